@@ -254,7 +254,7 @@ def check(comparison: StateComparison, progress: Reporter, *, canary_arrived: bo
 def _stale_dead_letters(comparison: StateComparison, result: ComparisonResult) -> list[DeadLetter]:
     """Return the dead letters whose aggregate is stale. Raises RefusedError if there are too many dead letters."""
     deployment = comparison.deployment
-    dead_letters = dead_letter_topic.list_dead_letters(
+    dead_letters = dead_letter_topic.read_dead_letters(
         deployment.kafka, deployment.pipeline, list_all=True, limit=MAX_DEAD_LETTERS + 1, seconds=comparison.seconds
     )
     if len(dead_letters) > MAX_DEAD_LETTERS:

@@ -41,7 +41,7 @@ def drop(
             dead_letters = selected_dead_letters(deployment, place, topic, select_all=drop_all)
             if drop_all and dead_letters:
                 _confirm(common, deployment, topic, f"Drop {plural(len(dead_letters), 'dead letter')}")
-            places = [entry.dead_letter.place for entry in dead_letters]
+            places = [dead_letter.place for dead_letter in dead_letters]
             count = dead_letter_topic.acknowledge_places(deployment.kafka, deployment.pipeline, places, topic=topic)
         if purge:
             name = dead_letter_queue(deployment.pipeline, topic).name
@@ -82,7 +82,7 @@ def _confirm_all(common: CommonOptions, deployment: Deployment, topic: str | Non
 
     Dead letters that arrive after the question remain, because the user has not seen them.
     """
-    dead_letters = dead_letter_topic.list_dead_letters(deployment.kafka, deployment.pipeline, topic=topic)
+    dead_letters = dead_letter_topic.read_dead_letters(deployment.kafka, deployment.pipeline, topic=topic)
     if dead_letters:
         _confirm(common, deployment, topic, f"Acknowledge {plural(len(dead_letters), 'dead letter')}")
     last_offsets: dict[int, int] = {}

@@ -10,11 +10,7 @@ import typer
 
 from outbox_events.kafka.record_headers import text_headers
 from outbox_events.text import plural
-from outbox_kit.cli.commands.dead_letter.options import (
-    PlaceArgument,
-    TopicOption,
-    parse_place,
-)
+from outbox_kit.cli.commands.dead_letter.options import PlaceArgument, TopicOption, parse_place
 from outbox_kit.cli.console import print_json, print_message, print_table
 from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.dead_letters import dead_letter_topic
@@ -39,7 +35,7 @@ def list_dead_letters(
     The output contains keys and reasons, never payloads.
     """
     with common.deployment() as deployment:
-        read = list_stale if stale else dead_letter_topic.list_dead_letters
+        read = list_stale if stale else dead_letter_topic.read_dead_letters
         dead_letters = read(deployment.kafka, deployment.pipeline, topic=topic, list_all=include_acknowledged)
         columns = COLUMNS if dead_letter_queue(deployment.pipeline, topic).of_connector else CONSUMER_COLUMNS
     documents = [dead_letter.to_dict() for dead_letter in dead_letters]
@@ -55,21 +51,22 @@ def list_dead_letters(
 def show(common: CommonOptions, place: PlaceArgument, topic: TopicOption = None) -> None:
     """Print one dead letter as JSON, including its payload."""
     with common.deployment() as deployment:
-        if dead_letter_queue(deployment.pipeline, topic).of_connector:
-            dead_letter, row = dead_letter_topic.show(deployment.kafka, deployment.pipeline, parse_place(place))
-            print_json({**dead_letter.to_dict(), "row": _parse_row(row)})
-            return
-        stored = dead_letter_topic.read_dead_letter(deployment.kafka, deployment.pipeline, parse_place(place), topic)
-    value = stored.record.value()
-    content = _describe_value(value if isinstance(value, bytes) else None)
-    print_json({**stored.dead_letter.to_dict(), "headers": text_headers(stored.record), **content})
+        of_connector = dead_letter_queue(deployment.pipeline, topic).of_connector
+        found = dead_letter_topic.read_dead_letter(deployment.kafka, deployment.pipeline, parse_place(place), topic)
+    if of_connector:
+        content = {"row": _parse_row(found.value or b"")}
+    else:
+        content = {"headers": text_headers(found.record), **_describe_value(found.value)}
+    print_json({**found.to_dict(), **content})
 
 
-def _parse_row(row: str) -> object:
+def _parse_row(row: bytes) -> object:
+    """Return the row as a JSON value; as text if it is no JSON."""
+    text = row.decode(errors="replace")
     try:
-        return json.loads(row)
+        return json.loads(text)
     except ValueError:
-        return row
+        return text
 
 
 def _describe_value(value: bytes | None) -> dict[str, object]:

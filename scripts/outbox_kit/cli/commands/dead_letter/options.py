@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from outbox_kit.dead_letters import dead_letter_topic
-from outbox_kit.dead_letters.dead_letter_topic import Place, StoredDeadLetter
+from outbox_kit.dead_letters.dead_letter_topic import DeadLetter, Place
 from outbox_kit.deployment import Deployment
 
 TopicOption = Annotated[
@@ -30,7 +30,7 @@ def parse_place(text: str, option: str = "PARTITION/OFFSET") -> Place:
 
 def selected_dead_letters(
     deployment: Deployment, place: str | None, topic: str | None, *, select_all: bool
-) -> list[StoredDeadLetter]:
+) -> list[DeadLetter]:
     """Return the dead letter at `place`, or all that are not acknowledged.
 
     Raises BadParameter unless exactly one of both is selected, and RefusedError if `place` has no dead letter.

@@ -13,11 +13,10 @@ from outbox_kit.cli.commands.dead_letter.options import OptionalPlaceArgument, T
 from outbox_kit.cli.confirmation import confirm
 from outbox_kit.cli.console import print_json, print_message
 from outbox_kit.cli.options import CommonOptions, Output, common_options
-from outbox_kit.dead_letters.dead_letter_topic import DeadLetterQueue, StoredDeadLetter, dead_letter_queue
+from outbox_kit.dead_letters.dead_letter_topic import DeadLetter, DeadLetterQueue, dead_letter_queue
 from outbox_kit.deployment import Deployment
-from outbox_kit.replay.republish_states import republish_dead_letters
 from outbox_kit.replay.send_records import Replay, replay_records
-from outbox_kit.replay.send_rows import replay_rows
+from outbox_kit.replay.send_rows import replay_rows, republish_states
 
 
 @common_options("output", "yes")
@@ -52,10 +51,10 @@ def replay(
 
 
 def _replay(
-    deployment: Deployment, dead_letters: Collection[StoredDeadLetter], source: DeadLetterQueue, *, republish: bool
+    deployment: Deployment, dead_letters: Collection[DeadLetter], source: DeadLetterQueue, *, republish: bool
 ) -> Replay:
     if republish:
-        return republish_dead_letters(deployment, dead_letters, print_message)
+        return republish_states(deployment, dead_letters, print_message)
     if source.of_connector:
         return replay_rows(deployment, dead_letters, print_message)
     return replay_records(deployment, source.name, dead_letters)
