@@ -14,10 +14,10 @@ from outbox_kit.connect.offset_seeding import StartPosition
 from outbox_kit.connect.rollback import roll_back
 from outbox_kit.deployment import plan_comparison
 from outbox_kit.deployment.deployment import Deployment
+from outbox_kit.deployment.lag import wait_until_reading
 from outbox_kit.deployment.plan import all_subjects, connector_config, lock_for, make_plan, plan_connect
 from outbox_kit.deployment.plan_model import Plan
 from outbox_kit.deployment.preconditions import refuse_dangerous, refuse_missing_prerequisites
-from outbox_kit.deployment.slot_wait import wait_until_reading
 from outbox_kit.kafka import apply as kafka_apply
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.kafka.topic_identity import require_backfill

@@ -17,7 +17,7 @@ from outbox_kit.connect.task_errors import root_cause
 from outbox_kit.deployment import Deployment, wait_until_reading
 from outbox_kit.deployment.preconditions import require_connector
 from outbox_kit.errors import RejectedError, UnreachableError
-from outbox_kit.operations.resume_guard import refuse_unsafe_start
+from outbox_kit.operations.preconditions import refuse_unsafe_start
 from outbox_kit.results.progress import Reporter
 
 PAUSE_TIMEOUT_S = 60

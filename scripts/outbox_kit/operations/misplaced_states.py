@@ -22,7 +22,7 @@ from outbox_kit.deployment.preconditions import refuse_wrong_cluster
 from outbox_kit.errors import RefusedError, RejectedError, UnreachableError
 from outbox_kit.kafka.client import client_settings
 from outbox_kit.kafka.latest_records import LatestRecords
-from outbox_kit.operations.deletion_guard import MAX_LISTED_KEYS, DeletionLimit
+from outbox_kit.operations.preconditions import MAX_LISTED_KEYS, DeletionLimit
 from outbox_kit.operations.state_comparison import StuckAggregate
 from outbox_kit.pipeline import Kafka
 

@@ -13,8 +13,8 @@ from outbox_kit.connect.state import EPOCH_KEY
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError, UnreachableError
 from outbox_kit.operations import misplaced_states as module
-from outbox_kit.operations.deletion_guard import DeletionLimit
 from outbox_kit.operations.misplaced_states import MisplacedStates, misplaced_states, refuse_unsafe, write_tombstones
+from outbox_kit.operations.preconditions import DeletionLimit
 from outbox_kit.operations.state_comparison import StuckAggregate
 
 STATES = MisplacedStates("book", "library.book", (("a", 1),))

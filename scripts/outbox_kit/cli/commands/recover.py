@@ -14,7 +14,7 @@ from outbox_kit.cli.confirmation import MaxDeletionsOption, confirm, parse_limit
 from outbox_kit.cli.console import print_json, print_message
 from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.deployment import Deployment
-from outbox_kit.operations.deletion_guard import DEFAULT_LIMIT
+from outbox_kit.operations.preconditions import DEFAULT_LIMIT
 from outbox_kit.recovery import Cause, Recovery
 
 

@@ -23,10 +23,10 @@ from outbox_kit.connect.client import ConnectorStatus
 from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.dead_letters.dead_letter_topic import DeadLetter, Place
 from outbox_kit.errors import ConfigurationError
-from outbox_kit.operations import deletion_guard, lifecycle, offsets, stuck
+from outbox_kit.operations import lifecycle, offsets, preconditions, stuck
 from outbox_kit.operations import status as pipeline_status
-from outbox_kit.operations.deletion_guard import Deletions
 from outbox_kit.operations.offsets import OffsetChange, ResetResult
+from outbox_kit.operations.preconditions import Deletions
 from outbox_kit.operations.state_comparison import StuckAggregate
 from outbox_kit.operations.status import PipelineStatus, Task
 
@@ -207,7 +207,7 @@ def test_lists_dead_letters(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_shows_one_dead_letter_with_its_row(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = stub(monkeypatch, dead_letter_topic, "read_dead_letter", LETTER)
     assert json.loads(run("dead-letter", "show", "0/7").stdout)["row"] == {"payload": {"a": 1}}
-    assert calls[0]["arguments"][2] == Place(0, 7)
+    assert calls[0]["arguments"][-2] == Place(0, 7)
     stub(monkeypatch, dead_letter_topic, "read_dead_letter", replace(LETTER, record=Message(value=b"no JSON")))
     assert json.loads(run("dead-letter", "show", "0/7").stdout)["row"] == "no JSON"
 
@@ -261,7 +261,7 @@ def test_stuck(
     run: Run, monkeypatch: pytest.MonkeyPatch, line: str, aggregates: list[StuckAggregate], resent: int, code: int
 ) -> None:
     stub(monkeypatch, stuck, "list_stuck", aggregates)
-    stub(monkeypatch, deletion_guard, "read_deletions", None)
+    stub(monkeypatch, preconditions, "read_deletions", None)
     calls = stub(monkeypatch, stuck, "resend", resent)
     done, document = run(*line.split()), run(*line.split(), "--output", "json")
     assert (done.exit_code, document.exit_code) == (code, code)
@@ -296,7 +296,7 @@ def test_tombstones_are_confirmed_and_limited(
     run: Run, monkeypatch: pytest.MonkeyPatch, line: str, deletions: Deletions, options: str, written: bool
 ) -> None:
     stub(monkeypatch, stuck, "list_stuck", [StuckAggregate("book", key, "ghost") for key in "ab"])
-    stub(monkeypatch, deletion_guard, "read_deletions", deletions)
+    stub(monkeypatch, preconditions, "read_deletions", deletions)
     calls = stub(monkeypatch, backfill, "republish", 2)
     done = run(*line.split(), *options.split())
     assert [call["tombstones"] for call in calls] == ([("a", "b")] if written else [])
