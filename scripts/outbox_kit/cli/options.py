@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from outbox_kit.cli.printed_commands import commands_completed
+from outbox_kit.cli.console import commands_completed
 from outbox_kit.deployment import Deployment, open_deployment
 from outbox_kit.pipeline import Overrides
 

@@ -21,7 +21,7 @@ from outbox_kit.deployment.preconditions import (
     refuse_wrong_cluster,
 )
 from outbox_kit.deployment.source_epochs import next_epoch, refuse_relayed_states
-from outbox_kit.errors import RESEND_HINT, ConfigurationError
+from outbox_kit.errors import ConfigurationError
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.kafka.topic_identity import types_with_pending_backfill
 from outbox_kit.linting import lint_deployment
@@ -33,7 +33,7 @@ from outbox_kit.registry import apply as registry_apply
 from outbox_kit.registry import state as registry_state
 from outbox_kit.results.changes import Change, System
 from outbox_kit.results.checks import Check
-from outbox_kit.results.repair_commands import resend_steps
+from outbox_kit.results.repair_commands import RESEND_HINT, resend_steps
 
 CONNECTOR: System = "connect"
 

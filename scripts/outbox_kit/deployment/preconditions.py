@@ -12,7 +12,7 @@ from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.plan_model import EXCLUDED_OBJECTS_MESSAGE, Plan
 from outbox_kit.deployment.source_epochs import highest_epoch, highest_version
-from outbox_kit.errors import APPLY_RECOVER_HINT, RefusedError
+from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import state as postgres_state
@@ -20,6 +20,7 @@ from outbox_kit.postgres.count_undelivered import count_between
 from outbox_kit.postgres.replication_slot import Slot
 from outbox_kit.postgres.state import ActualDatabase
 from outbox_kit.results.checks import Check, Severity, Status
+from outbox_kit.results.repair_commands import APPLY_RECOVER_HINT
 
 
 def refuse_protected(deployment: Deployment) -> None:

@@ -19,10 +19,11 @@ from outbox_kit.deployment.preconditions import (
     refuse_violated_rules,
     refuse_wrong_cluster,
 )
-from outbox_kit.errors import APPLY_RECOVER_HINT, RefusedError
+from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import Kafka, Lock
 from outbox_kit.results.changes import Change
 from outbox_kit.results.checks import Check, Severity, Status
+from outbox_kit.results.repair_commands import APPLY_RECOVER_HINT
 
 KAFKA_AND_CONNECT = ["kafka", "connect"]
 ADD_PARTITIONS = Change("kafka", "topic", "a", "update", "why", "4 partitions", "8 partitions", "keys move")
