@@ -72,10 +72,8 @@ def confirm_tombstones(
     Raises RefusedError if the tombstones exceed the limit.
     """
     maximum = parse_limit(limit)
-    found = [preconditions.read_deletions(deployment, name, keys[name], print_message, exact=exact) for name in keys]
-    deletions = [entry for entry in found if entry is not None]
+    deletions = preconditions.read_allowed_deletions(deployment, keys, maximum, print_message, exact=exact)
     if deletions:
-        preconditions.refuse_excessive(deletions, maximum)
         for entry in deletions:
             print_message(entry.text)
         action = f"Write {plural(sum(len(entry.keys) for entry in deletions), 'tombstone')}"

@@ -24,6 +24,7 @@ from rich.text import Text
 from outbox_common.error_text import postgres_redacted, traceback_text
 from outbox_common.terminal_text import one_line, printable
 from outbox_kit.errors import ConfigurationError, OutboxError
+from outbox_kit.results.changes import Change
 from outbox_kit.results.checks import Check
 
 OUTBOX_COMMAND = re.compile(r"`(outbox [^`]+)`")
@@ -104,6 +105,21 @@ def print_table(
     else:
         width = sum(max(map(cell_len, cells)) + 2 for cells in zip(columns, *rows, strict=True))
         Console(file=console.file, width=max(width, cell_len(title)), highlight=False).print(table)
+
+
+def print_changes(changes: Sequence[Change], *, console: Console = stdout) -> None:
+    """Print the changes as a table. An exclamation mark follows the action of a change with a danger."""
+    rows = [
+        [
+            change.system,
+            change.target,
+            f"{change.operation} !" if change.danger else change.operation,
+            " → ".join(filter(None, (change.before, change.after))),
+            change.reason,
+        ]
+        for change in changes
+    ]
+    print_table(["system", "object", "action", "change", "reason"], rows, console=console)
 
 
 def write_file(path: Path, text: str) -> None:

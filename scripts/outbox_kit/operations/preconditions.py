@@ -8,7 +8,7 @@ every key of a topic look like a deleted aggregate.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from outbox_events.text import plural, shortened_list
@@ -114,6 +114,21 @@ def read_deletions(
     return Deletions(
         aggregate_type, deleted_keys, topic, deleted_states, len(topic_keys), states.backfill.table, table_is_empty
     )
+
+
+def read_allowed_deletions(
+    deployment: Deployment,
+    keys: Mapping[str, Collection[str]],
+    limit: DeletionLimit,
+    progress: Reporter,
+    *,
+    exact: bool = False,
+) -> list[Deletions]:
+    """Return the results of read_deletions() for the keys by aggregate type. Raises RefusedError beyond the limit."""
+    found = (read_deletions(deployment, name, keys[name], progress, exact=exact) for name in keys)
+    deletions = [entry for entry in found if entry is not None]
+    refuse_excessive(deletions, limit)
+    return deletions
 
 
 def refuse_excessive(deletions: Collection[Deletions], limit: DeletionLimit) -> None:

@@ -1,4 +1,4 @@
-"""Tests of cli/printed_commands.py."""
+"""Options of the running command in printed commands."""
 
 from __future__ import annotations
 
