@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from confluent_kafka import Message, Producer
+from confluent_kafka import Message
 
 from outbox_events.contract.dead_letter_headers import CONSUMER_HEADERS
-from outbox_events.kafka.record import PRODUCER_SETTINGS, Record
+from outbox_events.kafka.record import Record
 from outbox_events.kafka.record_headers import header_pairs
 from outbox_events.kafka.topic_requests import Bounds
-from outbox_events.producing.delivery import Deliveries
 from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.dead_letters.dead_letter import DeadLetter, FailedRecord
 from outbox_kit.delivery.stale_dead_letters import KeyRecord, read_key_records
 from outbox_kit.deployment import Deployment
 from outbox_kit.deployment.preconditions import refuse_wrong_cluster
 from outbox_kit.errors import RefusedError, UnreachableError
-from outbox_kit.kafka.client import KafkaClient, client_settings
+from outbox_kit.kafka.client import KafkaClient, send_records
 
-# The size of a record is limited by its topic. This limit of the producer must not be lower.
-MAX_MESSAGE_BYTES = 100_000_000
 DROP_HINT = "drop it with `outbox dead-letter drop PARTITION/OFFSET`"
 
 
@@ -57,7 +54,8 @@ def replay_records(deployment: Deployment, topic: str, dead_letters: Collection[
             result.replayed.append(dead_letter)
         except RefusedError as error:
             result.refused.append((dead_letter, error))
-    _send(client, records)
+    if records:
+        _send(client, records)
     places = [dead_letter.place for dead_letter in result.replayed]
     dead_letter_topic.acknowledge_places(client, deployment.pipeline, places, topic=topic)
     return result
@@ -116,14 +114,8 @@ def original_headers(record: Message) -> tuple[tuple[str, bytes], ...]:
 
 def _send(client: KafkaClient, records: Collection[Record]) -> None:
     """Send the records and wait until each is confirmed. Raises UnreachableError."""
-    if not records:
-        return
-    settings = {**client_settings(client.kafka), **PRODUCER_SETTINGS, "message.max.bytes": MAX_MESSAGE_BYTES}
-    deliveries = Deliveries(Producer(settings))
     try:
-        for record in records:
-            deliveries.send(record)
-        deliveries.wait()
+        send_records(client.kafka, records)
     except UnreachableError as error:
         message = f"{error.message}; no dead letter was acknowledged, so the next replay can repeat delivered records"
         raise UnreachableError(message, error.hint) from error
