@@ -10,7 +10,8 @@ from selenium.webdriver import Chrome
 from tests.browser.conftest import Page
 
 from outbox_kit.results.checks import Check, Severity, Status
-from outbox_kit.verification import Report, check_catalogue, to_html
+from outbox_kit.verification import Report, to_html
+from outbox_lab.documents import check_catalogue
 
 pytestmark = pytest.mark.browser
 

@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 from outbox_events.kafka.topic_reader import read_bounds, read_records
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.cli.app import app
-from outbox_kit.cli.printed_commands import commands_completed, completed
+from outbox_kit.cli.console import commands_completed, completed
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import OutboxError
 from outbox_kit.kafka.client import client_settings

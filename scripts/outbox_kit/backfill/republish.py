@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 
+from outbox_events.contract.partitioner import partition_of
 from outbox_events.text import plural, shortened_list
 from outbox_kit.backfill.newest_states import AggregateStates, open_states
-from outbox_kit.backfill.partition_values import read_partition_values
 from outbox_kit.backfill.session import LOCK_TIMEOUT_S, Session, open_session, report_committed_batches, retry_deadlocks
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError
+from outbox_kit.kafka.latest_records import LatestRecord, LatestRecords
 from outbox_kit.results.progress import Reporter
 
 EVENT_TYPE = "republish"
@@ -72,6 +73,37 @@ def _write_all_tombstones(
     table_session = Session(deployment, session.connection, min(session.lock_seconds, TABLE_LOCK_TIMEOUT_S))
     for batch in _batches(keys):
         yield retry_deadlocks(partial(_write_tombstones, table_session, states, batch, partition_values))
+
+
+def read_partition_values(deployment: Deployment, aggregate_type: str, keys: Iterable[str]) -> dict[str, str]:
+    """Return a value of the partition field for each key that has a record on the topic. Read the entire topic.
+
+    It is the value in the header of the record, if the field is one of `source.header_columns`.
+
+    Raises UnreachableError, RejectedError, WaitTimeoutError, and RefusedError if the partition count is not that of
+    the pipeline file.
+    """
+    pipeline = deployment.pipeline
+    aggregate, topic = pipeline.aggregates[aggregate_type], pipeline.topic_of(aggregate_type)
+    field = aggregate.partition_field
+    records = LatestRecords(deployment.kafka, topic, header=field if field in pipeline.source.header_columns else None)
+    records.read()
+    if records.partition_count != aggregate.partitions:
+        raise RefusedError(
+            f"topic {topic} has {records.partition_count} partitions, the pipeline file has {aggregate.partitions}: "
+            "the partitions of tombstones are unknown",
+            f"correct aggregates.{aggregate_type}.partitions in the pipeline file, and run `outbox apply`",
+        )
+    return {key: _value(records.by_key[key], aggregate.partitions) for key in keys if key in records.by_key}
+
+
+def _value(record: LatestRecord, partition_count: int) -> str:
+    """Return the header of the record if it selects the record's partition, otherwise the first number that does."""
+    if record.header and partition_of(record.header.encode(), partition_count) == record.partition:
+        return record.header
+    return next(
+        str(number) for number in count() if partition_of(str(number).encode(), partition_count) == record.partition
+    )
 
 
 def _write_tombstones(

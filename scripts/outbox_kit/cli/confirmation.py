@@ -15,7 +15,7 @@ from outbox_kit.cli.console import print_message
 from outbox_kit.cli.options import CommonOptions
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import ConfigurationError, OutboxError, RefusedError
-from outbox_kit.operations import deletion_guard, misplaced_states
+from outbox_kit.operations import misplaced_states, preconditions
 from outbox_kit.operations.misplaced_states import MisplacedStates
 
 ConfirmOption = Annotated[
@@ -72,10 +72,8 @@ def confirm_tombstones(
     Raises RefusedError if the tombstones exceed the limit.
     """
     maximum = parse_limit(limit)
-    found = [deletion_guard.read_deletions(deployment, name, keys[name], print_message, exact=exact) for name in keys]
-    deletions = [entry for entry in found if entry is not None]
+    deletions = preconditions.read_allowed_deletions(deployment, keys, maximum, print_message, exact=exact)
     if deletions:
-        deletion_guard.refuse_excessive(deletions, maximum)
         for entry in deletions:
             print_message(entry.text)
         action = f"Write {plural(sum(len(entry.keys) for entry in deletions), 'tombstone')}"
@@ -98,10 +96,10 @@ def confirm_misplaced(
         confirm(common, deployment, action, hint="check the tombstones listed above, then add --yes")
 
 
-def parse_limit(text: str) -> deletion_guard.DeletionLimit:
+def parse_limit(text: str) -> preconditions.DeletionLimit:
     """Parse the value of --max-deletions. Raises BadParameter."""
     try:
-        return deletion_guard.DeletionLimit.parse(text)
+        return preconditions.DeletionLimit.parse(text)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--max-deletions") from None
 

@@ -6,8 +6,12 @@ All text except JSON and files is printed with control characters escaped.
 from __future__ import annotations
 
 import json
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +23,44 @@ from rich.text import Text
 
 from outbox_common.error_text import postgres_redacted, traceback_text
 from outbox_common.terminal_text import one_line, printable
-from outbox_kit.cli.printed_commands import completed
 from outbox_kit.errors import ConfigurationError, OutboxError
+from outbox_kit.results.changes import Change
+from outbox_kit.results.checks import Check
 
+OUTBOX_COMMAND = re.compile(r"`(outbox [^`]+)`")
+PIPELINE_OPTION = " -p "
+
+_options: ContextVar[str] = ContextVar("options", default="")
 stderr = Console(stderr=True, highlight=False, soft_wrap=True)
 stdout = Console(highlight=False)
+
+
+@contextmanager
+def commands_completed(options: str) -> Iterator[None]:
+    """Let completed() add `options` during the block, and add them to the hint of an error that the block raises."""
+    token = _options.set(options)
+    try:
+        yield
+    except OutboxError as error:
+        error.hint = completed(error.hint)
+        raise
+    finally:
+        _options.reset(token)
+
+
+def completed(text: str) -> str:
+    """Return the text with the options of commands_completed() after each `outbox` command that has no pipeline."""
+    options = _options.get()
+    return OUTBOX_COMMAND.sub(lambda match: _complete(match[1], options), text) if options else text
+
+
+def completed_checks(checks: list[Check]) -> list[Check]:
+    """Return the checks with completed remedies."""
+    return [replace(check, remedy=completed(check.remedy)) for check in checks]
+
+
+def _complete(command: str, options: str) -> str:
+    return f"`{command}`" if PIPELINE_OPTION in command else f"`{command} {options}`"
 
 
 def print_message(message: str) -> None:
@@ -68,6 +105,21 @@ def print_table(
     else:
         width = sum(max(map(cell_len, cells)) + 2 for cells in zip(columns, *rows, strict=True))
         Console(file=console.file, width=max(width, cell_len(title)), highlight=False).print(table)
+
+
+def print_changes(changes: Sequence[Change], *, console: Console = stdout) -> None:
+    """Print the changes as a table. An exclamation mark follows the action of a change with a danger."""
+    rows = [
+        [
+            change.system,
+            change.target,
+            f"{change.operation} !" if change.danger else change.operation,
+            " → ".join(filter(None, (change.before, change.after))),
+            change.reason,
+        ]
+        for change in changes
+    ]
+    print_table(["system", "object", "action", "change", "reason"], rows, console=console)
 
 
 def write_file(path: Path, text: str) -> None:

@@ -14,9 +14,20 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from outbox_kit.cli.printed_commands import commands_completed
+from outbox_kit.cli.console import commands_completed
 from outbox_kit.deployment import Deployment, open_deployment
 from outbox_kit.pipeline import Overrides
+
+WaitOption = Annotated[
+    float, typer.Option("--wait", min=0, metavar="SECONDS", help="Wait at most this long for another command to end.")
+]
+SlotWaitOption = Annotated[
+    float,
+    typer.Option("--wait", min=0.1, metavar="SECONDS", help="Wait at most this long for the slot to confirm rows."),
+]
+SkipRowsOption = Annotated[
+    bool, typer.Option("--skip-rows", help="Accept an offset that skips rows. Skipped rows are lost.")
+]
 
 
 class Output(StrEnum):

@@ -12,9 +12,10 @@ from outbox_kit.connect.config_diff import FINGERPRINT_KEY, compare, was_edited
 from outbox_kit.connect.conflicts import orphans
 from outbox_kit.connect.offset_seeding import highest_lsn, is_absent_or_seed
 from outbox_kit.connect.preconditions import config_dangers
-from outbox_kit.errors import APPLY_RECOVER_HINT, RECOVER_HINT, RefusedError
+from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import Lock
 from outbox_kit.results.changes import Change
+from outbox_kit.results.repair_commands import APPLY_RECOVER_HINT, RECOVER_HINT
 
 State = Literal["running", "paused", "stopped"]
 EPOCH_KEY = "transforms.outbox.source.epoch"

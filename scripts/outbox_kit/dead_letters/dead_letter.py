@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 
 from confluent_kafka import Message
@@ -49,7 +49,7 @@ class FailedRecord:
 class DeadLetter:
     """Record of an outbox row that could not be routed, or of a record that a consumer could not handle (`failed`).
 
-    It has no payload.
+    Only `record` has the payload, which neither repr() nor to_dict() contains.
     """
 
     place: Place
@@ -61,16 +61,29 @@ class DeadLetter:
     message: str
     source_sequence: str = ""
     failed: FailedRecord | None = None
+    record: Message = field(repr=False, compare=False, kw_only=True)
 
     @property
     def version(self) -> Version:
         """Version of the record that this would have been."""
         return Version(self.source_sequence)
 
+    @property
+    def record_key(self) -> bytes | None:
+        key = self.record.key()
+        return key if isinstance(key, bytes) else None
+
+    @property
+    def value(self) -> bytes | None:
+        value = self.record.value()
+        return value if isinstance(value, bytes) else None
+
     def to_dict(self) -> dict[str, object]:
-        document = {**asdict(self), "place": str(self.place), "time": self.time.isoformat()}
-        del document["failed"]
-        return {**document, **(self.failed.to_dict() if self.failed else {})}
+        texts = {
+            entry.name: getattr(self, entry.name) for entry in fields(self) if entry.repr and entry.name != "failed"
+        }
+        failed = self.failed.to_dict() if self.failed else {}
+        return {**texts, "place": str(self.place), "time": self.time.isoformat(), **failed}
 
 
 def is_dead_letter(message: Message) -> bool:
@@ -92,6 +105,7 @@ def parse_dead_letter(message: Message) -> DeadLetter:
         message=headers.get(MESSAGE, ""),
         source_sequence=headers.get(SOURCE_SEQUENCE, ""),
         failed=_failed_record(headers),
+        record=message,
     )
 
 

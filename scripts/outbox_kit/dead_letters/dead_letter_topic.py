@@ -48,14 +48,6 @@ class DeadLetterQueue:
         return f"run `outbox dead-letter list --all{self.option}`"
 
 
-@dataclass(frozen=True)
-class StoredDeadLetter:
-    """Dead letter and its record, which has the payload."""
-
-    dead_letter: DeadLetter
-    record: Message
-
-
 def group_of(pipeline: Pipeline) -> str:
     """Return the consumer group whose committed offsets are the acknowledged offsets of the connector's topic."""
     return f"outbox-kit.{pipeline.name}.dead-letter"
@@ -68,7 +60,7 @@ def dead_letter_queue(pipeline: Pipeline, name: str | None = None) -> DeadLetter
     return DeadLetterQueue(name, f"outbox-kit.{name}", of_connector=False)
 
 
-def list_dead_letters(
+def read_dead_letters(
     client: KafkaClient,
     pipeline: Pipeline,
     *,
@@ -81,26 +73,11 @@ def list_dead_letters(
 
     At most `limit` dead letters are read. Raises UnreachableError, RejectedError, and WaitTimeoutError after `seconds`.
     """
-    stored = read_dead_letters(client, pipeline, topic=topic, list_all=list_all, limit=limit, seconds=seconds)
-    return [entry.dead_letter for entry in stored]
-
-
-def read_dead_letters(
-    client: KafkaClient,
-    pipeline: Pipeline,
-    *,
-    topic: str | None = None,
-    list_all: bool = False,
-    limit: int | None = None,
-    seconds: float = READ_TIMEOUT_S,
-) -> list[StoredDeadLetter]:
-    """Return the same dead letters as list_letters(), with their records."""
     source = dead_letter_queue(pipeline, topic)
     bounds = client.bounds(source.name)
     acknowledged = {} if list_all else _acknowledged(client, source, bounds)
     messages = _read_after(client, source, bounds, acknowledged, limit=limit, seconds=seconds)
-    stored = [StoredDeadLetter(parse_dead_letter(message), message) for message in messages]
-    return sorted(stored, key=lambda entry: (entry.dead_letter.time, entry.dead_letter.place))
+    return sorted(map(parse_dead_letter, messages), key=lambda dead_letter: (dead_letter.time, dead_letter.place))
 
 
 def count(client: KafkaClient, pipeline: Pipeline, *, limit: int | None = None, seconds: float = READ_TIMEOUT_S) -> int:
@@ -114,10 +91,8 @@ def count(client: KafkaClient, pipeline: Pipeline, *, limit: int | None = None, 
     return len(_read_after(client, source, bounds, acknowledged, limit=limit, seconds=seconds))
 
 
-def read_dead_letter(
-    client: KafkaClient, pipeline: Pipeline, place: Place, topic: str | None = None
-) -> StoredDeadLetter:
-    """Return the dead letter at `place` with its record. Raises RefusedError if there is none."""
+def read_dead_letter(client: KafkaClient, pipeline: Pipeline, place: Place, topic: str | None = None) -> DeadLetter:
+    """Return the dead letter at `place`. Raises RefusedError if there is none."""
     source = dead_letter_queue(pipeline, topic)
     bound = _bounds_of(client.bounds(source.name), source, place)
     message = None
@@ -127,14 +102,7 @@ def read_dead_letter(
         text = f"topic {source.name} has no dead letter at {place} (PARTITION/OFFSET)"
         raise RefusedError(text, source.list_hint)
     source.require_dead_letter(message)
-    return StoredDeadLetter(parse_dead_letter(message), message)
-
-
-def show(client: KafkaClient, pipeline: Pipeline, place: Place) -> tuple[DeadLetter, str]:
-    """Return the connector's dead letter at `place`, and its row as JSON text. Raises RefusedError if there is none."""
-    stored = read_dead_letter(client, pipeline, place)
-    value = stored.record.value()
-    return stored.dead_letter, value.decode(errors="replace") if isinstance(value, bytes) else ""
+    return parse_dead_letter(message)
 
 
 def acknowledge(client: KafkaClient, pipeline: Pipeline, upto: Place | None, *, topic: str | None = None) -> int:

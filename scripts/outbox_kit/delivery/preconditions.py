@@ -13,13 +13,14 @@ from outbox_kit.delivery.outbox_rows import publications_of_deletes
 from outbox_kit.deployment import Deployment
 from outbox_kit.deployment.lag import read_positions
 from outbox_kit.deployment.preconditions import require_connector, require_unchanged_source
-from outbox_kit.errors import APPLY_RECOVER_HINT, RECOVER_HINT, RefusedError
+from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import Lock, Pipeline, Source
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.client import Connection
 from outbox_kit.postgres.replication_slot import Slot, SlotCounters, is_confirmed_by, read_counters, read_slot
 from outbox_kit.postgres.state import ActualDatabase
 from outbox_kit.results.progress import Reporter
+from outbox_kit.results.repair_commands import APPLY_RECOVER_HINT, RECOVER_HINT
 
 
 def refuse_unsafe_pruning(deployment: Deployment, connection: Connection, progress: Reporter) -> Lock:

@@ -77,7 +77,7 @@ class ProofReader:
 
     def __post_init__(self) -> None:
         pipeline, kafka = self.deployment.pipeline, self.deployment.kafka
-        dead_letters = dead_letter_topic.list_dead_letters(kafka, pipeline, list_all=True, seconds=READ_TIMEOUT_S)
+        dead_letters = dead_letter_topic.read_dead_letters(kafka, pipeline, list_all=True, seconds=READ_TIMEOUT_S)
         self._dead_letters = first_versions(dead_letters)
         self._current: tuple[str, Proof] | None = None
 

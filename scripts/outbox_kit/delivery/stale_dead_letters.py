@@ -2,31 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 
-from outbox_events.contract.source_sequence import Version
+from confluent_kafka import Message
+
+from outbox_events.contract.headers import EVENT_ID
+from outbox_events.contract.source_sequence import Version, version_of
+from outbox_events.kafka.record_headers import text_headers
+from outbox_events.kafka.topic_reader import read_records
+from outbox_events.kafka.topic_requests import Bounds
 from outbox_kit.dead_letters import dead_letter_topic
-from outbox_kit.dead_letters.dead_letter import DeadLetter
-from outbox_kit.dead_letters.dead_letter_topic import StoredDeadLetter, dead_letter_queue
-from outbox_kit.dead_letters.key_records import read_key_records, was_delivered_again
+from outbox_kit.dead_letters.dead_letter import DeadLetter, FailedRecord, Place
+from outbox_kit.dead_letters.dead_letter_topic import dead_letter_queue
 from outbox_kit.delivery.proof import first_versions, is_superseded
-from outbox_kit.kafka.client import KafkaClient
-from outbox_kit.kafka.latest_records import LatestRecord, LatestRecords
+from outbox_kit.kafka.client import KafkaClient, client_settings
+from outbox_kit.kafka.latest_records import READ_TIMEOUT_S, LatestRecord, LatestRecords
 from outbox_kit.pipeline import Pipeline
+
+
+@dataclass(frozen=True)
+class KeyRecord:
+    """Position and identity of a record."""
+
+    version: Version
+    event_id: str
+    place: Place
+
+    def is_newer_than(self, dead_letter: DeadLetter, failed: FailedRecord) -> bool:
+        """Return whether the record orders after the failed one: by source_sequence, otherwise by offset.
+
+        Records without a sequence in different partitions have no order: the record then counts as newer.
+        """
+        if self.is_copy_of(dead_letter, failed):
+            return False
+        if self.version.is_ordered_by_sequence(dead_letter.version):
+            return self.version > dead_letter.version
+        return self.place.partition != failed.place.partition or self.place.offset > failed.place.offset
+
+    def is_copy_of(self, dead_letter: DeadLetter, failed: FailedRecord) -> bool:
+        """Return whether this is the failed record or another delivery of its event."""
+        return self.place == failed.place or (bool(self.event_id) and self.event_id == dead_letter.event_id)
+
+
+def read_key_records(
+    client: KafkaClient, topic: str, bounds: Mapping[int, Bounds], keys: Collection[bytes]
+) -> dict[bytes, list[KeyRecord]]:
+    """Return the records of `keys` by key; the entire topic is read. Raises UnreachableError, WaitTimeoutError."""
+    found: dict[bytes, list[KeyRecord]] = {key: [] for key in keys}
+
+    def add(message: Message) -> None:
+        key = message.key()
+        if isinstance(key, bytes) and key in found:
+            headers = text_headers(message)
+            place = Place(message.partition() or 0, message.offset() or 0)
+            found[key].append(KeyRecord(version_of(headers), headers.get(EVENT_ID, ""), place))
+
+    read_records(client_settings(client.kafka), {topic: bounds}, add, seconds=READ_TIMEOUT_S)
+    return found
+
+
+def was_delivered_again(dead_letter: DeadLetter, failed: FailedRecord, records: Iterable[KeyRecord]) -> bool:
+    """Return whether a record is newer than the failed one, or another delivery of its event after it."""
+    return any(
+        record.is_newer_than(dead_letter, failed)
+        or (record.is_copy_of(dead_letter, failed) and record.place.offset > failed.place.offset)
+        for record in records
+    )
 
 
 def list_stale(
     client: KafkaClient, pipeline: Pipeline, *, topic: str | None = None, list_all: bool = False
 ) -> list[DeadLetter]:
-    """Return the stale ones among the dead letters that list_letters() returns.
+    """Return the stale ones among the dead letters that read_dead_letters() returns.
 
     Dead letters of types that have no topic are not stale. Raises UnreachableError, RejectedError, WaitTimeoutError.
     """
     dead_letters = dead_letter_topic.read_dead_letters(client, pipeline, topic=topic, list_all=list_all)
     if not dead_letter_queue(pipeline, topic).of_connector:
         return _stale_of_consumer(client, dead_letters)
-    every = dead_letter_topic.list_dead_letters(client, pipeline, list_all=True)
-    return _stale_of_connector(client, pipeline, [entry.dead_letter for entry in dead_letters], first_versions(every))
+    every = dead_letter_topic.read_dead_letters(client, pipeline, list_all=True)
+    return _stale_of_connector(client, pipeline, dead_letters, first_versions(every))
 
 
 def _stale_of_connector(
@@ -45,19 +101,17 @@ def _stale_of_connector(
     ]
 
 
-def _stale_of_consumer(client: KafkaClient, dead_letters: Collection[StoredDeadLetter]) -> list[DeadLetter]:
+def _stale_of_consumer(client: KafkaClient, dead_letters: Collection[DeadLetter]) -> list[DeadLetter]:
     keys: dict[str, set[bytes]] = {}
-    for entry in dead_letters:
-        if entry.dead_letter.failed is not None and isinstance(key := entry.record.key(), bytes):
-            keys.setdefault(entry.dead_letter.failed.topic, set()).add(key)
+    for dead_letter in dead_letters:
+        if dead_letter.failed is not None and dead_letter.record_key is not None:
+            keys.setdefault(dead_letter.failed.topic, set()).add(dead_letter.record_key)
     names = client.describe(keys)
     records = {name: read_key_records(client, name, client.bounds(name), keys[name]) for name in names}
     return [
         dead_letter
-        for dead_letter, key in ((entry.dead_letter, entry.record.key()) for entry in dead_letters)
-        if dead_letter.failed is not None
-        and isinstance(key, bytes)
-        and not was_delivered_again(
-            dead_letter, dead_letter.failed, records.get(dead_letter.failed.topic, {}).get(key, ())
-        )
+        for dead_letter in dead_letters
+        if (failed := dead_letter.failed) is not None
+        and (key := dead_letter.record_key) is not None
+        and not was_delivered_again(dead_letter, failed, records.get(failed.topic, {}).get(key, ()))
     ]

@@ -5,11 +5,10 @@ Requests to a single system are in the package of that system.
 
 from outbox_kit.deployment.deployment import Deployment, deployment_of, open_deployment, render_config, render_sql
 from outbox_kit.deployment.execution import apply, apply_prerequisites
+from outbox_kit.deployment.lag import wait_until_reading
 from outbox_kit.deployment.plan import make_plan
 from outbox_kit.deployment.plan_model import EXCLUDED_OBJECTS_MESSAGE, SYSTEMS, Plan, RollOut, read_plan, to_document
 from outbox_kit.deployment.preconditions import refuse_protected
-from outbox_kit.deployment.skipped_rows import refuse_skipped_rows
-from outbox_kit.deployment.slot_wait import wait_until_reading
 from outbox_kit.deployment.source_epochs import connector_epoch
 from outbox_kit.deployment.teardown import DestroyOptions, Removal, destroy, plan_destroy
 
@@ -31,7 +30,6 @@ __all__ = [
     "plan_destroy",
     "read_plan",
     "refuse_protected",
-    "refuse_skipped_rows",
     "render_config",
     "render_sql",
     "to_document",

@@ -9,8 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from outbox_kit.connect.client import ConnectClient
-from outbox_kit.deployment.interruption import report_interruption
-from outbox_kit.errors import ConfigurationError
+from outbox_kit.errors import ConfigurationError, OutboxError
 from outbox_kit.kafka.client import KafkaClient
 from outbox_kit.pipeline import (
     Environment,
@@ -129,6 +128,24 @@ class Deployment:
         """Read the actual state of the source database. Raises UnreachableError, RejectedError."""
         with postgres_client.connected(self.environment.source) as connection:
             return read_actual(connection, self.pipeline, self.environment)
+
+
+@contextmanager
+def report_interruption(client: ConnectClient, connector: str, command: str, progress: Reporter) -> Iterator[None]:
+    """When the body of the `with` statement is interrupted, report the connector's state. `command` continues it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        progress(f"{_state(client, connector)}; to continue, run `outbox {command}`")
+        raise
+
+
+def _state(client: ConnectClient, connector: str) -> str:
+    try:
+        status = client.status(connector)
+    except OutboxError as error:
+        return f"the state of connector {connector} is unknown ({error.message})"
+    return f"connector {connector} {f'is {status.connector_state}' if status else 'does not exist'}"
 
 
 @contextmanager

@@ -12,12 +12,12 @@ from outbox_kit.connect import apply as connect_apply
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.offset_seeding import StartPosition
 from outbox_kit.connect.rollback import roll_back
-from outbox_kit.deployment import plan_comparison
+from outbox_kit.deployment import preconditions
 from outbox_kit.deployment.deployment import Deployment
+from outbox_kit.deployment.lag import wait_until_reading
 from outbox_kit.deployment.plan import all_subjects, connector_config, lock_for, make_plan, plan_connect
 from outbox_kit.deployment.plan_model import Plan
 from outbox_kit.deployment.preconditions import refuse_dangerous, refuse_missing_prerequisites
-from outbox_kit.deployment.slot_wait import wait_until_reading
 from outbox_kit.kafka import apply as kafka_apply
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.kafka.topic_identity import require_backfill
@@ -57,7 +57,7 @@ def apply(
     with deployment.exclusive("apply", progress, seconds=wait_seconds):
         plan = make_plan(deployment, recover=recover, only=only)
         if shown_plan is not None:
-            plan_comparison.refuse_stale_plan(shown_plan, plan)
+            preconditions.refuse_stale_plan(shown_plan, plan)
         refuse_missing_prerequisites(plan)
         refuse_dangerous(plan, allow)
         _begin_recovery(deployment, plan, progress)
@@ -87,7 +87,7 @@ def apply_prerequisites(deployment: Deployment, plan: Plan, progress: Reporter) 
         deployment.write_lock(lock)
     if systems & {"registry", "connect"}:
         lock = _apply_registry(deployment, lock, plan, progress)
-    plan_comparison.refuse_unplanned_config(deployment, plan, lock)
+    preconditions.refuse_unplanned_config(deployment, plan, lock)
     return lock
 
 
@@ -132,7 +132,7 @@ def _apply_registry(deployment: Deployment, lock: Lock, plan: Plan, progress: Re
     schemas = registry_apply.recorded_schemas(deployment.registry, subjects)
     lock = lock.model_copy(update={"schemas": schemas})
     deployment.write_lock(lock)
-    plan_comparison.refuse_unplanned_schemas(plan, lock)
+    preconditions.refuse_unplanned_schemas(plan, lock)
     return lock
 
 
@@ -143,7 +143,7 @@ def _apply_connect(
     config = connector_config(deployment, lock)
     database = deployment.read_database()
     changes = plan_connect(deployment, lock, [], database, recover=plan.recover)
-    plan_comparison.refuse_unplanned_changes(plan, changes)
+    preconditions.refuse_unplanned_changes(plan, changes)
     start = start_position(deployment, lock, database)
     if changes:
         connect_apply.refuse_invalid(client, name, config, progress=progress)

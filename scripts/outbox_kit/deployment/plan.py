@@ -12,20 +12,20 @@ from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.config_diff import with_fingerprint
 from outbox_kit.connect.conflicts import refuse_duplicates
 from outbox_kit.connect.state import ActualConnector
-from outbox_kit.deployment import database_dangers
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.plan_model import SYSTEMS, Plan, RollOut
 from outbox_kit.deployment.preconditions import (
     refuse_lost_lock,
+    refuse_skipped_rows,
     refuse_violated_rules,
     refuse_wrong_cluster,
 )
-from outbox_kit.deployment.skipped_rows import refuse_skipped_rows
 from outbox_kit.deployment.source_epochs import next_epoch, refuse_relayed_states
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.kafka import state as kafka_state
+from outbox_kit.kafka.topic_identity import types_with_pending_backfill
 from outbox_kit.linting import lint_deployment
-from outbox_kit.pipeline import Lock, LockedSchema
+from outbox_kit.pipeline import Lock, LockedSchema, Pipeline
 from outbox_kit.pipeline.lock import RETAINED_VERSIONS
 from outbox_kit.postgres import state as postgres_state
 from outbox_kit.postgres.replication_slot import Slot
@@ -33,6 +33,7 @@ from outbox_kit.registry import apply as registry_apply
 from outbox_kit.registry import state as registry_state
 from outbox_kit.results.changes import Change, System
 from outbox_kit.results.checks import Check
+from outbox_kit.results.repair_commands import RESEND_HINT, resend_steps
 
 CONNECTOR: System = "connect"
 
@@ -129,7 +130,38 @@ def plan_postgres(deployment: Deployment, lock: Lock | None, database: postgres_
     locked_source = lock.source if lock else None
     postgres_state.refuse_unsafe(deployment.pipeline, database, locked_source)
     changes = postgres_state.diff(deployment.pipeline, deployment.environment, database, locked_source)
-    return database_dangers.add_dangers(changes, deployment.pipeline, lock)
+    return add_dangers(changes, deployment.pipeline, lock)
+
+
+def add_dangers(changes: list[Change], pipeline: Pipeline, lock: Lock | None) -> list[Change]:
+    """Return the changes of the source database with their dangers."""
+    return [replace(change, danger=_danger(change, pipeline, lock)) for change in changes] if lock else changes
+
+
+def _danger(change: Change, pipeline: Pipeline, lock: Lock) -> str:
+    # Only a recovery recreates a slot of the lock file: otherwise refuse_unsafe() raises if the slot is missing.
+    if lock.unfinished == "recover":
+        return _recreation_danger(change)
+    if change.kind == "table" and change.action == "update":
+        danger = (
+            "rows that were written before the publication contained the new table never reach Kafka; only a "
+            "publication of all tables has always contained it"
+        )
+        return f"{danger}; afterwards {resend_steps(pipeline)}"
+    retained_types = types_with_pending_backfill(lock.topics)
+    if change.kind == "slot" and lock.source is None and retained_types:
+        danger = "rows that were committed after `outbox destroy` never reach the retained topics"
+        return f"{danger}; afterwards {resend_steps(pipeline, retained_types)}"
+    return ""
+
+
+def _recreation_danger(change: Change) -> str:
+    if change.kind not in ("slot", "publication"):
+        return ""
+    danger = (
+        f"a new {change.kind} starts at the current LSN: rows after the connector's last offset are not sent to Kafka"
+    )
+    return f"{danger}; afterwards run {RESEND_HINT}"
 
 
 def plan_kafka(deployment: Deployment, lock: Lock | None) -> list[Change]:

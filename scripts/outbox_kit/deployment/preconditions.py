@@ -1,19 +1,30 @@
-"""Conditions under which commands refuse to start: protection, cluster, source, lock file, dangerous changes."""
+"""Conditions under which commands refuse to start: protection, cluster, source, lock file, skipped rows, plan."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
+from outbox_events.contract import lsn
+from outbox_events.contract.source_sequence import WalPosition
+from outbox_events.text import plural
 from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.plan_model import EXCLUDED_OBJECTS_MESSAGE, Plan
-from outbox_kit.deployment.source_epochs import highest_epoch
-from outbox_kit.errors import APPLY_RECOVER_HINT, RefusedError
-from outbox_kit.pipeline import Lock
+from outbox_kit.deployment.source_epochs import highest_epoch, highest_version
+from outbox_kit.errors import RefusedError
+from outbox_kit.pipeline import Lock, LockedSchema
+from outbox_kit.pipeline.lock import RETAINED_VERSIONS
+from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import state as postgres_state
+from outbox_kit.postgres.count_undelivered import count_between
+from outbox_kit.postgres.replication_slot import Slot
 from outbox_kit.postgres.state import ActualDatabase
+from outbox_kit.results.changes import Change
 from outbox_kit.results.checks import Check, Severity, Status
+from outbox_kit.results.repair_commands import APPLY_RECOVER_HINT
+
+PLAN_INVALID = "the plan cannot be applied"
 
 
 def refuse_protected(deployment: Deployment) -> None:
@@ -91,6 +102,39 @@ def refuse_lost_lock(deployment: Deployment, lock: Lock | None) -> None:
         )
 
 
+def refuse_skipped_rows(deployment: Deployment, lock: Lock | None, slot: Slot | None, offset_lsn: int | None) -> None:
+    """Raise RefusedError if no topic has a record of the rows between the LSNs of an inactive slot and the offset.
+
+    A connector that has never run with this lock file may have the offset of a connector with other topics. After a
+    crash the offset is beyond the slot, too, but the rows in between are on the topics. A wrong refusal is possible if
+    compaction or retention removed these records; then a reset sends the rows again, which changes no state.
+    """
+    if lock is None or lock.config is None or slot is None or slot.active or slot.confirmed_flush is None:
+        return
+    confirmed, source = slot.confirmed_flush, deployment.pipeline.source
+    if not offset_lsn or offset_lsn <= confirmed:
+        return
+    with postgres_client.connected(deployment.environment.source) as connection:
+        count = count_between(connection, source, after=confirmed, upto=offset_lsn)
+    if not count or not _has_sequences(deployment, lock):
+        return
+    if WalPosition(lock.source_epoch, confirmed).precedes(highest_version(deployment)):
+        return
+    raise RefusedError(
+        f"the offset of connector {deployment.pipeline.connector.name!r} is at {lsn.describe(offset_lsn)}, beyond slot "
+        f"{source.slot!r} at {lsn.describe(confirmed)}, and no topic has a record of the {plural(count, 'event')} in "
+        "between, which the connector would skip",
+        "run `outbox offsets reset`, which lets the connector send them; to skip them, run `outbox stop`, then "
+        "`outbox resume --skip-rows`",
+    )
+
+
+def _has_sequences(deployment: Deployment, lock: Lock) -> bool:
+    """Return whether the records of the connector show its position: only OutboxRouter writes source_sequence."""
+    config = deployment.connect.config(deployment.pipeline.connector.name)
+    return connect_state.epoch(deployment.render(lock) if config is None else config) > 0
+
+
 def refuse_violated_rules(checks: list[Check]) -> None:
     """Raise RefusedError if a lint rule of severity error failed."""
     violations = [check for check in checks if check.status is Status.FAIL and check.severity is Severity.ERROR]
@@ -116,3 +160,95 @@ def refuse_missing_prerequisites(plan: Plan) -> None:
             f"{EXCLUDED_OBJECTS_MESSAGE}: {', '.join(plan.waits_for)}",
             "run `outbox apply` without --only, or run it first with --only for the systems of these objects",
         )
+
+
+def refuse_stale_plan(shown_plan: Plan, current_plan: Plan) -> None:
+    """Raise RefusedError with the first difference between the plan that was shown and the current plan."""
+    difference = _different_target(shown_plan, current_plan) or _different_changes(shown_plan, current_plan)
+    if difference:
+        raise RefusedError(f"{PLAN_INVALID}: {difference}", "run `outbox plan` again; this apply changed nothing")
+
+
+def _different_target(shown_plan: Plan, current_plan: Plan) -> str:
+    """Return the first difference in pipeline, environment or systems: these can differ while the changes are equal."""
+    if (shown_plan.pipeline, shown_plan.environment) != (current_plan.pipeline, current_plan.environment):
+        return f"it is for pipeline {shown_plan.pipeline!r} in environment {shown_plan.environment!r}"
+    for system, planned, actual in (
+        ("Kafka cluster", shown_plan.cluster_id, current_plan.cluster_id),
+        ("registry", shown_plan.registry, current_plan.registry),
+        ("database", shown_plan.database, current_plan.database),
+    ):
+        if planned is not None and planned != actual:
+            return f"it was made for {system} {planned}, but the current {system} is {actual or 'unknown'}"
+    return ""
+
+
+def _different_changes(shown_plan: Plan, current_plan: Plan) -> str:
+    planned = {(change.system, change.object, change.action): change for change in shown_plan.changes}
+    for change in current_plan.changes:
+        planned_change = planned.pop((change.system, change.object, change.action), None)
+        if planned_change is None:
+            return f"the change `{change.title}` was not in the plan"
+        if _effect(planned_change) != _effect(change):
+            return f"`{change.title}` was planned as {_effect_text(planned_change)}, and is now {_effect_text(change)}"
+    if planned:
+        return f"the change `{next(iter(planned.values())).title}` is no longer pending"
+    if shown_plan.files != current_plan.files:
+        return "pipeline, environment or schema files were changed"
+    return ""
+
+
+def refuse_unplanned_schemas(plan: Plan, lock: Lock) -> None:
+    """Raise RefusedError unless the registry has exactly the plan's schema versions, existing and new."""
+    subjects = {change.name for change in plan.changes_of("registry") if change.kind == "schema"}
+    for aggregate, versions in lock.schemas.items():
+        new_versions = [entry for entry in versions[:1] if entry.subject in subjects]
+        expected = [*new_versions, *plan.schemas.get(aggregate, [])][:RETAINED_VERSIONS]
+        if versions != expected:
+            actual, planned = _versions_text(versions), _versions_text(expected)
+            raise _connector_refusal(f"{aggregate} has versions {actual} in the registry, but {planned} in the plan")
+
+
+def refuse_unplanned_config(deployment: Deployment, plan: Plan, lock: Lock) -> None:
+    """Raise RefusedError if the rendered config without schemas differs from the plan, as after an edited template."""
+    config = deployment.render_without_schemas(lock)
+    keys = sorted(key for key in plan.config.keys() | config.keys() if plan.config.get(key) != config.get(key))
+    if keys:
+        raise _connector_refusal(f"the connector's config would differ from the plan in {', '.join(keys)}")
+
+
+def refuse_unplanned_changes(plan: Plan, changes: list[Change]) -> None:
+    """Raise RefusedError if the pending changes of the connector differ from the planned ones.
+
+    If schemas are new, only objects and actions are compared, because the plan does not contain the new schema ids.
+    """
+    planned = plan.changes_of("connect")
+    matches = [*map(_effect, planned)] == [*map(_effect, changes)]
+    if any(change.kind == "schema" for change in plan.changes_of("registry")):
+        matches = [(old.object, old.action) for old in planned] == [(new.object, new.action) for new in changes]
+    if not matches:
+        raise _connector_refusal(
+            f"the connector's pending changes are {_changes_text(changes)}, but the plan has {_changes_text(planned)}"
+        )
+
+
+def _effect(change: Change) -> tuple[str, ...]:
+    """Return what a change does. Reasons and dangers are texts, which differ between releases."""
+    return change.system, change.object, change.action, change.before, change.after
+
+
+def _effect_text(change: Change) -> str:
+    return " → ".join(filter(None, (change.before, change.after))) or change.reason
+
+
+def _changes_text(changes: list[Change]) -> str:
+    return ", ".join(f"{change.title} ({_effect_text(change)})" for change in changes) or "none"
+
+
+def _versions_text(versions: list[LockedSchema]) -> str:
+    return ", ".join(f"{entry.version} (id {entry.id})" for entry in versions) or "none"
+
+
+def _connector_refusal(difference: str) -> RefusedError:
+    hint = "run `outbox plan` again; this apply changed the other systems as planned, but not the connector"
+    return RefusedError(f"{PLAN_INVALID}: {difference}", hint)

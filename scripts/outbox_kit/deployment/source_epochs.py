@@ -5,12 +5,13 @@ from __future__ import annotations
 from outbox_events.contract.source_sequence import MAX_EPOCH, UNVERSIONED, Version
 from outbox_kit.connect import state as connect_state
 from outbox_kit.deployment.deployment import Deployment
-from outbox_kit.errors import APPLY_RECOVER_HINT, RefusedError, UnreachableError
+from outbox_kit.errors import RefusedError, UnreachableError
 from outbox_kit.kafka import source_epoch
 from outbox_kit.kafka.preconditions import MOVE_HINT
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.state import ActualDatabase
+from outbox_kit.results.repair_commands import APPLY_RECOVER_HINT
 
 
 def connector_epoch(deployment: Deployment) -> int:

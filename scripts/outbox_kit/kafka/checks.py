@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from outbox_kit.errors import RESEND_HINT
 from outbox_kit.kafka.client import ActualTopic
-from outbox_kit.kafka.internal_topics import InternalTopic, internal_topic_problems
 from outbox_kit.kafka.preconditions import MOVE_HINT
 from outbox_kit.kafka.state import Topic, different_settings
 from outbox_kit.kafka.topic_identity import RecordedTopics, is_recreated, types_with_pending_backfill
-from outbox_kit.kafka.verify_queries import Cluster
+from outbox_kit.kafka.verify_queries import Cluster, InternalTopic, internal_topic_problems
 from outbox_kit.pipeline import Kafka, Pipeline
 from outbox_kit.results.checks import Finding, Rules
-from outbox_kit.results.repair_commands import backfill_steps, resend_steps
+from outbox_kit.results.repair_commands import RESEND_HINT, backfill_steps, resend_steps
 
 SEPARATELY_CHECKED_SETTINGS = frozenset(
     {"cleanup.policy", "min.insync.replicas", "max.message.bytes", "message.timestamp.after.max.ms"}

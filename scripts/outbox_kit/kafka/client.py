@@ -1,4 +1,4 @@
-"""Kafka admin client for topics, offsets and consumer groups."""
+"""Kafka admin client for topics, offsets and consumer groups, and a producer of single records."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -22,11 +22,15 @@ from confluent_kafka.admin import (
 )
 
 from outbox_events.kafka import topic_requests
+from outbox_events.kafka.record import PRODUCER_SETTINGS, Record
 from outbox_events.kafka.topic_requests import Bounds, ClientErrors
+from outbox_events.producing.delivery import Deliveries
 from outbox_kit.errors import ConfigurationError, RejectedError, UnreachableError
 from outbox_kit.pipeline import Kafka
 
 REQUEST_TIMEOUT_S = 20
+SEND_TIMEOUT_S = 60
+MAX_MESSAGE_BYTES = 100_000_000
 UNCOMMITTED = IsolationLevel.READ_UNCOMMITTED
 READ_TOPIC_HINT = (
     "check the name of the topic (`outbox apply` creates those of the pipeline), the brokers and kafka.client"
@@ -61,6 +65,16 @@ def client_settings(kafka: Kafka, errors: ClientErrors | None = None) -> dict[st
         **kafka.client,
         **({"error_cb": errors} if errors is not None else {}),
     }
+
+
+def send_records(kafka: Kafka, records: Iterable[Record], *, seconds: float = SEND_TIMEOUT_S) -> None:
+    """Send the records and wait until each is confirmed. Raises UnreachableError."""
+    # The size of a record is limited by its topic. The limit of the producer must not be lower.
+    settings = {**client_settings(kafka), **PRODUCER_SETTINGS, "message.max.bytes": MAX_MESSAGE_BYTES}
+    deliveries = Deliveries(Producer(settings), seconds=seconds)
+    for record in records:
+        deliveries.send(record)
+    deliveries.wait()
 
 
 class KafkaClient:

@@ -1,7 +1,9 @@
-"""Latest record of each key of a topic."""
+"""Latest record of each key of a topic, and the values of a random sample of keys."""
 
 from __future__ import annotations
 
+import secrets
+import zlib
 from dataclasses import dataclass, replace
 
 from confluent_kafka import Message
@@ -15,10 +17,45 @@ from outbox_events.kafka.topic_reader import read_records
 from outbox_events.kafka.topic_requests import Bounds
 from outbox_kit.errors import RefusedError
 from outbox_kit.kafka.client import KafkaClient, client_settings
-from outbox_kit.kafka.value_sample import ValueSample
 
+MAX_KEYS = 20_000
+MAX_BYTES = 64 * 2**20
+HASH_LIMIT = 2**32
 READ_TIMEOUT_S = 3600
 UNHASHED = ("\0", "\ufffd")  # in the text of a key with a schema id, and of a key that is not UTF-8
+
+
+class ValueSample:
+    """Values by key. If they exceed a limit, half of the keys are dropped. The keys differ between two samples."""
+
+    def __init__(self, *, max_keys: int = MAX_KEYS, max_bytes: int = MAX_BYTES) -> None:
+        self._max_keys, self._max_bytes = max_keys, max_bytes
+        self._salt = secrets.token_bytes(8)
+        self.clear()
+
+    def clear(self) -> None:
+        self._hash_limit, self._byte_count = HASH_LIMIT, 0
+        self.values: dict[str, bytes] = {}
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no key was dropped."""
+        return self._hash_limit == HASH_LIMIT
+
+    def set(self, key: str, value: bytes | None) -> None:
+        """Replace the value of a key; None, the value of a tombstone, removes the key."""
+        self._byte_count -= len(self.values.pop(key, b""))
+        if value is None or not self._includes(key):
+            return
+        self.values[key] = value
+        self._byte_count += len(value)
+        while len(self.values) > self._max_keys or self._byte_count > self._max_bytes:
+            self._hash_limit //= 2
+            self.values = {key: value for key, value in self.values.items() if self._includes(key)}
+            self._byte_count = sum(map(len, self.values.values()))
+
+    def _includes(self, key: str) -> bool:
+        return self.is_complete or zlib.crc32(self._salt + key.encode(errors="replace")) < self._hash_limit
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,21 @@
-"""Query that only `outbox verify` uses: leaders and replicas of partitions."""
+"""Queries that only `outbox verify` uses: replicas of partitions, and the topics in which Kafka Connect stores data."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from outbox_kit.kafka.client import KafkaClient
+from outbox_kit.kafka.client import ActualTopic, KafkaClient
+from outbox_kit.pipeline import Connect, Kafka
+
+# Key under `connect` of the environment file, and the name in Kafka's example of a worker's config.
+DEFAULT_NAMES = {
+    "config_topic": "connect-configs",
+    "offset_topic": "connect-offsets",
+    "status_topic": "connect-status",
+}
+CONFIG_TOPIC = "config_topic"
+POLICY = "cleanup.policy"
 
 
 @dataclass(frozen=True)
@@ -39,3 +49,62 @@ def read_cluster(client: KafkaClient, topics: Iterable[str]) -> Cluster:
             if name in metadata.topics
         },
     )
+
+
+@dataclass(frozen=True)
+class InternalTopic:
+    """One internal topic; `key` is that of the environment file, `actual` is None if the topic was not found.
+
+    `is_named`: the environment file contains the name.
+    """
+
+    key: str
+    name: str
+    is_named: bool
+    actual: ActualTopic | None
+
+
+@dataclass(frozen=True)
+class TopicProblem:
+    """What is wrong with a topic, and the remedy."""
+
+    text: str
+    remedy: str
+
+
+def read_internal_topics(client: KafkaClient, service: Connect) -> list[InternalTopic]:
+    """Read the topics that the environment file names, or those with the default names."""
+    named: dict[str, str | None] = {key: getattr(service, key) for key in DEFAULT_NAMES}
+    names = {key: name or DEFAULT_NAMES[key] for key, name in named.items()}
+    actual = client.describe(names.values())
+    return [InternalTopic(key, name, bool(named[key]), actual.get(name)) for key, name in names.items()]
+
+
+def internal_topic_problems(topics: list[InternalTopic], kafka: Kafka) -> Iterator[TopicProblem]:
+    """Yield the settings of existing topics because of which Connect can lose offsets, configs or states."""
+    for topic in topics:
+        if topic.actual is not None:
+            yield from _problems(topic.name, topic.key, topic.actual, kafka)
+
+
+def _problems(name: str, key: str, actual: ActualTopic, kafka: Kafka) -> Iterator[TopicProblem]:
+    policy = actual.config.get(POLICY, "")
+    if policy != "compact":
+        servers, login = kafka.bootstrap_servers, " --command-config client.properties" if kafka.client else ""
+        command = f"kafka-configs --bootstrap-server {servers}{login} --alter --topic {name}"
+        remedy = f"run `{command} --add-config {POLICY}=compact`, then `outbox offsets show`"
+        if kafka.client:
+            remedy += "; client.properties contains the settings of kafka.client in the names of Java clients"
+        yield TopicProblem(f"{name}: {POLICY} is {policy}, so that Kafka deletes old entries", remedy)
+    if key == CONFIG_TOPIC and actual.partitions != 1:
+        remedy = (
+            "create a topic with one partition, set config.storage.topic of every worker to it, then `outbox apply`"
+        )
+        yield TopicProblem(
+            f"{name} has {actual.partitions} partitions, so that workers read configs out of order", remedy
+        )
+    if actual.replication_factor < kafka.replication_factor:
+        text = (
+            f"{name} has {actual.replication_factor} replicas, kafka.replication_factor is {kafka.replication_factor}"
+        )
+        yield TopicProblem(text, f"add replicas to {name} with kafka-reassign-partitions")

@@ -1,7 +1,6 @@
 """Rules for pipeline files and rendered connector configs. Checks that need a connection are in `verification`."""
 
-from outbox_kit.linting.lint_input import LintInput
-from outbox_kit.linting.lint_rule import LintRule
+from outbox_kit.linting.lint_rule import LintInput, LintRule
 from outbox_kit.linting.loading import lint_files
 from outbox_kit.linting.rule_catalogue import RULES, lint, lint_deployment
 from outbox_kit.linting.rules.unknown_keys import unknown_keys_rule

@@ -11,8 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from outbox_kit.errors import ConfigurationError
-from outbox_kit.linting.lint_input import LintInput
-from outbox_kit.linting.lint_rule import LintRule
+from outbox_kit.linting.lint_rule import LintInput, LintRule
 from outbox_kit.linting.rule_catalogue import RULES, lint
 from outbox_kit.linting.rules.pipeline_files import schema_error
 from outbox_kit.linting.rules.secrets import plain_text_secrets

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from outbox_kit.linting.lint_input import LintInput
-from outbox_kit.linting.lint_rule import LintRule
+from outbox_kit.linting.lint_rule import LintInput, LintRule
 from outbox_kit.linting.rules import (
     aggregate_keys,
     aliases,
-    connections,
     heartbeat,
     pipeline_files,
-    router_options,
     routes,
     secrets,
     settings,
@@ -29,12 +26,10 @@ RULE_MODULES = (
     settings,
     heartbeat,
     routes,
-    router_options,
     aggregate_keys,
     topics,
     sizes,
     secrets,
-    connections,
     aliases,
     unique_names,
 )

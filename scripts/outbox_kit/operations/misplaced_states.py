@@ -5,33 +5,27 @@ The connector cannot delete them, because it sends every record of a key to the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import uuid4
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
-
 from outbox_events.contract import headers
+from outbox_events.kafka.record import Record
 from outbox_events.text import plural, shortened_list
-from outbox_events.waiting import Deadline
 from outbox_kit.backfill.republish import EVENT_TYPE
 from outbox_kit.connect import state as connect_state
 from outbox_kit.deployment import Deployment
 from outbox_kit.deployment.preconditions import refuse_wrong_cluster
-from outbox_kit.errors import RefusedError, RejectedError, UnreachableError
-from outbox_kit.kafka.client import client_settings
+from outbox_kit.errors import RefusedError, UnreachableError
+from outbox_kit.kafka.client import send_records
 from outbox_kit.kafka.latest_records import LatestRecords
-from outbox_kit.operations.deletion_guard import MAX_LISTED_KEYS, DeletionLimit
+from outbox_kit.operations.preconditions import MAX_LISTED_KEYS, DeletionLimit
 from outbox_kit.operations.state_comparison import StuckAggregate
-from outbox_kit.pipeline import Kafka
 
-Headers = list[tuple[str, str | bytes | None]]
-DeliveryCallback = Callable[[KafkaError | None, Message], None]
-FLUSH_TIMEOUT_S = 60
-QUEUE_POLL_S = 1.0
-PERMISSION_HINT = "allow the login of kafka.client to write to the topic, and run the command again"
-UNSENT_HINT = "check the brokers and kafka.client, and run the command again"
+WRITE_HINT = (
+    "check the brokers, and that the login of kafka.client is allowed to write to the topic; then run the command again"
+)
 # Tables that are ordered by source_sequence accept only records with it. The lowest one deletes no row.
 LOWEST_SEQUENCE = f"{0:04x}_{0:016x}-{0:016x}"
 
@@ -94,60 +88,25 @@ def _require_running(deployment: Deployment) -> None:
 
 
 def write_tombstones(deployment: Deployment, states: MisplacedStates) -> None:
-    """Write a tombstone for each state, and wait for the broker. Raises UnreachableError, RejectedError."""
+    """Write a tombstone for each state, and wait for the broker. Raises UnreachableError."""
     has_sequences = connect_state.epoch(deployment.connect.config(deployment.pipeline.connector.name)) > 0
-    _produce(
-        deployment.environment.kafka,
-        states.topic,
-        [
-            (key, partition, _headers(states.aggregate_type) if has_sequences else [])
-            for key, partition in states.places
-        ],
-    )
-
-
-def _headers(aggregate_type: str) -> Headers:
-    """Return the headers that docs/contract.md describes."""
-    return [
-        (headers.EVENT_ID, str(uuid4())),
-        (headers.EVENT_TYPE, EVENT_TYPE),
-        (headers.AGGREGATE_TYPE, aggregate_type),
-        (headers.EVENT_TIME, datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")),
-        (headers.SOURCE_SEQUENCE, LOWEST_SEQUENCE),
+    records = [
+        Record(states.topic, key.encode(), None, _headers(states.aggregate_type) if has_sequences else (), partition)
+        for key, partition in states.places
     ]
-
-
-def _produce(kafka: Kafka, topic: str, tombstones: Iterable[tuple[str, int, Headers]]) -> None:
-    errors: list[str] = []
-
-    def collect(error: KafkaError | None, _: Message) -> None:
-        if error is not None:
-            errors.append(error.str())
-
     try:
-        producer = Producer({**client_settings(kafka), "enable.idempotence": True})
-        for key, partition, headers in tombstones:
-            _enqueue(producer, topic, key, partition, headers, collect)
-        unsent_count = producer.flush(FLUSH_TIMEOUT_S)
-    except KafkaException as error:
-        raise RejectedError(f"topic {topic}: {error.args[0].str()}", PERMISSION_HINT) from None
-    if errors:
-        raise RejectedError(f"topic {topic}: {len(errors)} tombstones were rejected: {errors[0]}", PERMISSION_HINT)
-    if unsent_count:
-        message = f"topic {topic}: {unsent_count} tombstones were not written within {FLUSH_TIMEOUT_S} s"
-        raise UnreachableError(message, UNSENT_HINT)
+        send_records(deployment.environment.kafka, records)
+    except UnreachableError as error:
+        raise UnreachableError(f"topic {states.topic}: {error.message}", WRITE_HINT) from error
 
 
-def _enqueue(
-    producer: Producer, topic: str, key: str, partition: int, headers: Headers, collect: DeliveryCallback
-) -> None:
-    deadline = Deadline(FLUSH_TIMEOUT_S)
-    while True:
-        try:
-            producer.produce(topic, key=key.encode(), partition=partition, headers=headers, on_delivery=collect)
-            return
-        except BufferError:  # the queue is full
-            if not deadline.seconds_left:
-                message = f"topic {topic}: the producer's queue was full for {FLUSH_TIMEOUT_S} s"
-                raise UnreachableError(message, UNSENT_HINT) from None
-            producer.poll(QUEUE_POLL_S)
+def _headers(aggregate_type: str) -> tuple[tuple[str, bytes], ...]:
+    """Return the headers that docs/contract.md describes."""
+    texts = {
+        headers.EVENT_ID: str(uuid4()),
+        headers.EVENT_TYPE: EVENT_TYPE,
+        headers.AGGREGATE_TYPE: aggregate_type,
+        headers.EVENT_TIME: datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+        headers.SOURCE_SEQUENCE: LOWEST_SEQUENCE,
+    }
+    return tuple((name, text.encode()) for name, text in texts.items())

@@ -19,7 +19,7 @@ from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import Deployment, refuse_protected
 from outbox_kit.deployment.lag import Positions, read_positions
 from outbox_kit.deployment.preconditions import require_connector, require_unchanged_source
-from outbox_kit.errors import RECOVER_HINT, RESEND_HINT, RefusedError
+from outbox_kit.errors import RefusedError
 from outbox_kit.operations import offset_backup
 from outbox_kit.operations.lifecycle import wait_running
 from outbox_kit.pipeline import Lock
@@ -27,6 +27,7 @@ from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.count_undelivered import count_between
 from outbox_kit.postgres.replication_slot import wait_inactive
 from outbox_kit.results.progress import Reporter
+from outbox_kit.results.repair_commands import RECOVER_HINT, RESEND_HINT
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,7 @@ from outbox_kit.delivery.preconditions import require_table
 from outbox_kit.delivery.proof import is_confirmed
 from outbox_kit.deployment import Deployment, connector_epoch
 from outbox_kit.errors import RejectedError
-from outbox_kit.kafka.latest_records import READ_TIMEOUT_S, LatestRecord, LatestRecords
-from outbox_kit.kafka.value_sample import ValueSample
+from outbox_kit.kafka.latest_records import READ_TIMEOUT_S, LatestRecord, LatestRecords, ValueSample
 from outbox_kit.operations.value_comparison import Difference, ValueDecoder
 from outbox_kit.pipeline import Backfill
 from outbox_kit.postgres import aggregate_queries

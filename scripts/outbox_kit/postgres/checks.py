@@ -8,14 +8,13 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
-from outbox_kit.errors import RECOVER_HINT, RESEND_HINT
 from outbox_kit.pipeline import Environment, LockedSource, Pipeline
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.role_limits import RoleProblem, limit_problems, privilege_statements
 from outbox_kit.postgres.state import ActualDatabase, column_problems, has_new_table, renamed_column, wrong_columns
 from outbox_kit.postgres.verify_queries import AdditionalState
 from outbox_kit.results.checks import Finding, Rules, Severity
-from outbox_kit.results.repair_commands import recover_steps, resend_steps
+from outbox_kit.results.repair_commands import RECOVER_HINT, RESEND_HINT, recover_steps, resend_steps
 
 # Maximum age of a prepared transaction. A slot does not advance past the transaction, so the server retains WAL.
 MAX_PREPARED_AGE_S = 3600

@@ -5,14 +5,19 @@ from __future__ import annotations
 from psycopg import sql
 
 from outbox_events.contract import lsn
-from outbox_kit.errors import APPLY_RECOVER_HINT, RECOVER_HINT, RESEND_HINT
 from outbox_kit.pipeline import Pipeline, Source
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.checks import NO_TABLE, DatabaseState
 from outbox_kit.postgres.client import Row
 from outbox_kit.postgres.state import FAILOVER_SLOTS_SINCE
 from outbox_kit.results.checks import Finding, Rules, Severity
-from outbox_kit.results.repair_commands import recover_steps, resend_steps
+from outbox_kit.results.repair_commands import (
+    APPLY_RECOVER_HINT,
+    RECOVER_HINT,
+    RESEND_HINT,
+    recover_steps,
+    resend_steps,
+)
 
 MEGABYTE = 2**20
 RETAINED_MB_WITHOUT_LIMIT = 10_240

@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from outbox_kit.errors import APPLY_RECOVER_HINT, RECOVER_HINT, RESEND_HINT, RefusedError
+from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import Environment, LockedSource, Pipeline, Source
 from outbox_kit.postgres import client, ddl
 from outbox_kit.postgres.replication_slot import Slot, read_slot
 from outbox_kit.results.changes import Change
+from outbox_kit.results.repair_commands import APPLY_RECOVER_HINT, RECOVER_HINT, RESEND_HINT
 
 FAILOVER_SLOTS_SINCE = 170000
 COLUMN_TYPES = {

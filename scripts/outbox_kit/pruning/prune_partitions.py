@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from outbox_kit.delivery.outbox_rows import StoredRow
 from outbox_kit.deployment import Deployment
 from outbox_kit.postgres.client import Connection
-from outbox_kit.pruning.decisions import Reason, RetainedRows
 from outbox_kit.pruning.partitions import (
     Content,
     Partition,
@@ -24,7 +23,7 @@ from outbox_kit.pruning.partitions import (
     read_partitions,
     refuse_other_partitioning,
 )
-from outbox_kit.pruning.prune import PruneOptions, connections, proven_snapshot
+from outbox_kit.pruning.prune import PruneOptions, Reason, RetainedRows, connections, proven_snapshot
 from outbox_kit.results.progress import Reporter
 
 

@@ -9,9 +9,9 @@ from outbox_kit import backfill as backfills
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import OutboxError, RefusedError
 from outbox_kit.kafka.topic_identity import types_with_pending_backfill
-from outbox_kit.operations import deletion_guard, stuck
-from outbox_kit.operations.deletion_guard import DeletionLimit
+from outbox_kit.operations import stuck
 from outbox_kit.operations.misplaced_states import misplaced_states
+from outbox_kit.operations.preconditions import DeletionLimit, read_allowed_deletions
 from outbox_kit.pruning.prune import PrunedType, PruneOptions, prune
 from outbox_kit.recovery.resend_rows import ResentRows
 from outbox_kit.results.progress import Reporter
@@ -81,9 +81,7 @@ def _resend_stuck(deployment: Deployment, names: Collection[str], limit: Deletio
     if misplaced:
         raise RefusedError("states are in wrong partitions", "run `outbox stuck --resend`")
     keys = stuck.keys_to_resend(deployment, aggregates)
-    entries = [deletion_guard.read_deletions(deployment, name, keys[name], progress, exact=True) for name in keys]
-    deletions = [entry for entry in entries if entry is not None]
-    deletion_guard.refuse_excessive(deletions, limit)
+    deletions = read_allowed_deletions(deployment, keys, limit, progress, exact=True)
     tombstones = {entry.aggregate_type: entry.keys for entry in deletions}
     count = stuck.resend(deployment, keys, progress, tombstones=tombstones, misplaced={})
     progress(f"{plural(count, 'stuck aggregate')} sent again, {sum(map(len, tombstones.values()))} of them deleted")

@@ -10,7 +10,7 @@ from outbox_kit.connect import lifecycle
 from outbox_kit.delivery.preconditions import refuse_published_deletes
 from outbox_kit.deployment import Deployment, apply
 from outbox_kit.errors import OutboxError
-from outbox_kit.operations.deletion_guard import DEFAULT_LIMIT, DeletionLimit
+from outbox_kit.operations.preconditions import DEFAULT_LIMIT, DeletionLimit
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.replication_slot import read_slot, wait_inactive

@@ -7,9 +7,9 @@ import re
 from typing import Any, LiteralString
 
 import psycopg
-from confluent_kafka import Message
 from psycopg import sql
 
+from outbox_kit.dead_letters.dead_letter import DeadLetter
 from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import Source
 from outbox_kit.postgres import client as postgres_client
@@ -29,24 +29,26 @@ INSERTION: LiteralString = """
 BYTES: LiteralString = "decode(%(row)s::json ->> {name}, 'base64')"
 
 
-def insert_again(connection: Connection, source: Source, event_id: str, record: Message, *, has_row: bool) -> None:
+def insert_again(connection: Connection, source: Source, dead_letter: DeadLetter, *, has_row: bool) -> None:
     """Write the row of a dead letter again, with its event id, in a transaction of the caller. Raises RefusedError.
 
-    A row that still exists can have been corrected, and is moved as it is. Otherwise it is the value of `record`.
+    A row that still exists can have been corrected, and is moved as it is. Otherwise it is in the dead letter.
     """
     try:
         with connection.transaction():
             if has_row:
-                move_to_end(connection, source, [event_id])
+                move_to_end(connection, source, [dead_letter.event_id])
             else:
-                _insert(connection, source, record)
+                _insert(connection, source, dead_letter)
     except (psycopg.DataError, psycopg.IntegrityError) as error:  # its text can contain values of the row
-        message = f"event {event_id}: PostgreSQL rejects the row of the dead letter ({type(error).__name__})"
+        message = (
+            f"event {dead_letter.event_id}: PostgreSQL rejects the row of the dead letter ({type(error).__name__})"
+        )
         raise RefusedError(message, REPUBLISH_HINT) from None
 
 
-def _insert(connection: Connection, source: Source, record: Message) -> None:
-    text, row = _parse_row(record)
+def _insert(connection: Connection, source: Source, dead_letter: DeadLetter) -> None:
+    text, row = _parse_row(dead_letter)
     types = postgres_client.read_column_types(connection, source.table)
     names = [name for name in written_columns(connection, source) if name in row]
     if source.columns.payload not in names:
@@ -69,11 +71,10 @@ def _insert(connection: Connection, source: Source, record: Message) -> None:
     connection.execute(statement, {"row": text})
 
 
-def _parse_row(record: Message) -> tuple[str, dict[str, Any]]:
+def _parse_row(dead_letter: DeadLetter) -> tuple[str, dict[str, Any]]:
     """Return the value of a dead letter as text, in which PostgreSQL reads numbers exactly, and its columns."""
-    value = record.value()
     try:
-        text = value.decode() if isinstance(value, bytes) else ""
+        text = (dead_letter.value or b"").decode()
         row = json.loads(text)
     except ValueError:
         row = None

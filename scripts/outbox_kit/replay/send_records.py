@@ -5,24 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from confluent_kafka import Message, Producer
+from confluent_kafka import Message
 
 from outbox_events.contract.dead_letter_headers import CONSUMER_HEADERS
-from outbox_events.kafka.record import PRODUCER_SETTINGS, Record
+from outbox_events.kafka.record import Record
 from outbox_events.kafka.record_headers import header_pairs
 from outbox_events.kafka.topic_requests import Bounds
-from outbox_events.producing.delivery import Deliveries
 from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.dead_letters.dead_letter import DeadLetter, FailedRecord
-from outbox_kit.dead_letters.dead_letter_topic import StoredDeadLetter
-from outbox_kit.dead_letters.key_records import KeyRecord, read_key_records
+from outbox_kit.delivery.stale_dead_letters import KeyRecord, read_key_records
 from outbox_kit.deployment import Deployment
 from outbox_kit.deployment.preconditions import refuse_wrong_cluster
 from outbox_kit.errors import RefusedError, UnreachableError
-from outbox_kit.kafka.client import KafkaClient, client_settings
+from outbox_kit.kafka.client import KafkaClient, send_records
 
-# The size of a record is limited by its topic. This limit of the producer must not be lower.
-MAX_MESSAGE_BYTES = 100_000_000
 DROP_HINT = "drop it with `outbox dead-letter drop PARTITION/OFFSET`"
 
 
@@ -43,7 +39,7 @@ class _Destination:
     records: Mapping[bytes, list[KeyRecord]] | None
 
 
-def replay_records(deployment: Deployment, topic: str, dead_letters: Collection[StoredDeadLetter]) -> Replay:
+def replay_records(deployment: Deployment, topic: str, dead_letters: Collection[DeadLetter]) -> Replay:
     """Send the records of the dead letters again, then acknowledge them. A crash in between can repeat them.
 
     A record is refused if its topic is compacted and has a newer record of the key. Raises RefusedError,
@@ -52,24 +48,25 @@ def replay_records(deployment: Deployment, topic: str, dead_letters: Collection[
     client, result, records = deployment.kafka, Replay(), list[Record]()
     refuse_wrong_cluster(deployment, deployment.lock(), ("kafka",))
     destinations = _destinations(client, dead_letters)
-    for entry in dead_letters:
+    for dead_letter in dead_letters:
         try:
-            records.append(_checked_record(topic, entry, destinations))
-            result.replayed.append(entry.dead_letter)
+            records.append(_checked_record(topic, dead_letter, destinations))
+            result.replayed.append(dead_letter)
         except RefusedError as error:
-            result.refused.append((entry.dead_letter, error))
-    _send(client, records)
+            result.refused.append((dead_letter, error))
+    if records:
+        _send(client, records)
     places = [dead_letter.place for dead_letter in result.replayed]
     dead_letter_topic.acknowledge_places(client, deployment.pipeline, places, topic=topic)
     return result
 
 
-def _destinations(client: KafkaClient, dead_letters: Iterable[StoredDeadLetter]) -> dict[str, _Destination]:
+def _destinations(client: KafkaClient, dead_letters: Iterable[DeadLetter]) -> dict[str, _Destination]:
     keys: dict[str, set[bytes]] = {}
-    for entry in dead_letters:
-        key = entry.record.key()
-        if entry.dead_letter.failed is not None:
-            keys.setdefault(entry.dead_letter.failed.topic, set()).update([key] if isinstance(key, bytes) else [])
+    for dead_letter in dead_letters:
+        if dead_letter.failed is not None:
+            key = dead_letter.record_key
+            keys.setdefault(dead_letter.failed.topic, set()).update([] if key is None else [key])
     found = client.describe(keys)
     result = {}
     for name in found:
@@ -80,9 +77,9 @@ def _destinations(client: KafkaClient, dead_letters: Iterable[StoredDeadLetter])
     return result
 
 
-def _checked_record(topic: str, entry: StoredDeadLetter, destinations: Mapping[str, _Destination]) -> Record:
+def _checked_record(topic: str, dead_letter: DeadLetter, destinations: Mapping[str, _Destination]) -> Record:
     """Return the record to send. Raises RefusedError."""
-    dead_letter, failed, record = entry.dead_letter, entry.dead_letter.failed, entry.record
+    failed, key = dead_letter.failed, dead_letter.record_key
     if failed is None:
         message = f"{dead_letter.place} of topic {topic} is no dead letter of a consumer: it does not name a record"
         raise RefusedError(message, "check --topic")
@@ -90,16 +87,10 @@ def _checked_record(topic: str, entry: StoredDeadLetter, destinations: Mapping[s
     if destination is None or failed.place.partition not in destination.bounds:
         message = f"{dead_letter.place}: topic {failed.topic} has no partition {failed.place.partition}"
         raise RefusedError(message, f"create the topic with its partitions, or {_drop_hint(topic, dead_letter)}")
-    key = record.key()
-    if destination.records is not None and isinstance(key, bytes):
+    if destination.records is not None and key is not None:
         _refuse_older(topic, dead_letter, failed, destination.records[key])
-    return Record(
-        failed.topic,
-        key if isinstance(key, bytes) else None,
-        value if isinstance(value := record.value(), bytes) else None,
-        original_headers(record),
-        failed.place.partition,
-    )
+    headers = original_headers(dead_letter.record)
+    return Record(failed.topic, key, dead_letter.value, headers, failed.place.partition)
 
 
 def _refuse_older(topic: str, dead_letter: DeadLetter, failed: FailedRecord, records: Iterable[KeyRecord]) -> None:
@@ -123,14 +114,8 @@ def original_headers(record: Message) -> tuple[tuple[str, bytes], ...]:
 
 def _send(client: KafkaClient, records: Collection[Record]) -> None:
     """Send the records and wait until each is confirmed. Raises UnreachableError."""
-    if not records:
-        return
-    settings = {**client_settings(client.kafka), **PRODUCER_SETTINGS, "message.max.bytes": MAX_MESSAGE_BYTES}
-    deliveries = Deliveries(Producer(settings))
     try:
-        for record in records:
-            deliveries.send(record)
-        deliveries.wait()
+        send_records(client.kafka, records)
     except UnreachableError as error:
         message = f"{error.message}; no dead letter was acknowledged, so the next replay can repeat delivered records"
         raise UnreachableError(message, error.hint) from error

@@ -1,5 +1,7 @@
 """Dead letters of the connector: their rows pass through the transform again, unless a newer event exists.
 
+republish_states() writes the latest states of their aggregates instead.
+
 A row that is written again is newer than all others for consumers. So nothing newer of its aggregate may be on the
 topic, in the outbox table, or on its way between the two:
 - the topic is read after the slot has confirmed all transactions that had begun before;
@@ -17,10 +19,10 @@ from uuid import UUID
 from psycopg import sql
 
 from outbox_events.contract.source_sequence import UNVERSIONED
+from outbox_kit import backfill
 from outbox_kit.connect.lifecycle import raise_if_failed
 from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.dead_letters.dead_letter import DeadLetter
-from outbox_kit.dead_letters.dead_letter_topic import StoredDeadLetter
 from outbox_kit.delivery.outbox_rows import OF_AGGREGATE, OF_EVENTS, StoredRow, select_rows
 from outbox_kit.delivery.preconditions import (
     refuse_published_deletes,
@@ -78,7 +80,7 @@ class _Evidence:
         return is_waiting and first.get(row.id, UNVERSIONED) > first.get(dead_letter.event_id, UNVERSIONED)
 
 
-def replay_rows(deployment: Deployment, dead_letters: Collection[StoredDeadLetter], progress: Reporter) -> Replay:
+def replay_rows(deployment: Deployment, dead_letters: Collection[DeadLetter], progress: Reporter) -> Replay:
     """Write the rows of the dead letters again with their event ids, then acknowledge the dead letters.
 
     A row that is still invalid becomes a new dead letter. Raises FailedError, RefusedError, RejectedError,
@@ -123,7 +125,7 @@ def _read_evidence(
     deployment: Deployment,
     connection: Connection,
     lock: Lock,
-    dead_letters: Collection[StoredDeadLetter],
+    dead_letters: Collection[DeadLetter],
     progress: Reporter,
 ) -> _Evidence:
     """Wait until the connector has delivered all events of the time of the call, then read the topics."""
@@ -134,15 +136,15 @@ def _read_evidence(
     wait_confirmed(connection, source.slot, position, pipeline.connector.name)
     rows = _rows_by_event(connection, source, dead_letters)
     reader = ProofReader(deployment, connection, position, lock.source_epoch)
-    types = {entry.dead_letter.aggregate_type for entry in dead_letters} | {row.aggregate_type for row in rows.values()}
-    batch = {entry.dead_letter.event_id for entry in dead_letters}
+    types = {entry.aggregate_type for entry in dead_letters} | {row.aggregate_type for row in rows.values()}
+    batch = {dead_letter.event_id for dead_letter in dead_letters}
     return _Evidence({name: reader.of_type(name) for name in types}, batch)
 
 
 def _rows_by_event(
-    connection: Connection, source: Source, dead_letters: Collection[StoredDeadLetter]
+    connection: Connection, source: Source, dead_letters: Collection[DeadLetter]
 ) -> dict[str, StoredRow]:
-    event_ids = [entry.dead_letter.event_id for entry in dead_letters if _is_uuid(entry.dead_letter.event_id)]
+    event_ids = [dead_letter.event_id for dead_letter in dead_letters if _is_uuid(dead_letter.event_id)]
     return {row.id: row for row in select_rows(connection, source, OF_EVENTS, event_ids)}
 
 
@@ -168,15 +170,14 @@ def _refuse_vanished_rows(connection: Connection, source: Source, number: int | 
 def _write_rows(
     connection: Connection,
     source: Source,
-    dead_letters: Collection[StoredDeadLetter],
+    dead_letters: Collection[DeadLetter],
     evidence: _Evidence,
     result: Replay,
 ) -> None:
     """Check and write the rows in the order of their events."""
     rows = _rows_by_event(connection, source, dead_letters)
     written: set[str] = set()
-    for entry in sorted(dead_letters, key=lambda entry: (entry.dead_letter.version, entry.dead_letter.place)):
-        dead_letter = entry.dead_letter
+    for dead_letter in sorted(dead_letters, key=lambda dead_letter: (dead_letter.version, dead_letter.place)):
         try:
             if not _is_uuid(dead_letter.event_id):
                 raise RefusedError(f"{dead_letter.place}: the dead letter has no event id", DROP_HINT)
@@ -184,8 +185,30 @@ def _write_rows(
                 row = rows.get(dead_letter.event_id)
                 kind, key = (row.aggregate_type, row.key) if row else (dead_letter.aggregate_type, dead_letter.key)
                 evidence.refuse_older(dead_letter, kind, key, select_rows(connection, source, OF_AGGREGATE, kind, key))
-                insert_again(connection, source, dead_letter.event_id, entry.record, has_row=row is not None)
+                insert_again(connection, source, dead_letter, has_row=row is not None)
                 written.add(dead_letter.event_id)
             result.replayed.append(dead_letter)
         except RefusedError as error:
             result.refused.append((dead_letter, error))
+
+
+def republish_states(deployment: Deployment, dead_letters: Collection[DeadLetter], progress: Reporter) -> Replay:
+    """Write the latest states of the aggregates of the dead letters, then acknowledge the dead letters.
+
+    Raises the errors of republish(), except RefusedError, which refuses one aggregate.
+    """
+    result, aggregates = Replay(), dict[tuple[str, str], list[DeadLetter]]()
+    for dead_letter in dead_letters:
+        aggregates.setdefault((dead_letter.aggregate_type, dead_letter.key), []).append(dead_letter)
+    for (name, key), found in aggregates.items():
+        try:
+            if not key:
+                raise RefusedError(f"{found[0].place}: the dead letter has no key", DROP_HINT)
+            backfill.republish(deployment, name, [key], progress, exact=True)
+        except RefusedError as error:
+            result.refused += [(dead_letter, error) for dead_letter in found]
+        else:
+            places = [dead_letter.place for dead_letter in found]
+            dead_letter_topic.acknowledge_places(deployment.kafka, deployment.pipeline, places)
+            result.replayed += found
+    return result

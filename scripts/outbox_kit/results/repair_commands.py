@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from outbox_kit.pipeline import Pipeline
 
+# Commands that send the latest states again, and tombstones of deleted aggregates, after rows did not reach Kafka.
+RESEND_HINT = "`outbox backfill --restart`, then `outbox stuck --resend`"
+# Hint of the errors whose cause `outbox recover` names; it needs the lock file.
+RECOVER_HINT = "run `outbox recover`"
+# Hint of the errors about a slot, source or lock file whose cause `outbox recover` does not know.
+APPLY_RECOVER_HINT = f"run `outbox apply --recover`, {RESEND_HINT}"
+
 
 def backfill_steps(pipeline: Pipeline, aggregate_types: list[str]) -> str:
     """Return the commands after which the topics of `aggregate_types` have the latest state of every aggregate."""

@@ -1,8 +1,6 @@
 """`outbox verify` compares the live state with the lock, pipeline and environment files. It writes only the canary."""
 
-from outbox_kit.verification.html import to_html
-from outbox_kit.verification.junit import to_junit
-from outbox_kit.verification.report import FORMAT, Report, StatusChanges, to_json
+from outbox_kit.verification.report import FORMAT, Report, StatusChanges, to_html, to_json, to_junit
 from outbox_kit.verification.run import verify
 from outbox_kit.verification.state_checks import comparison_of
 

@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, Message
 from psycopg import sql
 
 from outbox_events.contract import wire_format
-from outbox_events.contract.headers import EVENT_ID
+from outbox_events.contract.headers import AGGREGATE_TYPE, EVENT_ID
 from outbox_events.contract.partitioner import partition_of
 from outbox_events.contract.source_sequence import version_of
 from outbox_events.kafka.record_headers import text_headers
@@ -27,23 +27,40 @@ from outbox_events.kafka.topic_reader import POLL_S, open_consumer
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect.state import LOST_LOCK_HINT
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import RESEND_HINT, OutboxError
+from outbox_kit.errors import OutboxError
 from outbox_kit.kafka.client import client_settings
 from outbox_kit.pipeline import CANARY_AGGREGATE, Pipeline
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import Connection
 from outbox_kit.results.checks import Check, Finding, Rules, Severity, Status, evaluate, skip_rules
-from outbox_kit.verification.canary_contract import KEY, CanaryContract, key_problems, record_problems
+from outbox_kit.results.repair_commands import RESEND_HINT
 from outbox_kit.verification.live_state import connect_database
 
 # Maximum latency without a warning. The WAL decoding, the commit in Kafka and a busy machine add latency.
 MAX_LATENCY_S = 5.0
+KEY = "outbox-canary"
+NOT_A_STATE = "the value is null, so that the record is a tombstone and not a state"
+NOT_AVRO = "the value has no schema id, because it is not in Confluent's wire format"
 EMIT_SQL = "select pg_logical_emit_message(true, %s::text, %s::text)"
 Payload = dict[str, str | datetime]
 NOT_ARRIVED_HINT = (
     "fix the other failed checks first; if only this check fails, run `outbox restart`, and see the log of the Connect "
     "worker"
 )
+
+
+@dataclass(frozen=True)
+class CanaryContract:
+    """Expected content of the canary's record, from lock file and live config.
+
+    `is_strict` is False if the config has no OutboxRouter, because another transform may write another format.
+    `schemas` maps schema ids to schemas; the latest schema is first.
+    """
+
+    is_strict: bool
+    partition_count: int
+    source_epoch: int
+    schemas: dict[int, str]
 
 
 @dataclass(frozen=True)
@@ -264,3 +281,43 @@ def _receive(consumer: Consumer, event_id: str, seconds: float) -> Arrival:
         return Observation(None, f"{skipped_count} other records")
 
     return wait_for("the canary to arrive on its topic", poll, seconds=seconds, interval=0.01, hint=NOT_ARRIVED_HINT)
+
+
+def record_problems(message: Message, contract: CanaryContract, token: str) -> list[str]:
+    """Return a text without payload for each difference between record and contract. `token` is the token sent."""
+    problems = key_problems(message, contract)
+    if not contract.is_strict:
+        return problems
+    headers, value = text_headers(message), message.value()
+    if headers.get(AGGREGATE_TYPE) != CANARY_AGGREGATE:
+        problems.append("header aggregate_type is missing or wrong")
+    version = version_of(headers)
+    if version.lsn is None:
+        problems.append("header source_sequence is missing or malformed")
+    elif version.source_epoch != contract.source_epoch:
+        problems.append(f"source epoch {version.source_epoch}, not {contract.source_epoch}")
+    if value is None:
+        return [*problems, NOT_A_STATE]
+    schema_id, avro_body = wire_format.schema_id(value), wire_format.body(value)
+    if schema_id is None or not avro_body:
+        return [*problems, NOT_AVRO]
+    if schema_id not in contract.schemas:
+        return [*problems, f"schema id {schema_id} is not in the lock file"]
+    if _token(avro_body, contract.schemas[schema_id]) != token:
+        problems.append("the payload does not decode to the token that was sent")
+    return problems
+
+
+def key_problems(message: Message, contract: CanaryContract) -> list[str]:
+    """Return ["wrong key"], or []. Unless `is_strict`, the key may contain other bytes, such as a schema id."""
+    key, expected = message.key() or b"", KEY.encode()
+    return [] if key == expected or (not contract.is_strict and expected in key) else ["wrong key"]
+
+
+def _token(avro_body: bytes, schema: str) -> str | None:
+    """Return the field `token` of an Avro-encoded record, None if the record cannot be decoded."""
+    try:
+        record = fastavro.schemaless_reader(io.BytesIO(avro_body), json.loads(schema), None)
+    except (EOFError, ValueError, IndexError):  # UnicodeDecodeError is a ValueError
+        return None
+    return str(record["token"]) if isinstance(record, dict) else None

@@ -20,10 +20,9 @@ from outbox_kit.connect.connector_config import (
     router_routes,
     schema_versions,
 )
-from outbox_kit.errors import RECOVER_HINT, RESEND_HINT
 from outbox_kit.pipeline.avro import same_schema, without_docs
 from outbox_kit.results.checks import Finding, Rules, Severity
-from outbox_kit.results.repair_commands import resend_steps
+from outbox_kit.results.repair_commands import RECOVER_HINT, RESEND_HINT, resend_steps
 from outbox_kit.verification.live_state import LiveState
 
 NO_CONFIG = "the live connector config could not be read"

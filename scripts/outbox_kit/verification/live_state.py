@@ -20,7 +20,7 @@ from outbox_kit.kafka import state as kafka_state
 from outbox_kit.kafka import verify_queries as kafka_queries
 from outbox_kit.kafka.checks import KafkaState
 from outbox_kit.kafka.client import ActualTopic, KafkaClient
-from outbox_kit.kafka.internal_topics import read_internal_topics
+from outbox_kit.kafka.verify_queries import read_internal_topics
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import state as postgres_state

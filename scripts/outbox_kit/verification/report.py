@@ -1,15 +1,36 @@
-"""Result of one run of `verify`, and its JSON form."""
+"""Result of one run of `verify`, and its forms: JSON, JUnit XML, and one HTML page with a diagram of the stages."""
 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+from xml.etree import ElementTree
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from outbox_kit.results.checks import Check, Status
 
+# Prefixes of check ids by stage. The longest matching prefix determines the stage of a check.
+STAGES: dict[str, tuple[str, ...]] = {
+    "outbox table": ("postgres.",),
+    "slot": (
+        "postgres.publication",
+        "postgres.slot",
+        "postgres.free-",
+        "postgres.idle-slot-timeout",
+        "postgres.prepared-transactions",
+    ),
+    "connector": ("connect.", "path."),
+    "topics": ("kafka.", "path.partitions", "path.record-size", "canary.", "states."),
+    "registry": ("registry.", "path.schema-ids"),
+}
+
+BACKQUOTED = re.compile(r"`([^`]+)`")
 FORMAT = 1
 """Version of the JSON document; incremented when a key changes its meaning or is removed."""
 
@@ -63,3 +84,88 @@ class StatusChanges:
                 lines.append(f"{check.id}: {previous_status} → {check.status}: {check.seen}")
         self._previous_statuses = {check.id: check.status for check in checks}
         return lines
+
+
+def to_junit(report: Report) -> str:
+    """Return one test suite. A failed check is a failure, an unknown one is skipped, a warning passes with output."""
+    statuses = [check.status for check in report.checks]
+    counts = {
+        "tests": str(len(statuses)),
+        "failures": str(statuses.count(Status.FAIL)),
+        "errors": "0",
+        "skipped": str(statuses.count(Status.UNKNOWN)),
+    }
+    root = ElementTree.Element("testsuites", counts)
+    name = f"outbox verify {report.pipeline} {report.environment}"
+    suite = ElementTree.SubElement(
+        root, "testsuite", {"name": name, "timestamp": report.started_at.isoformat(timespec="seconds"), **counts}
+    )
+    for check in report.checks:
+        _add_case(suite, check)
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _add_case(suite: ElementTree.Element, check: Check) -> None:
+    system = check.id.partition(".")[0]
+    case = ElementTree.SubElement(suite, "testcase", {"classname": f"outbox.{system}", "name": check.id, "time": "0"})
+    message = _printable(check.seen)
+    text = _printable(f"seen: {check.seen}\nexpected: {check.expected}\nremedy: {check.remedy}")
+    if check.status is Status.FAIL:
+        ElementTree.SubElement(case, "failure", {"message": message, "type": check.severity.value}).text = text
+    elif check.status is Status.UNKNOWN:
+        ElementTree.SubElement(case, "skipped", {"message": message})
+    elif check.status is Status.WARN:
+        ElementTree.SubElement(case, "system-out").text = text
+
+
+def _printable(text: str) -> str:
+    """Remove characters that are not printable, because XML does not allow control characters."""
+    return "".join(character for character in text if character.isprintable() or character == "\n")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Box of the diagram, with the worst status of its checks, and the ids of its checks with status FAIL or WARN."""
+
+    name: str
+    status: Status
+    problem_ids: list[str]
+    checks: list[Check]
+
+
+def stage_of(check_id: str) -> str:
+    """Return the name of the stage to which a check belongs."""
+    matches = [
+        (len(prefix), name) for name, prefixes in STAGES.items() for prefix in prefixes if check_id.startswith(prefix)
+    ]
+    return max(matches)[1]
+
+
+def stages(checks: list[Check]) -> list[Stage]:
+    """Return every stage with its checks, from the outbox table to the registry."""
+    result = []
+    for name in STAGES:
+        stage_checks = [check for check in checks if stage_of(check.id) == name]
+        problem_ids = [check.id for check in stage_checks if check.status in (Status.FAIL, Status.WARN)]
+        result.append(Stage(name, worst_status(stage_checks), problem_ids, stage_checks))
+    return result
+
+
+def to_html(report: Report) -> str:
+    """Return the report as one HTML page, without scripts and external resources."""
+    loader = PackageLoader("outbox_kit.verification", ".")
+    jinja = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    jinja.filters["commands"] = commands
+    groups = {
+        name: [check for check in report.checks if check.status is status]
+        for status, name in STATUSES_WORST_FIRST.items()
+    }
+    return jinja.get_template("report.html.j2").render(
+        report=report, stages=stages(report.checks), groups=groups, verdict=worst_status(report.checks)
+    )
+
+
+def commands(text: str) -> Markup:
+    """Return the text as HTML, with each command in backquotes as a code element."""
+    return Markup(BACKQUOTED.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - the text is escaped

@@ -19,7 +19,7 @@ from outbox_kit.registry import checks as registry_checks
 from outbox_kit.results.checks import Check, Finding, Rule, Status, evaluate, skip_rules
 from outbox_kit.results.progress import Reporter
 from outbox_kit.verification import canary, cross_checks, progress_checks, state_checks
-from outbox_kit.verification.canary_contract import CanaryContract
+from outbox_kit.verification.canary import CanaryContract
 from outbox_kit.verification.live_state import LiveState, ReadResult, read_live_state
 
 T = TypeVar("T")

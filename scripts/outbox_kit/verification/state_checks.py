@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
+
+from fastavro.schema import fullname
 
 from outbox_events.text import plural, shortened_list
 from outbox_kit.dead_letters import dead_letter_topic
@@ -14,11 +18,11 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.errors import ConfigurationError, OutboxError, RefusedError
 from outbox_kit.operations.state_comparison import ComparisonResult, StateComparison
 from outbox_kit.pipeline import Pipeline
+from outbox_kit.pipeline.schema_references import inlined_schema
 from outbox_kit.postgres.aggregate_queries import UnreadableStatesError
 from outbox_kit.results.checks import Check, Finding, Rule, Rules, Severity, evaluate, skip_rules
 from outbox_kit.results.progress import Reporter
 from outbox_kit.results.repair_commands import backfill_steps
-from outbox_kit.verification import state_schemas
 from outbox_kit.verification.stuck_causes import likely_causes, sequence_repair
 
 OLDER_THAN_S = 60.0
@@ -207,6 +211,43 @@ def _resend_remedy(stale: StaleDeadLetters) -> str:
     return f"run `outbox dead-letter show {stale.dead_letters[0].place}`, fix the cause, and run `{command}`"
 
 
+def read_wrong_ids(comparison: StateComparison, aggregate_types: Collection[str]) -> dict[str, list[str]]:
+    """Return descriptions of the schema ids of states that are not those of a schema of the type, by aggregate type.
+
+    If the registry was rebuilt, an id may belong to another schema. Readers then cannot decode states, or decode them
+    incorrectly. Raises UnreachableError, RejectedError.
+    """
+    aggregates = comparison.deployment.pipeline.with_schemas
+    found = {
+        name: _wrong_ids(comparison, name, _record_name(inlined_schema(aggregates[name])))
+        for name in aggregates
+        if name in aggregate_types
+    }
+    return {name: texts for name, texts in found.items() if texts}
+
+
+def _wrong_ids(comparison: StateComparison, aggregate_type: str, expected_name: str) -> list[str]:
+    states = (record for record in comparison.topic(aggregate_type).by_key.values() if record.has_state)
+    ids = Counter(record.schema_id for record in states)
+    counts = {schema_id: count for schema_id, count in ids.items() if schema_id is not None}
+    # A topic without any schema id has values of a converter with another format.
+    unreadable_count = ids[None] if counts else 0
+    problems = [f"{plural(unreadable_count, 'state')} of {aggregate_type} without a schema id"] * bool(unreadable_count)
+    for schema_id, count in sorted(counts.items()):
+        schema = comparison.deployment.registry.by_id(schema_id)
+        name = _record_name(schema.text) if schema else ""
+        if name != expected_name:
+            actual = f"the schema of {name}" if schema else "not in the registry"
+            problems.append(f"{plural(count, 'state')} of {aggregate_type} with id {schema_id}, which is {actual}")
+    return problems
+
+
+def _record_name(text: str) -> str:
+    """Return the full name of the record of a schema; its JSON if it is not a named type."""
+    schema = json.loads(text)
+    return str(fullname(schema)) if isinstance(schema, dict) and "name" in schema else text
+
+
 RULES: list[Rule[Any]] = [*COMPARISON_RULES, *SCHEMA_RULES, *DEAD_LETTER_RULES]
 
 
@@ -239,7 +280,7 @@ def check(comparison: StateComparison, progress: Reporter, *, canary_arrived: bo
     compared_states = ComparedStates(pipeline, result, causes, sequence_repair(comparison, result))
     checks = evaluate(COMPARISON_RULES, compared_states)
     try:
-        wrong_ids = state_schemas.wrong_ids(comparison, result.compared_keys)
+        wrong_ids = read_wrong_ids(comparison, result.compared_keys)
         checks += evaluate(SCHEMA_RULES, StateSchemas(pipeline, wrong_ids))
     except OutboxError as error:
         checks += skip_rules(SCHEMA_RULES, _reason(error))
@@ -254,7 +295,7 @@ def check(comparison: StateComparison, progress: Reporter, *, canary_arrived: bo
 def _stale_dead_letters(comparison: StateComparison, result: ComparisonResult) -> list[DeadLetter]:
     """Return the dead letters whose aggregate is stale. Raises RefusedError if there are too many dead letters."""
     deployment = comparison.deployment
-    dead_letters = dead_letter_topic.list_dead_letters(
+    dead_letters = dead_letter_topic.read_dead_letters(
         deployment.kafka, deployment.pipeline, list_all=True, limit=MAX_DEAD_LETTERS + 1, seconds=comparison.seconds
     )
     if len(dead_letters) > MAX_DEAD_LETTERS:

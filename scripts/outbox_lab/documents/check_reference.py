@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 
 from outbox_kit.connect.rest import VALIDATION_FACTOR
-from outbox_kit.verification.check_catalogue import IDS, SECTIONS
 from outbox_kit.verification.progress_checks import GRACE_S
 from outbox_kit.verification.run import READ_LIMIT_S
+from outbox_lab.documents.check_catalogue import IDS, SECTIONS
 from outbox_lab.documents.markdown import list_item, paragraph
 
 INTRODUCTION = """# What `outbox verify` checks

@@ -13,7 +13,7 @@ from tests.integration.deployment.test_recovery import drop_slot
 from tests.integration.support import Deploy, Outbox
 
 from outbox_kit.deployment import Deployment
-from outbox_kit.verification.check_catalogue import DEFAULT_IDS as IDS
+from outbox_lab.documents.check_catalogue import DEFAULT_IDS as IDS
 
 # Checks of optional settings that the local environment file does not have.
 NOT_CONFIGURED = {"connect.workers", "kafka.cluster"}

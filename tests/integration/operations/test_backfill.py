@@ -30,7 +30,7 @@ from outbox_kit.backfill.newest_states import open_states
 from outbox_kit.demo import workload
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import ConfigurationError, RefusedError, RejectedError
-from outbox_kit.operations.deletion_guard import read_deletions
+from outbox_kit.operations.preconditions import read_deletions
 from outbox_kit.postgres import aggregate_queries
 from outbox_kit.postgres.aggregate_queries import UnreadableStatesError
 from outbox_kit.postgres.client import connected

@@ -101,7 +101,7 @@ def test_writes_dead_letters_that_the_command_lists(relayed: Deployment, source_
     broken = send(source_dsn, "book", key, book(key, pages="many"), table=TABLE)
     send(source_dsn, "book", key, book(key), table=TABLE)
     counters = relay_once(relayed)
-    dead_letters = dead_letter_topic.list_dead_letters(relayed.kafka, relayed.pipeline)
+    dead_letters = dead_letter_topic.read_dead_letters(relayed.kafka, relayed.pipeline)
     assert [(dead_letter.event_id, dead_letter.reason, dead_letter.key) for dead_letter in dead_letters] == [
         (broken, "payload-invalid", key)
     ]

@@ -25,7 +25,7 @@ from outbox_kit.postgres import slot_checks
 from outbox_kit.results.checks import Status
 from outbox_kit.results.progress import silent
 from outbox_kit.verification import canary, verify
-from outbox_kit.verification.check_catalogue import DEFAULT_IDS as IDS
+from outbox_lab.documents.check_catalogue import DEFAULT_IDS as IDS
 from outbox_lab.documents.check_reference import REMEDIES_RUN_BY_TESTS
 
 FOR_EVER = str(2**63 - 1)

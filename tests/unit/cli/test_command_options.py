@@ -1,11 +1,11 @@
-"""Tests of cli/printed_commands.py."""
+"""Options of the running command in printed commands."""
 
 from __future__ import annotations
 
 import pytest
 from tests.remedies import commands_of
 
-from outbox_kit.cli.printed_commands import commands_completed, completed, completed_checks
+from outbox_kit.cli.console import commands_completed, completed, completed_checks
 from outbox_kit.errors import OutboxError
 from outbox_kit.results.checks import Check, Status
 

@@ -15,9 +15,8 @@ from tests.remedies import commands_of
 from typer.testing import CliRunner
 
 from outbox_kit.cli.app import app
-from outbox_kit.cli.console import print_message, stderr
+from outbox_kit.cli.console import commands_completed, completed, print_message, stderr
 from outbox_kit.cli.options import CommonOptions, common_options
-from outbox_kit.cli.printed_commands import commands_completed, completed
 from outbox_kit.errors import OutboxError
 
 PACKAGE = REPOSITORY / "scripts" / "outbox_kit"

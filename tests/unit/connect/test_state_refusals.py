@@ -16,8 +16,9 @@ from outbox_kit.connect.state import (
     refuse_lower_epoch,
     stored_lsn,
 )
-from outbox_kit.errors import APPLY_RECOVER_HINT, RECOVER_HINT, RefusedError
+from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import Lock
+from outbox_kit.results.repair_commands import APPLY_RECOVER_HINT, RECOVER_HINT
 
 # --- refuse_inconsistent_offset
 

@@ -130,7 +130,7 @@ def test_lists_letters(
     offsets: list[int],
 ) -> None:
     client = topic(committed)
-    dead_letters = dead_letter_topic.list_dead_letters(client, library, list_all=list_all)
+    dead_letters = dead_letter_topic.read_dead_letters(client, library, list_all=list_all)
     assert [dead_letter.place.offset for dead_letter in dead_letters] == offsets, "oldest first"
     assert {dead_letter.source_sequence for dead_letter in dead_letters} <= {"0001_1"}
     assert "s3cret" not in repr(dead_letters)
@@ -139,12 +139,12 @@ def test_lists_letters(
 
 def test_does_not_read_partitions_without_letters(library: Pipeline, topic: Callable[..., Any]) -> None:
     client = topic({0: 3})
-    dead_letter_topic.list_dead_letters(client, library)
+    dead_letter_topic.read_dead_letters(client, library)
     assert client.read == [{0: 3}]
 
 
 def test_letter_as_json(library: Pipeline, topic: Callable[..., Any]) -> None:
-    assert dead_letter_topic.list_dead_letters(topic({0: 4}), library)[0].to_dict() == {
+    assert dead_letter_topic.read_dead_letters(topic({0: 4}), library)[0].to_dict() == {
         "place": "0/4",
         "time": "2026-11-20T22:16:19.996000+00:00",
         "aggregate_type": "",
@@ -156,9 +156,9 @@ def test_letter_as_json(library: Pipeline, topic: Callable[..., Any]) -> None:
     }
 
 
-def test_show_prints_the_row(library: Pipeline, topic: Callable[..., Any]) -> None:
-    dead_letter, row = dead_letter_topic.show(topic(), library, Place(0, 3))
-    assert (dead_letter.key, row) == ("", '{"payload": "s3cret"}')
+def test_reads_one_letter_with_its_row(library: Pipeline, topic: Callable[..., Any]) -> None:
+    dead_letter = dead_letter_topic.read_dead_letter(topic(), library, Place(0, 3))
+    assert (dead_letter.key, dead_letter.value) == ("", b'{"payload": "s3cret"}')
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_reports_a_location_without_a_letter(
     library: Pipeline, topic: Callable[..., Any], place: Place, message: str
 ) -> None:
     with pytest.raises(RefusedError, match=message):
-        dead_letter_topic.show(topic(), library, place)
+        dead_letter_topic.read_dead_letter(topic(), library, place)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_acknowledges_single_letters(library: Pipeline, topic: Callable[..., Any
     client = topic()
     assert dead_letter_topic.acknowledge_places(client, library, [Place(0, 3)]) == 1
     assert (client.committed, client.metadata) == ({0: 2}, {0: "acknowledged: 3"})
-    assert [dead_letter.place.offset for dead_letter in dead_letter_topic.list_dead_letters(client, library)] == [4, 2]
+    assert [dead_letter.place.offset for dead_letter in dead_letter_topic.read_dead_letters(client, library)] == [4, 2]
     assert dead_letter_topic.count(client, library, limit=1) == 1
     assert dead_letter_topic.acknowledge_places(client, library, [Place(0, 3), Place(0, 2)]) == 1
     assert (client.committed, client.metadata) == ({0: 4}, {0: ""})
@@ -228,7 +228,7 @@ def test_acknowledging_up_to_an_offset_retains_later_single_letters(
     client = topic()
     dead_letter_topic.acknowledge_places(client, library, [Place(0, 4)])
     assert dead_letter_topic.acknowledge(client, library, Place(0, 2)) == 1
-    assert [dead_letter.place.offset for dead_letter in dead_letter_topic.list_dead_letters(client, library)] == [3]
+    assert [dead_letter.place.offset for dead_letter in dead_letter_topic.read_dead_letters(client, library)] == [3]
 
 
 def test_purges_only_before_the_first_unacknowledged_letter(library: Pipeline, topic: Callable[..., Any]) -> None:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from confluent_kafka import Message
 from tests.unit.delivery.samples import END, NO_PROOF, ROWS, SNAPSHOT, dead_letters, proof, record
 
 from outbox_events.contract.source_sequence import UNVERSIONED, Version, WalPosition
@@ -109,7 +110,8 @@ def test_without_a_position_only_event_ids_confirm() -> None:
 
 
 def dead_letter(event_id: str, sequence: str) -> DeadLetter:
-    return DeadLetter(Place(0, 0), datetime(2026, 11, 20, tzinfo=UTC), "book", "k", event_id, "", "", sequence)
+    time = datetime(2026, 11, 20, tzinfo=UTC)
+    return DeadLetter(Place(0, 0), time, "book", "k", event_id, "", "", sequence, record=Message())
 
 
 FIRST = first_versions([dead_letter("first", "5"), dead_letter("second", "3"), dead_letter("first", "1")])

@@ -26,7 +26,7 @@ from outbox_kit.connect.offset_seeding import seed
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import apply
 from outbox_kit.errors import RefusedError, RejectedError
-from outbox_kit.operations.resume_guard import refuse_unsafe_start
+from outbox_kit.operations.preconditions import refuse_unsafe_start
 from outbox_kit.pipeline import Lock
 from outbox_kit.results.progress import silent
 

@@ -13,9 +13,8 @@ from outbox_kit.dead_letters.dead_letter_topic import group_of
 from outbox_kit.kafka import checks
 from outbox_kit.kafka.checks import KafkaState
 from outbox_kit.kafka.client import ActualTopic, KafkaClient
-from outbox_kit.kafka.internal_topics import DEFAULT_NAMES, InternalTopic, read_internal_topics
 from outbox_kit.kafka.state import desired_topics
-from outbox_kit.kafka.verify_queries import Cluster, PartitionState
+from outbox_kit.kafka.verify_queries import DEFAULT_NAMES, Cluster, InternalTopic, PartitionState, read_internal_topics
 from outbox_kit.pipeline import Environment, Pipeline
 from outbox_kit.results.checks import Check, Status, evaluate
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import pytest
 from tests.unit.fake_connect import FakeConnect
 from tests.unit.fake_topic import FakeTopic, Record
 
+from outbox_events.kafka.record import Record as SentRecord
 from outbox_kit.connect.state import EPOCH_KEY
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError, UnreachableError
+from outbox_kit.kafka import client
 from outbox_kit.operations import misplaced_states as module
-from outbox_kit.operations.deletion_guard import DeletionLimit
 from outbox_kit.operations.misplaced_states import MisplacedStates, misplaced_states, refuse_unsafe, write_tombstones
+from outbox_kit.operations.preconditions import DeletionLimit
 from outbox_kit.operations.state_comparison import StuckAggregate
 
 STATES = MisplacedStates("book", "library.book", (("a", 1),))
@@ -74,15 +76,14 @@ def test_refuses_while_the_connector_does_not_run(
 def test_only_a_connector_with_sequences_gives_tombstones_headers(
     deployment: Deployment, connect: FakeConnect, monkeypatch: pytest.MonkeyPatch, epoch: str
 ) -> None:
-    written: list[Any] = []
-    monkeypatch.setattr(
-        module, "_produce", lambda _, topic, tombstones: written.extend((topic, *t) for t in tombstones)
-    )
+    written: list[SentRecord] = []
+    monkeypatch.setattr(module, "send_records", lambda _, records: written.extend(records))
     connect.configs = {name: {EPOCH_KEY: epoch} for name in connect.configs}
     write_tombstones(deployment, STATES)
-    [(topic, key, partition, headers)] = written
-    assert (topic, key, partition) == ("library.book", "a", 1)
-    assert dict(headers).get("source_sequence") == ("0000_0000000000000000-0000000000000000" if epoch == "2" else None)
+    [record] = written
+    assert (record.topic, record.key, record.value, record.partition) == ("library.book", b"a", None, 1)
+    expected = b"0000_0000000000000000-0000000000000000" if epoch == "2" else None
+    assert dict(record.headers).get("source_sequence") == expected
 
 
 def test_wait_for_a_full_queue_has_a_limit(
@@ -90,8 +91,8 @@ def test_wait_for_a_full_queue_has_a_limit(
 ) -> None:
     """No broker accepts the records."""
     settings = {"bootstrap.servers": "127.0.0.1:1", "queue.buffering.max.messages": 1, "log_level": 0}
-    monkeypatch.setattr(module, "client_settings", lambda _: settings)
-    monkeypatch.setattr(module, "FLUSH_TIMEOUT_S", 0.1)
-    monkeypatch.setattr(module, "QUEUE_POLL_S", 0.05)
+    monkeypatch.setattr(client, "client_settings", lambda _: settings)
+    monkeypatch.setattr(module, "send_records", partial(client.send_records, seconds=0.1))
+    states = MisplacedStates("book", "library.book", (("a", 0), ("b", 0)))
     with pytest.raises(UnreachableError, match="the producer's queue was full"):
-        module._produce(deployed().environment.kafka, "library.book", [("a", 0, []), ("b", 0, [])])
+        write_tombstones(deployed(), states)

@@ -12,7 +12,7 @@ from uuid import UUID
 import fastavro
 import pytest
 
-from outbox_kit.kafka.value_sample import ValueSample
+from outbox_kit.kafka.latest_records import ValueSample
 from outbox_kit.operations.value_comparison import ValueDecoder
 from outbox_kit.pipeline import Lock
 

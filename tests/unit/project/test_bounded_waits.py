@@ -29,7 +29,7 @@ SERVICE = "runs until a signal; each wait in the loop has a limit"
 CALCULATION = "no wait: the loop calculates"
 ALLOWED = {
     ("scripts/outbox_kit/cli/commands/verify.py", "while True"): SERVICE,
-    ("scripts/outbox_kit/cli/printed_commands.py", "_options.get()"): "a context variable",
+    ("scripts/outbox_kit/cli/console.py", "_options.get()"): "a context variable",
     ("scripts/outbox_kit/connect/rest.py", "while True"): DEADLINE,
     ("scripts/outbox_kit/demo/workload.py", "future.result()"): ENDED,
     ("scripts/outbox_kit/demo/workload.py", "future.exception()"): ENDED,

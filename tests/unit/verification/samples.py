@@ -17,9 +17,8 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.errors import UnreachableError
 from outbox_kit.kafka.checks import KafkaState
 from outbox_kit.kafka.client import ActualTopic
-from outbox_kit.kafka.internal_topics import DEFAULT_NAMES, InternalTopic
 from outbox_kit.kafka.state import desired_topics
-from outbox_kit.kafka.verify_queries import Cluster, PartitionState
+from outbox_kit.kafka.verify_queries import DEFAULT_NAMES, Cluster, InternalTopic, PartitionState
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres.checks import DatabaseState
 from outbox_kit.registry.checks import RegistryState

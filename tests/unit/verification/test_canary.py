@@ -20,8 +20,7 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.pipeline import CANARY_AGGREGATE, Columns, Lock
 from outbox_kit.results.checks import Check, Status, evaluate
 from outbox_kit.verification import canary
-from outbox_kit.verification.canary import Arrival, Delivery
-from outbox_kit.verification.canary_contract import CanaryContract
+from outbox_kit.verification.canary import Arrival, CanaryContract, Delivery
 
 TOKEN = "7d0e6f"
 SEQUENCE = "0002_000000000000abcd-000000000000abce"

@@ -12,10 +12,9 @@ from xml.etree import ElementTree
 import pytest
 
 from outbox_kit.results.checks import Check, Severity, Status
-from outbox_kit.verification import Report, StatusChanges, check_catalogue, to_html, to_json, to_junit
-from outbox_kit.verification.html import STAGES, stage_of
-from outbox_kit.verification.report import worst_status
-from outbox_lab.documents import check_reference
+from outbox_kit.verification import Report, StatusChanges, to_html, to_json, to_junit
+from outbox_kit.verification.report import STAGES, stage_of, worst_status
+from outbox_lab.documents import check_catalogue, check_reference
 
 PASSED = Check("kafka.topics", Status.PASS, "all 5", "all 5")
 FAILED = Check("postgres.slot", Status.FAIL, "no slot <x> & \x1b[31m", "pgoutput", "`outbox apply --recover`")

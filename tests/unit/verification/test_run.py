@@ -21,9 +21,9 @@ from outbox_kit.pipeline import Connect, Environment, HttpService, Kafka, Lock
 from outbox_kit.postgres.triggers_and_rules import TriggersAndRules
 from outbox_kit.results.checks import Check, Status
 from outbox_kit.verification import canary, comparison_of, progress_checks, run, verify
-from outbox_kit.verification.canary_contract import CanaryContract
-from outbox_kit.verification.check_catalogue import DEFAULT_IDS as IDS
+from outbox_kit.verification.canary import CanaryContract
 from outbox_kit.verification.live_state import LiveState, ReadResult
+from outbox_lab.documents.check_catalogue import DEFAULT_IDS as IDS
 
 SYSTEMS = ["postgres", "kafka", "registry", "connect"]
 

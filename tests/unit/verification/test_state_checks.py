@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from confluent_kafka import Message
 from tests.unit.fake_topic import FakeTopic, Record
 from tests.unit.operations.samples import backfilled
 
@@ -29,7 +30,7 @@ OLD, NEW = f"0001_{0:016x}-{1:016x}", f"0001_{0:016x}-{2:016x}"
 
 def dead_letter(key: str = "k", aggregate_type: str = "book", sequence: str = OLD) -> DeadLetter:
     time = datetime(2026, 11, 20, tzinfo=UTC)
-    return DeadLetter(Place(0, 7), time, aggregate_type, key, "e", "payload-invalid", "why", sequence)
+    return DeadLetter(Place(0, 7), time, aggregate_type, key, "e", "payload-invalid", "why", sequence, record=Message())
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def check(monkeypatch: pytest.MonkeyPatch, topic: FakeTopic) -> Callable[..., di
         # All of them are acknowledged, so that only `list_all` returns them.
         monkeypatch.setattr(
             dead_letter_topic,
-            "list_dead_letters",
+            "read_dead_letters",
             lambda *_, list_all, limit, **__: dead_letters[:limit] if list_all else [],
         )
         comparison = comparison_of(deployment, seconds=5, max_records=10)

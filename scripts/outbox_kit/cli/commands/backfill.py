@@ -15,7 +15,7 @@ from outbox_kit.cli.confirmation import MaxDeletionsOption, confirm_tombstones
 from outbox_kit.cli.console import print_json, print_message, print_table
 from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.errors import ConfigurationError
-from outbox_kit.operations.deletion_guard import DEFAULT_LIMIT
+from outbox_kit.operations.preconditions import DEFAULT_LIMIT
 
 LockTimeoutOption = Annotated[
     float, typer.Option("--lock-timeout", min=0.1, metavar="SECONDS", help="Wait at most this long for database locks.")

@@ -12,9 +12,8 @@ from outbox_events.text import plural
 from outbox_kit import deployment as deployments
 from outbox_kit.cli import exit_codes
 from outbox_kit.cli.confirmation import confirm
-from outbox_kit.cli.console import print_json, print_message, stderr, write_file
-from outbox_kit.cli.options import CommonOptions, Output, common_options
-from outbox_kit.cli.plan_output import print_changes, print_plan_notes
+from outbox_kit.cli.console import print_changes, print_json, print_message, stderr, write_file
+from outbox_kit.cli.options import CommonOptions, Output, WaitOption, common_options
 from outbox_kit.deployment import Plan
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.results.changes import System
@@ -50,7 +49,7 @@ def plan(
         print_json(deployments.to_document(new_plan))
     elif new_plan.changes:
         print_changes(new_plan.changes)
-        print_plan_notes(new_plan)
+        _print_notes(new_plan)
     else:
         print_message("no changes are pending")
     if new_plan.changes:
@@ -69,10 +68,7 @@ def apply(
     plan_file: Annotated[
         Path | None, typer.Option("--plan", metavar="FILE", help="Make exactly the changes of the plan in FILE.")
     ] = None,
-    wait_seconds: Annotated[
-        float,
-        typer.Option("--wait", min=0, metavar="SECONDS", help="Wait at most this long for another command to end."),
-    ] = 0,
+    wait_seconds: WaitOption = 0,
     rollback: Annotated[
         bool, typer.Option("--rollback/--no-rollback", help="Restore the last working config if the new one fails.")
     ] = True,
@@ -87,7 +83,7 @@ def apply(
             shown_plan = shown_plan or deployments.make_plan(deployment, recover=recover, only=systems)
             if shown_plan.changes:
                 print_changes(shown_plan.changes, console=stderr)
-                print_plan_notes(shown_plan)
+                _print_notes(shown_plan)
                 action = f"Make {plural(len(shown_plan.changes), 'change')}"
                 confirm(common, deployment, action, hint="run `outbox plan`, then `outbox apply --yes`")
         changes = deployments.apply(
@@ -119,3 +115,18 @@ def _read_saved_plan(path: Path, recover: bool, only: list[System]) -> Plan:
         message = "--plan cannot be combined with --recover or --only"
         raise ConfigurationError(message, "use --recover and --only with `outbox plan --save FILE`")
     return deployments.read_plan(path)
+
+
+def _print_notes(plan: Plan) -> None:
+    """Print the dangers, the excluded objects that the connector requires, and the steps for each schema change."""
+    for change in plan.changes:
+        if change.danger:
+            print_message(f"DANGER  {change.object}: {change.danger}")
+        if change in plan.dangerous:
+            print_message(f'        requires --allow "{change.object}"')
+    if plan.waits_for:
+        print_message(f"{deployments.EXCLUDED_OBJECTS_MESSAGE}: {', '.join(plan.waits_for)}")
+    for roll_out in plan.roll_outs:
+        print_message(f"change the schema of aggregate type {roll_out.aggregate} in this order:")
+        for number, step in enumerate(roll_out.steps, start=1):
+            print_message(f"  {number}. {step}")

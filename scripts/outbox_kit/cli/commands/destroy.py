@@ -9,9 +9,8 @@ import typer
 from outbox_events.text import plural
 from outbox_kit import deployment as deployments
 from outbox_kit.cli.confirmation import ConfirmOption, confirm_names, require_names
-from outbox_kit.cli.console import print_json, print_message, stderr
-from outbox_kit.cli.options import CommonOptions, Output, common_options
-from outbox_kit.cli.plan_output import print_changes
+from outbox_kit.cli.console import print_changes, print_json, print_message, stderr
+from outbox_kit.cli.options import CommonOptions, Output, WaitOption, common_options
 
 
 @common_options("output")
@@ -26,10 +25,7 @@ def destroy(
     delete_schemas: Annotated[
         bool, typer.Option("--delete-schemas", help="Also delete the aggregates' schema subjects (soft deletion).")
     ] = False,
-    wait_seconds: Annotated[
-        float,
-        typer.Option("--wait", min=0, metavar="SECONDS", help="Wait at most this long for another command to end."),
-    ] = 0,
+    wait_seconds: WaitOption = 0,
     confirmed_text: ConfirmOption = None,
 ) -> None:
     """Delete connector, slot, publication and topics.

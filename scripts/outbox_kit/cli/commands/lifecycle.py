@@ -12,7 +12,7 @@ from outbox_events.contract import lsn
 from outbox_events.text import format_size
 from outbox_kit.cli import exit_codes
 from outbox_kit.cli.console import print_json, print_message, print_table
-from outbox_kit.cli.options import CommonOptions, Output, common_options
+from outbox_kit.cli.options import CommonOptions, Output, SkipRowsOption, common_options
 from outbox_kit.connect.client import ConnectorStatus
 from outbox_kit.deployment import Deployment
 from outbox_kit.operations import lifecycle
@@ -68,9 +68,7 @@ def pause(common: CommonOptions) -> None:
 @common_options("output")
 def resume(
     common: CommonOptions,
-    skip_rows: Annotated[
-        bool, typer.Option("--skip-rows", help="Accept an offset that skips rows. Skipped rows are lost.")
-    ] = False,
+    skip_rows: SkipRowsOption = False,
 ) -> None:
     """Resume a paused or stopped connector, and wait until it runs.
 

@@ -11,7 +11,7 @@ import typer
 from outbox_events.contract import lsn
 from outbox_kit.cli.confirmation import ConfirmOption, confirm_names, require_names
 from outbox_kit.cli.console import print_json, print_message, print_table
-from outbox_kit.cli.options import CommonOptions, Output, common_options
+from outbox_kit.cli.options import CommonOptions, Output, SkipRowsOption, common_options
 from outbox_kit.operations import offsets
 
 app = typer.Typer(help="Show, export and reset the connector's offset.", no_args_is_help=True)
@@ -68,9 +68,7 @@ def reset(
     backup_file: Annotated[
         Path | None, typer.Option("--from", metavar="FILE", help="Reset to the offset in a file of `offsets export`.")
     ] = None,
-    skip_rows: Annotated[
-        bool, typer.Option("--skip-rows", help="Accept an offset that skips rows. Skipped rows are lost.")
-    ] = False,
+    skip_rows: SkipRowsOption = False,
     confirmed_text: ConfirmOption = None,
 ) -> None:
     """Back up and set the offset of the connector.

@@ -11,7 +11,7 @@ import typer
 from outbox_events.text import plural, shortened_list
 from outbox_kit.cli.confirmation import ConfirmOption, confirm_names, require_names
 from outbox_kit.cli.console import print_json, print_message, print_table
-from outbox_kit.cli.options import CommonOptions, Output, common_options
+from outbox_kit.cli.options import CommonOptions, Output, SlotWaitOption, common_options
 from outbox_kit.deployment import Deployment
 from outbox_kit.pruning import prune as pruning
 from outbox_kit.pruning.prune import PrunedType, PruneOptions
@@ -39,10 +39,7 @@ def prune(
         bool,
         typer.Option("--partitions", help="Drop partitions of which every row would be deleted; delete no single row."),
     ] = False,
-    wait_seconds: Annotated[
-        float,
-        typer.Option("--wait", min=0.1, metavar="SECONDS", help="Wait at most this long for the slot to confirm rows."),
-    ] = 60,
+    wait_seconds: SlotWaitOption = 60,
     confirmed_text: ConfirmOption = None,
 ) -> None:
     """Delete outbox rows that are proven to be on their topic.

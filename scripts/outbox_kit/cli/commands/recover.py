@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated
 
 import typer
 
@@ -12,9 +11,9 @@ from outbox_kit import recovery
 from outbox_kit.cli import exit_codes
 from outbox_kit.cli.confirmation import MaxDeletionsOption, confirm, parse_limit
 from outbox_kit.cli.console import print_json, print_message
-from outbox_kit.cli.options import CommonOptions, Output, common_options
+from outbox_kit.cli.options import CommonOptions, Output, SlotWaitOption, common_options
 from outbox_kit.deployment import Deployment
-from outbox_kit.operations.deletion_guard import DEFAULT_LIMIT
+from outbox_kit.operations.preconditions import DEFAULT_LIMIT
 from outbox_kit.recovery import Cause, Recovery
 
 
@@ -22,10 +21,7 @@ from outbox_kit.recovery import Cause, Recovery
 def recover(
     common: CommonOptions,
     max_deletions: MaxDeletionsOption = DEFAULT_LIMIT,
-    wait_seconds: Annotated[
-        float,
-        typer.Option("--wait", min=0.1, metavar="SECONDS", help="Wait at most this long for the slot to confirm rows."),
-    ] = 120,
+    wait_seconds: SlotWaitOption = 120,
 ) -> None:
     """Recover from a lost slot or a replaced database.
 

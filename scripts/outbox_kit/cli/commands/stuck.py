@@ -14,8 +14,8 @@ from outbox_kit.cli.console import print_json, print_message, print_table
 from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.deployment import Deployment
 from outbox_kit.operations import stuck as stuck_aggregates
-from outbox_kit.operations.deletion_guard import DEFAULT_LIMIT
 from outbox_kit.operations.misplaced_states import misplaced_states
+from outbox_kit.operations.preconditions import DEFAULT_LIMIT
 from outbox_kit.operations.state_comparison import StuckAggregate
 from outbox_kit.results.repair_commands import recover_steps
 

@@ -15,9 +15,8 @@ import typer
 from outbox_common.terminal_text import one_line
 from outbox_kit import verification
 from outbox_kit.cli import exit_codes
-from outbox_kit.cli.console import print_json, print_message, print_table, print_text, write_file
+from outbox_kit.cli.console import completed_checks, print_json, print_message, print_table, print_text, write_file
 from outbox_kit.cli.options import CommonOptions, Output, common_options
-from outbox_kit.cli.printed_commands import completed_checks
 from outbox_kit.deployment import Deployment
 from outbox_kit.operations.state_comparison import StateComparison
 from outbox_kit.results.checks import Status

@@ -14,8 +14,7 @@ from outbox_kit.connect.connector_config import (
     schema_texts,
     schema_versions,
 )
-from outbox_kit.linting.lint_input import LintInput
-from outbox_kit.linting.lint_rule import LintRules, suggestion, violation
+from outbox_kit.linting.lint_rule import LintInput, LintRules, suggestion, violation
 from outbox_kit.linting.union_branches import Ambiguity, find_ambiguities
 from outbox_kit.pipeline import UNKNOWN
 from outbox_kit.pipeline.avro import SCHEMA_ERRORS, without_docs

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from outbox_kit.connect.connector_config import split_list
-from outbox_kit.linting.lint_input import LintInput
-from outbox_kit.linting.lint_rule import LintRules, suggestion, violation
+from outbox_kit.linting.lint_rule import LintInput, LintRules, suggestion, violation
 from outbox_kit.results.checks import Finding
 
 ALIAS_LIST_KEYS = ("transforms", "predicates")

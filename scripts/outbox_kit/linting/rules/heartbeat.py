@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator
 
 from outbox_kit.connect.connector_config import MESSAGE_PREFIXES, parse_int, split_list
-from outbox_kit.linting.lint_input import LintInput
-from outbox_kit.linting.lint_rule import UNSET, LintRules, violation
+from outbox_kit.linting.lint_rule import UNSET, LintInput, LintRules, violation
 from outbox_kit.results.checks import Finding
 
 INTERVAL_KEY = "heartbeat.interval.ms"

@@ -14,8 +14,7 @@ from outbox_kit.connect.connector_config import (
     schema_texts,
     split_list,
 )
-from outbox_kit.linting.lint_input import LintInput
-from outbox_kit.linting.lint_rule import LintRules, mismatch, violation
+from outbox_kit.linting.lint_rule import LintInput, LintRules, mismatch, violation
 from outbox_kit.results.checks import Finding, Severity
 
 STRING_CONVERTER = "org.apache.kafka.connect.storage.StringConverter"

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 from outbox_kit.connect.connector_config import MAX_MESSAGE_BYTES, parse_int, producer_setting
 from outbox_kit.kafka.state import FRAMING_BYTES
-from outbox_kit.linting.lint_input import LintInput
-from outbox_kit.linting.lint_rule import LintRules, violation
+from outbox_kit.linting.lint_rule import LintInput, LintRules, violation
 from outbox_kit.results.checks import Finding, Severity
 
 # Default of receive.message.max.bytes in librdkafka.

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from outbox_kit.connect.connector_config import parse_int
 from outbox_kit.kafka.state import DAY_MS, Topic
-from outbox_kit.linting.lint_input import LintInput
-from outbox_kit.linting.lint_rule import LintRules, violation
+from outbox_kit.linting.lint_rule import LintInput, LintRules, violation
 from outbox_kit.results.checks import Finding, Severity
 
 MAX_SEGMENT_MS = 30 * DAY_MS

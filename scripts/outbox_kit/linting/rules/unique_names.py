@@ -7,8 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 
 from outbox_kit.connect.connector_config import MESSAGE_PREFIXES
-from outbox_kit.linting.lint_input import LintInput
-from outbox_kit.linting.lint_rule import LintRules, violation
+from outbox_kit.linting.lint_rule import LintInput, LintRules, violation
 from outbox_kit.results.checks import Finding
 
 NamesFunction = Callable[[LintInput], Iterable[tuple[Hashable, str]]]

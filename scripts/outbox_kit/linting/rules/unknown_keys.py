@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from outbox_kit.connect.connector_config import settings_under, split_list
-from outbox_kit.linting.lint_input import LintInput
-from outbox_kit.linting.lint_rule import LintRule, LintRules, suggestion, violation
+from outbox_kit.linting.lint_rule import LintInput, LintRule, LintRules, suggestion, violation
 from outbox_kit.linting.rules.aggregate_keys import AGGREGATE_KEY_PATTERNS
 from outbox_kit.results.checks import Finding
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from click.testing import Result
+from confluent_kafka import Message
 from tests.unit.cli.samples import SECRETS
 from tests.unit.operations.samples import positions
 from tests.unit.postgres.samples import SLOT
@@ -22,10 +23,10 @@ from outbox_kit.connect.client import ConnectorStatus
 from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.dead_letters.dead_letter_topic import DeadLetter, Place
 from outbox_kit.errors import ConfigurationError
-from outbox_kit.operations import deletion_guard, lifecycle, offsets, stuck
+from outbox_kit.operations import lifecycle, offsets, preconditions, stuck
 from outbox_kit.operations import status as pipeline_status
-from outbox_kit.operations.deletion_guard import Deletions
 from outbox_kit.operations.offsets import OffsetChange, ResetResult
+from outbox_kit.operations.preconditions import Deletions
 from outbox_kit.operations.state_comparison import StuckAggregate
 from outbox_kit.operations.status import PipelineStatus, Task
 
@@ -181,11 +182,20 @@ def test_reset_as_json(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (previews[0]["skip"], calls[0]["skip"]) == (True, True)
 
 
-LETTER = DeadLetter(Place(0, 7), datetime(2026, 11, 20, tzinfo=UTC), "book", "k", "e", "payload-invalid", "why")
+LETTER = DeadLetter(
+    Place(0, 7),
+    datetime(2026, 11, 20, tzinfo=UTC),
+    "book",
+    "k",
+    "e",
+    "payload-invalid",
+    "why",
+    record=Message(value=b'{"payload": {"a": 1}}'),
+)
 
 
 def test_lists_dead_letters(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = stub(monkeypatch, dead_letter_topic, "list_dead_letters", [LETTER])
+    calls = stub(monkeypatch, dead_letter_topic, "read_dead_letters", [LETTER])
     result = run("dead-letter", "list")
     assert result.stdout.split()[7:9] == ["0/7", "2026-11-20T00:00:00+00:00"]
     assert result.stderr == "1 dead letter not acknowledged\n"
@@ -195,10 +205,10 @@ def test_lists_dead_letters(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_shows_one_dead_letter_with_its_row(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = stub(monkeypatch, dead_letter_topic, "show", (LETTER, '{"payload": {"a": 1}}'))
+    calls = stub(monkeypatch, dead_letter_topic, "read_dead_letter", LETTER)
     assert json.loads(run("dead-letter", "show", "0/7").stdout)["row"] == {"payload": {"a": 1}}
-    assert calls[0]["arguments"][-1] == Place(0, 7)
-    stub(monkeypatch, dead_letter_topic, "show", (LETTER, "no JSON"))
+    assert calls[0]["arguments"][-2] == Place(0, 7)
+    stub(monkeypatch, dead_letter_topic, "read_dead_letter", replace(LETTER, record=Message(value=b"no JSON")))
     assert json.loads(run("dead-letter", "show", "0/7").stdout)["row"] == "no JSON"
 
 
@@ -215,7 +225,7 @@ def test_shows_one_dead_letter_with_its_row(run: Run, monkeypatch: pytest.Monkey
 def test_acknowledge(run: Run, monkeypatch: pytest.MonkeyPatch, line: str, code: int, upto: list[Place]) -> None:
     """--all ends at the dead letters that were counted: those that arrive later are not acknowledged."""
     dead_letters = [replace(LETTER, place=place) for place in (Place(0, 5), Place(1, 3), Place(0, 7))]
-    stub(monkeypatch, dead_letter_topic, "list_dead_letters", dead_letters)
+    stub(monkeypatch, dead_letter_topic, "read_dead_letters", dead_letters)
     calls = stub(monkeypatch, dead_letter_topic, "acknowledge", 2)
     done = run("dead-letter", "acknowledge", *line.split())
     assert done.exit_code == code
@@ -224,7 +234,7 @@ def test_acknowledge(run: Run, monkeypatch: pytest.MonkeyPatch, line: str, code:
 
 
 def test_acknowledge_of_all_dead_letters_requires_confirmation(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    stub(monkeypatch, dead_letter_topic, "list_dead_letters", [LETTER])
+    stub(monkeypatch, dead_letter_topic, "read_dead_letters", [LETTER])
     calls = stub(monkeypatch, dead_letter_topic, "acknowledge", 1)
     done = run("dead-letter", "acknowledge", "--all")
     assert isinstance(done.exception, ConfigurationError)
@@ -251,7 +261,7 @@ def test_stuck(
     run: Run, monkeypatch: pytest.MonkeyPatch, line: str, aggregates: list[StuckAggregate], resent: int, code: int
 ) -> None:
     stub(monkeypatch, stuck, "list_stuck", aggregates)
-    stub(monkeypatch, deletion_guard, "read_deletions", None)
+    stub(monkeypatch, preconditions, "read_deletions", None)
     calls = stub(monkeypatch, stuck, "resend", resent)
     done, document = run(*line.split()), run(*line.split(), "--output", "json")
     assert (done.exit_code, document.exit_code) == (code, code)
@@ -286,7 +296,7 @@ def test_tombstones_are_confirmed_and_limited(
     run: Run, monkeypatch: pytest.MonkeyPatch, line: str, deletions: Deletions, options: str, written: bool
 ) -> None:
     stub(monkeypatch, stuck, "list_stuck", [StuckAggregate("book", key, "ghost") for key in "ab"])
-    stub(monkeypatch, deletion_guard, "read_deletions", deletions)
+    stub(monkeypatch, preconditions, "read_deletions", deletions)
     calls = stub(monkeypatch, backfill, "republish", 2)
     done = run(*line.split(), *options.split())
     assert [call["tombstones"] for call in calls] == ([("a", "b")] if written else [])

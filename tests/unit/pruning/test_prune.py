@@ -9,8 +9,8 @@ from tests.unit.delivery.samples import ROWS, dead_letters, proof, record
 
 from outbox_kit.delivery.outbox_rows import StoredRow
 from outbox_kit.delivery.proof import Proof
-from outbox_kit.pruning.decisions import Reason, decide
 from outbox_kit.pruning.partitions import Content, Partition
+from outbox_kit.pruning.prune import Reason, decide
 from outbox_kit.pruning.prune_partitions import PartitionPlan
 
 

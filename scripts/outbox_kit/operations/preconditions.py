@@ -1,18 +1,25 @@
-"""Guard of `stuck --resend` and `republish --tombstones`: the tombstones that they would write, and their limit.
+"""Conditions under which a connector may start, and under which tombstones may be written.
 
-A business table that is empty by mistake, or a wrong query, makes every key of a topic look like a deleted aggregate.
+A connector may start if lock file, database, slot and offset are consistent. `stuck --resend` and
+`republish --tombstones` limit their tombstones: a business table that is empty by mistake, or a wrong query, makes
+every key of a topic look like a deleted aggregate.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from outbox_events.text import plural, shortened_list
 from outbox_kit.backfill.newest_states import open_states
 from outbox_kit.backfill.session import LOCK_TIMEOUT_S, open_session
+from outbox_kit.connect import state as connect_state
+from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import Deployment
+from outbox_kit.deployment.lag import read_positions
+from outbox_kit.deployment.preconditions import refuse_skipped_rows, require_unchanged_source
+from outbox_kit.deployment.source_epochs import refuse_relayed_states
 from outbox_kit.errors import RefusedError
 from outbox_kit.kafka.latest_records import LatestRecords
 from outbox_kit.results.progress import Reporter
@@ -109,6 +116,21 @@ def read_deletions(
     )
 
 
+def read_allowed_deletions(
+    deployment: Deployment,
+    keys: Mapping[str, Collection[str]],
+    limit: DeletionLimit,
+    progress: Reporter,
+    *,
+    exact: bool = False,
+) -> list[Deletions]:
+    """Return the results of read_deletions() for the keys by aggregate type. Raises RefusedError beyond the limit."""
+    found = (read_deletions(deployment, name, keys[name], progress, exact=exact) for name in keys)
+    deletions = [entry for entry in found if entry is not None]
+    refuse_excessive(deletions, limit)
+    return deletions
+
+
 def refuse_excessive(deletions: Collection[Deletions], limit: DeletionLimit) -> None:
     """Raise RefusedError if the tombstones for a topic exceed the limit."""
     excessive = [entry for entry in deletions if not limit.allows(entry)]
@@ -120,3 +142,28 @@ def refuse_excessive(deletions: Collection[Deletions], limit: DeletionLimit) -> 
             f"check that {tables} and the `backfill` query return all aggregates; if these aggregates are deleted, "
             f"add --max-deletions {number}",
         )
+
+
+def refuse_unsafe_start(deployment: Deployment, actual: ActualConnector, *, skip_rows: bool = False) -> None:
+    """Raise RefusedError if a connector that starts now could lose rows. `skip_rows` accepts an offset that skips rows.
+
+    `actual` must be read before the call, so that its offset cannot be ahead of the server's LSN.
+    """
+    name = deployment.pipeline.connector.name
+    lock = deployment.lock()
+    if lock is not None and lock.unfinished == "recover":
+        raise RefusedError("`outbox apply --recover` was interrupted", "run `outbox apply` to complete the recovery")
+    lock, database = require_unchanged_source(deployment)
+    refuse_relayed_states(lock, database)
+    connect_state.refuse_lower_epoch(name, actual, lock, increased=False)
+    connect_state.refuse_inconsistent_offset(name, actual, lock, database.wal_position)
+    if not connect_state.stored_lsn(actual):
+        raise RefusedError(
+            f"connector {name!r} has no offset: it would start at the server's LSN, and undelivered "
+            "rows before this LSN would be lost",
+            "run `outbox apply`, which stores the slot's LSN as the connector's offset",
+        )
+    positions = read_positions(deployment, actual)
+    connect_state.refuse_advanced_slot(name, deployment.pipeline.source.slot, positions.connector, positions.confirmed)
+    if not skip_rows:
+        refuse_skipped_rows(deployment, lock, database.slot, positions.connector)

@@ -5,16 +5,18 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
+from confluent_kafka import Message
 
 from outbox_events.contract.source_sequence import Version
 from outbox_kit.dead_letters.dead_letter import DeadLetter, FailedRecord, Place
-from outbox_kit.dead_letters.key_records import KeyRecord, was_delivered_again
+from outbox_kit.delivery.stale_dead_letters import KeyRecord, was_delivered_again
 
 FAILED = FailedRecord("mailer", "mail", Place(1, 5), "3")
 
 
 def dead_letter(sequence: str = "2", event_id: str = "e") -> DeadLetter:
-    return DeadLetter(Place(0, 0), datetime(2026, 11, 20, tzinfo=UTC), "", "k", event_id, "", "", sequence, FAILED)
+    time = datetime(2026, 11, 20, tzinfo=UTC)
+    return DeadLetter(Place(0, 0), time, "", "k", event_id, "", "", sequence, FAILED, record=Message())
 
 
 @pytest.mark.parametrize(

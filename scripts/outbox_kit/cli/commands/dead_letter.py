@@ -1,0 +1,246 @@
+"""outbox dead-letter: list, show, replay, drop, acknowledge."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Collection
+from typing import Annotated
+
+import typer
+
+from outbox_events.kafka.record_headers import text_headers
+from outbox_events.text import plural
+from outbox_kit.cli import exit_codes
+from outbox_kit.cli.confirmation import confirm
+from outbox_kit.cli.console import print_json, print_message, print_table
+from outbox_kit.cli.options import CommonOptions, Output, common_options
+from outbox_kit.dead_letters import dead_letter_topic
+from outbox_kit.dead_letters.dead_letter_topic import DeadLetter, DeadLetterQueue, Place, dead_letter_queue
+from outbox_kit.delivery.stale_dead_letters import list_stale
+from outbox_kit.deployment import Deployment
+from outbox_kit.replay.send_records import Replay, replay_records
+from outbox_kit.replay.send_rows import replay_rows, republish_states
+
+app = typer.Typer(help="List, show, replay and acknowledge dead letters.", no_args_is_help=True)
+COLUMNS = ["place", "time", "aggregate_type", "key", "event_id", "reason", "message"]
+CONSUMER_COLUMNS = ["place", "time", "group", "topic", "record", "key", "event_id", "reason", "message"]
+TopicOption = Annotated[
+    str | None,
+    typer.Option("--topic", metavar="NAME", help="Dead letter topic of a consumer. Default: that of the connector."),
+]
+PlaceArgument = Annotated[str, typer.Argument(metavar="PARTITION/OFFSET", help="Place from `outbox dead-letter list`.")]
+OptionalPlaceArgument = Annotated[
+    str | None, typer.Argument(metavar="PARTITION/OFFSET", help="Place from `outbox dead-letter list`.")
+]
+
+
+@app.command("list")
+@common_options("output")
+def list_dead_letters(
+    common: CommonOptions,
+    include_acknowledged: Annotated[bool, typer.Option("--all", help="Include acknowledged dead letters.")] = False,
+    stale: Annotated[
+        bool, typer.Option("--stale", help="Only those without a newer record of their key on its topic.")
+    ] = False,
+    topic: TopicOption = None,
+) -> None:
+    """List the dead letters that are not acknowledged.
+
+    The output contains keys and reasons, never payloads.
+    """
+    with common.deployment() as deployment:
+        read = list_stale if stale else dead_letter_topic.read_dead_letters
+        dead_letters = read(deployment.kafka, deployment.pipeline, topic=topic, list_all=include_acknowledged)
+        columns = COLUMNS if dead_letter_queue(deployment.pipeline, topic).of_connector else CONSUMER_COLUMNS
+    documents = [dead_letter.to_dict() for dead_letter in dead_letters]
+    if common.output is Output.JSON:
+        print_json({"dead_letters": documents})
+    elif documents:
+        print_table(columns, [[str(document.get(column, "")) for column in columns] for document in documents])
+    states = [*(["stale"] if stale else []), *([] if include_acknowledged else ["not acknowledged"])]
+    print_message(f"{plural(len(dead_letters), 'dead letter')} {', '.join(states)}".rstrip())
+
+
+@app.command()
+@common_options()
+def show(common: CommonOptions, place: PlaceArgument, topic: TopicOption = None) -> None:
+    """Print one dead letter as JSON, including its payload."""
+    with common.deployment() as deployment:
+        of_connector = dead_letter_queue(deployment.pipeline, topic).of_connector
+        found = dead_letter_topic.read_dead_letter(deployment.kafka, deployment.pipeline, parse_place(place), topic)
+    if of_connector:
+        content = {"row": _parse_row(found.value or b"")}
+    else:
+        content = {"headers": text_headers(found.record), **_describe_value(found.value)}
+    print_json({**found.to_dict(), **content})
+
+
+def _parse_row(row: bytes) -> object:
+    """Return the row as a JSON value; as text if it is no JSON."""
+    text = row.decode(errors="replace")
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _describe_value(value: bytes | None) -> dict[str, object]:
+    """Return the value as text; in base64 if it is no text."""
+    try:
+        return {"value": None if value is None else value.decode()}
+    except UnicodeDecodeError:
+        return {"value_base64": base64.b64encode(value or b"").decode()}
+
+
+@app.command()
+@common_options("output", "yes")
+def replay(
+    common: CommonOptions,
+    place: OptionalPlaceArgument = None,
+    replay_all: Annotated[bool, typer.Option("--all", help="Replay all unacknowledged dead letters.")] = False,
+    republish: Annotated[
+        bool, typer.Option("--republish", help="Send the latest states of the aggregates, not the rows.")
+    ] = False,
+    topic: TopicOption = None,
+) -> None:
+    """Send dead letters again and acknowledge them.
+
+    A row is written to the outbox again, with the same event id; a record of a consumer is sent to its topic and
+    partition. The command asks first, and refuses a state that is older than that on the topic. Exit code 1 when a dead
+    letter was refused.
+    """
+    with common.deployment() as deployment:
+        source = dead_letter_queue(deployment.pipeline, topic)
+        if republish and not source.of_connector:
+            raise typer.BadParameter("only rows of the connector have a state", param_hint="--republish")
+        dead_letters = selected_dead_letters(deployment, place, topic, select_all=replay_all)
+        result = Replay()
+        if dead_letters:
+            action = f"{'Republish' if republish else 'Replay'} {plural(len(dead_letters), 'dead letter')}"
+            confirm(common, deployment, action, hint=f"run `outbox dead-letter list{source.option}`, then add --yes")
+            result = _replay(deployment, dead_letters, source, republish=republish)
+    _print_result(result, common.output)
+    if result.refused:
+        raise typer.Exit(exit_codes.ERROR)
+
+
+def _replay(
+    deployment: Deployment, dead_letters: Collection[DeadLetter], source: DeadLetterQueue, *, republish: bool
+) -> Replay:
+    if republish:
+        return republish_states(deployment, dead_letters, print_message)
+    if source.of_connector:
+        return replay_rows(deployment, dead_letters, print_message)
+    return replay_records(deployment, source.name, dead_letters)
+
+
+def _print_result(result: Replay, output: Output) -> None:
+    if output is Output.JSON:
+        refused = [{"place": str(dead_letter.place), "problem": error.message} for dead_letter, error in result.refused]
+        print_json({"replayed": [str(dead_letter.place) for dead_letter in result.replayed], "refused": refused})
+    for _, error in result.refused:
+        print_message(f"refused: {error.message}; {error.hint}")
+    refused_count = f", {len(result.refused)} refused" if result.refused else ""
+    print_message(f"{plural(len(result.replayed), 'dead letter')} replayed{refused_count}")
+
+
+@app.command()
+@common_options("output", "yes")
+def drop(
+    common: CommonOptions,
+    place: OptionalPlaceArgument = None,
+    drop_all: Annotated[bool, typer.Option("--all", help="Drop all existing dead letters.")] = False,
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Delete the records before the first unacknowledged dead letter, too.")
+    ] = False,
+    topic: TopicOption = None,
+) -> None:
+    """Mark dead letters as handled without a replay.
+
+    The command asks before it marks all dead letters, and before it deletes records. --purge alone marks none.
+    """
+    with common.deployment() as deployment:
+        count = purged = 0
+        if place is not None or drop_all or not purge:
+            dead_letters = selected_dead_letters(deployment, place, topic, select_all=drop_all)
+            if drop_all and dead_letters:
+                _confirm(common, deployment, topic, f"Drop {plural(len(dead_letters), 'dead letter')}")
+            places = [dead_letter.place for dead_letter in dead_letters]
+            count = dead_letter_topic.acknowledge_places(deployment.kafka, deployment.pipeline, places, topic=topic)
+        if purge:
+            name = dead_letter_queue(deployment.pipeline, topic).name
+            _confirm(common, deployment, topic, f"Delete the acknowledged records of topic {name}")
+            purged = dead_letter_topic.purge(deployment.kafka, deployment.pipeline, topic=topic)
+    if common.output is Output.JSON:
+        print_json({"dropped": count, "purged_offsets": purged})
+    print_message(f"{plural(count, 'dead letter')} dropped" + (f", {plural(purged, 'offset')} purged" if purge else ""))
+
+
+@app.command()
+@common_options("output", "yes")
+def acknowledge(
+    common: CommonOptions,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="PARTITION/OFFSET", help="Acknowledge PARTITION up to and including OFFSET."),
+    ] = None,
+    acknowledge_all: Annotated[bool, typer.Option("--all", help="Acknowledge all existing dead letters.")] = False,
+    topic: TopicOption = None,
+) -> None:
+    """Mark dead letters as handled, without deleting them.
+
+    With --all, the command asks before it marks them, because nothing lists them as open afterwards.
+    """
+    if acknowledge_all == (to is not None):
+        raise typer.BadParameter("exactly one of --to PARTITION/OFFSET and --all is required", param_hint="--to")
+    with common.deployment() as deployment:
+        places = _confirm_all(common, deployment, topic) if to is None else [parse_place(to, "--to")]
+        kafka, pipeline = deployment.kafka, deployment.pipeline
+        count = sum(dead_letter_topic.acknowledge(kafka, pipeline, place, topic=topic) for place in places)
+    if common.output is Output.JSON:
+        print_json({"acknowledged": count})
+    print_message(f"{plural(count, 'dead letter')} acknowledged")
+
+
+def _confirm_all(common: CommonOptions, deployment: Deployment, topic: str | None) -> list[Place]:
+    """Ask whether to acknowledge all dead letters; return the last place of each partition.
+
+    Dead letters that arrive after the question remain, because the user has not seen them.
+    """
+    dead_letters = dead_letter_topic.read_dead_letters(deployment.kafka, deployment.pipeline, topic=topic)
+    if dead_letters:
+        _confirm(common, deployment, topic, f"Acknowledge {plural(len(dead_letters), 'dead letter')}")
+    last_offsets: dict[int, int] = {}
+    for dead_letter in dead_letters:
+        place = dead_letter.place
+        last_offsets[place.partition] = max(place.offset, last_offsets.get(place.partition, 0))
+    return [Place(partition, offset) for partition, offset in last_offsets.items()]
+
+
+def _confirm(common: CommonOptions, deployment: Deployment, topic: str | None, action: str) -> None:
+    option = dead_letter_queue(deployment.pipeline, topic).option
+    confirm(common, deployment, action, hint=f"run `outbox dead-letter list{option}`, then add --yes")
+
+
+def parse_place(text: str, option: str = "PARTITION/OFFSET") -> Place:
+    """Parse a place. Raises BadParameter."""
+    place = Place.parse(text)
+    if place is None:
+        raise typer.BadParameter(f"{text!r} does not have the form PARTITION/OFFSET", param_hint=option)
+    return place
+
+
+def selected_dead_letters(
+    deployment: Deployment, place: str | None, topic: str | None, *, select_all: bool
+) -> list[DeadLetter]:
+    """Return the dead letter at `place`, or all that are not acknowledged.
+
+    Raises BadParameter unless exactly one of both is selected, and RefusedError if `place` has no dead letter.
+    """
+    if select_all == (place is not None):
+        message = "exactly one of PARTITION/OFFSET and --all is required"
+        raise typer.BadParameter(message, param_hint="PARTITION/OFFSET")
+    if place is None:
+        return dead_letter_topic.read_dead_letters(deployment.kafka, deployment.pipeline, topic=topic)
+    return [dead_letter_topic.read_dead_letter(deployment.kafka, deployment.pipeline, parse_place(place), topic)]
