@@ -7,19 +7,18 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 from uuid import UUID
 
 from outbox_events.contract.headers import SOURCE_SEQUENCE
-from outbox_events.errors import ConfigurationError, RefusedError, WaitTimeoutError
+from outbox_events.errors import ConfigurationError, OutboxError, RefusedError, WaitTimeoutError
 from outbox_events.latest_state import snapshot as snapshots
 from outbox_events.latest_state.follower import Follower
 from outbox_events.latest_state.reader import TopicReader
 from outbox_events.latest_state.states import Entry, States
-from outbox_events.latest_state.status import StaleStateError, StateStatus
-from outbox_events.receiving.event import Decode, Event, InvalidRecordError
-from outbox_events.receiving.values import raw
+from outbox_events.receiving.event import Decode, Event, InvalidRecordError, raw
 
 _LOG = logging.getLogger(__name__)
 HOUR_S = 3600.0
@@ -27,6 +26,34 @@ POLL_S = 0.2
 RESEND_HINT = "send the current state again: `outbox republish`"
 # surrogateescape: each key has a text, and different keys have different texts.
 KEY_ERRORS = "surrogateescape"
+
+
+class StaleStateError(OutboxError):
+    """The state is not known to be the latest one, so that it is not returned."""
+
+
+@dataclass(frozen=True)
+class StateStatus:
+    """Counts and times of a LatestState."""
+
+    is_loaded: bool
+    """Whether the topic has been read to its end, since the start or since the last rebuild."""
+    is_following: bool
+    keys: int
+    tombstones: int
+    """Deleted keys whose version is still kept."""
+    undecodable: int
+    """Keys whose newest record could not be decoded when it was requested, or has no valid source_sequence."""
+    ignored: int
+    """Records that were older than the state of their key."""
+    rebuilds: int
+    """Number of times that the topic was read from its beginning again."""
+    unread: int
+    """Offsets between the positions and the ends of the partitions at the last check."""
+    seconds_behind: float | None
+    """Everything written before this many seconds ago has been read; None if the end has not been reached yet."""
+    error: str
+    """Last error of the background thread; empty if its last check succeeded."""
 
 
 class LatestState:

@@ -17,7 +17,6 @@ from outbox_events.receiving.assignments import Assignments
 from outbox_events.receiving.counters import Counters
 from outbox_events.receiving.event import Decode, Event, from_message
 from outbox_events.receiving.handlers import Handlers, refuse_async
-from outbox_events.receiving.outages import is_kafka_outage
 from outbox_events.receiving.paused_partitions import Attempt, Partition, PausedPartitions
 from outbox_events.receiving.recoverers import (
     AlreadyAppliedError,
@@ -28,7 +27,7 @@ from outbox_events.receiving.recoverers import (
     stop,
     stopped_error,
 )
-from outbox_events.receiving.retries import Reaction, Retries, require_at_least
+from outbox_events.receiving.retries import Reaction, Retries, is_kafka_outage, require_at_least
 from outbox_events.receiving.strategy import Context, Strategy
 
 log = logging.getLogger("outbox_events.receiving")

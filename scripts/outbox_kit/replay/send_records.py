@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from confluent_kafka import Message, Producer
 
 from outbox_events.contract.dead_letter_headers import CONSUMER_HEADERS
-from outbox_events.kafka.record import PRODUCER_SETTINGS, Record
-from outbox_events.kafka.record_headers import header_pairs
+from outbox_events.kafka.record import PRODUCER_SETTINGS, Record, header_pairs
 from outbox_events.kafka.topic_requests import Bounds
 from outbox_events.producing.delivery import Deliveries
 from outbox_kit.dead_letters import dead_letter_topic

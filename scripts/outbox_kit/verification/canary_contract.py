@@ -12,7 +12,7 @@ from confluent_kafka import Message
 from outbox_events.contract import wire_format
 from outbox_events.contract.headers import AGGREGATE_TYPE
 from outbox_events.contract.source_sequence import version_of
-from outbox_events.kafka.record_headers import text_headers
+from outbox_events.kafka.record import text_headers
 from outbox_kit.pipeline import CANARY_AGGREGATE
 
 KEY = "outbox-canary"
