@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from outbox_events.producing.two_phase import Resolved, TwoPhaseSender
     from outbox_events.receiving import recoverers
     from outbox_events.receiving.avro_values import AvroValues
-    from outbox_events.receiving.counters import Counters
     from outbox_events.receiving.event import (
         Event,
         InvalidRecordError,
@@ -62,7 +61,7 @@ if TYPE_CHECKING:
         raw,
     )
     from outbox_events.receiving.handlers import Handlers
-    from outbox_events.receiving.receiver import Receiver
+    from outbox_events.receiving.receiver import Counters, Receiver
     from outbox_events.receiving.recoverers import DeadLetterTopic, Failure, ReceiverStoppedError
     from outbox_events.receiving.retries import Reaction, Retries, default_reaction
     from outbox_events.receiving.strategies import position_table, processed_retention, processed_table
@@ -95,10 +94,9 @@ _MODULES = {
     "producing.recovery_store": "Recovered RecoveryStore recover",
     "producing.two_phase": "Resolved TwoPhaseSender",
     "receiving": "recoverers",
-    "receiving.counters": "Counters",
     "receiving.event": "Event InvalidRecordError header_id json_value payload_id position_id raw",
     "receiving.handlers": "Handlers",
-    "receiving.receiver": "Receiver",
+    "receiving.receiver": "Counters Receiver",
     "receiving.recoverers": "DeadLetterTopic Failure ReceiverStoppedError",
     "receiving.retries": "Reaction Retries default_reaction",
     "receiving.strategies": "position_table processed_retention processed_table",

@@ -10,9 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from outbox_lab.documents.check_reference import checks
+from outbox_lab.documents.check_reference import checks, rules
 from outbox_lab.documents.command_reference import commands
-from outbox_lab.documents.lint_reference import rules
 from outbox_lab.documents.pipeline_reference import environment_schema, pipeline_schema, reference
 
 MARKER = "<!-- Generated from here on by `python -m outbox_lab.documents`; a test compares it with the code. -->\n"

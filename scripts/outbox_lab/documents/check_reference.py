@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from outbox_kit.connect.rest import VALIDATION_FACTOR
+from outbox_kit.linting.rule_catalogue import RULES
+from outbox_kit.linting.rules.unknown_keys import unknown_keys_rule
 from outbox_kit.verification.check_catalogue import IDS, SECTIONS
 from outbox_kit.verification.progress_checks import GRACE_S
 from outbox_kit.verification.run import READ_LIMIT_S
@@ -146,3 +148,11 @@ def _remedies_section() -> str:
         for reason, names in REMEDIES_NOT_RUN.items()
     ]
     return f"## Remedies that are run by tests\n\n{counts}\n{''.join(items)}"
+
+
+def rules() -> str:
+    """Return one item for each rule, in Markdown."""
+    return "".join(
+        list_item(f"`{rule.id}` ({rule.severity}): {rule.condition}.") + list_item(f"Reason: {rule.reason}.", "  ")
+        for rule in (*RULES, unknown_keys_rule(lambda _: ()))
+    )

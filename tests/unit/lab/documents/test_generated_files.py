@@ -11,7 +11,7 @@ import pytest
 
 from outbox_kit.linting import RULES
 from outbox_lab.documents import __main__ as documents
-from outbox_lab.documents.lint_reference import rules
+from outbox_lab.documents.check_reference import rules
 
 
 def test_generated_files_are_up_to_date(repository: Path) -> None:
