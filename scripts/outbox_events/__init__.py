@@ -34,10 +34,10 @@ if TYPE_CHECKING:
         WaitTimeoutError,
     )
     from outbox_events.kafka.record import PRODUCER_SETTINGS, Record
-    from outbox_events.latest_state.cache import LatestState
-    from outbox_events.latest_state.status import StaleStateError, StateStatus
+    from outbox_events.latest_state.cache import LatestState, StaleStateError, StateStatus
     from outbox_events.producing import delivery_proof, recovery_store, two_phase
     from outbox_events.producing.chained import ChainedSender
+    from outbox_events.producing.database import Order
     from outbox_events.producing.delivery import Deliveries
     from outbox_events.producing.delivery_proof import DeliveryProof
     from outbox_events.producing.errors import (
@@ -47,16 +47,21 @@ if TYPE_CHECKING:
         UnknownOutcomeError,
     )
     from outbox_events.producing.kafka_transaction import KafkaTransaction, fence
-    from outbox_events.producing.order import Order
-    from outbox_events.producing.recovery import Recovered, recover
-    from outbox_events.producing.recovery_store import RecoveryStore
+    from outbox_events.producing.recovery_store import Recovered, RecoveryStore, recover
     from outbox_events.producing.two_phase import Resolved, TwoPhaseSender
     from outbox_events.receiving import recoverers
     from outbox_events.receiving.avro_values import AvroValues
-    from outbox_events.receiving.counters import Counters
-    from outbox_events.receiving.event import Event, InvalidRecordError, header_id, payload_id, position_id
+    from outbox_events.receiving.event import (
+        Event,
+        InvalidRecordError,
+        header_id,
+        json_value,
+        payload_id,
+        position_id,
+        raw,
+    )
     from outbox_events.receiving.handlers import Handlers
-    from outbox_events.receiving.receiver import Receiver
+    from outbox_events.receiving.receiver import Counters, Receiver
     from outbox_events.receiving.recoverers import DeadLetterTopic, Failure, ReceiverStoppedError
     from outbox_events.receiving.retries import Reaction, Retries, default_reaction
     from outbox_events.receiving.strategies import position_table, processed_retention, processed_table
@@ -67,7 +72,6 @@ if TYPE_CHECKING:
     from outbox_events.receiving.strategies.stored_offsets import StoredOffsets
     from outbox_events.receiving.strategies.without_deduplication import WithoutDeduplication
     from outbox_events.receiving.strategy import Strategy, Work
-    from outbox_events.receiving.values import json_value, raw
     from outbox_events.sending.event import InvalidEventError, OutboxEvent
     from outbox_events.sending.insert import emit, emit_async, emit_many
     from outbox_events.sending.outbox_table import OutboxTable
@@ -79,23 +83,20 @@ _MODULES = {
     "contract.partitioner": "partition_of",
     "errors": "ConfigurationError OutboxError RefusedError RejectedError UnreachableError WaitTimeoutError",
     "kafka.record": "PRODUCER_SETTINGS Record",
-    "latest_state.cache": "LatestState",
-    "latest_state.status": "StaleStateError StateStatus",
+    "latest_state.cache": "LatestState StaleStateError StateStatus",
     "producing": "delivery_proof recovery_store two_phase",
     "producing.chained": "ChainedSender",
+    "producing.database": "Order",
     "producing.delivery": "Deliveries",
     "producing.delivery_proof": "DeliveryProof",
     "producing.errors": "NotCommittedError NotDeliveredError ProducerUnusableError UnknownOutcomeError",
     "producing.kafka_transaction": "KafkaTransaction fence",
-    "producing.order": "Order",
-    "producing.recovery": "Recovered recover",
-    "producing.recovery_store": "RecoveryStore",
+    "producing.recovery_store": "Recovered RecoveryStore recover",
     "producing.two_phase": "Resolved TwoPhaseSender",
     "receiving": "recoverers",
-    "receiving.counters": "Counters",
-    "receiving.event": "Event InvalidRecordError header_id payload_id position_id",
+    "receiving.event": "Event InvalidRecordError header_id json_value payload_id position_id raw",
     "receiving.handlers": "Handlers",
-    "receiving.receiver": "Receiver",
+    "receiving.receiver": "Counters Receiver",
     "receiving.recoverers": "DeadLetterTopic Failure ReceiverStoppedError",
     "receiving.retries": "Reaction Retries default_reaction",
     "receiving.strategies": "position_table processed_retention processed_table",
@@ -107,7 +108,6 @@ _MODULES = {
     "receiving.strategies.without_deduplication": "WithoutDeduplication",
     "receiving.strategy": "Strategy Work",
     "receiving.avro_values": "AvroValues",
-    "receiving.values": "json_value raw",
     "sending.event": "InvalidEventError OutboxEvent",
     "sending.insert": "emit emit_async emit_many",
     "sending.outbox_table": "OutboxTable",

@@ -21,7 +21,7 @@ from tests.benchmarks.report import document, machine, markdown, publish, spread
 from tests.conftest import make_project
 
 from outbox_events import LatestState
-from outbox_events.receiving.values import json_value
+from outbox_events.receiving.event import json_value
 from outbox_kit.kafka.client import KafkaClient
 from outbox_kit.pipeline import Kafka
 from outbox_kit.stack import Stack

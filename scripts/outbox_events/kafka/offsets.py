@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from outbox_events.errors import ConfigurationError
-from outbox_events.kafka.client_errors import kafka_error
+from outbox_events.kafka.topic_requests import kafka_error
 
 # The partition was assigned to another consumer, which reads the batch again.
 REVOKED = (KafkaError._STATE, KafkaError._UNKNOWN_PARTITION)

@@ -122,3 +122,10 @@ def _repeat_without_leader(request: Callable[[], T], seconds: float) -> T:
             if error.args[0].code() not in NO_LEADER or time.monotonic() >= end:
                 raise
             time.sleep(RETRY_S)
+
+
+def kafka_error(error: KafkaException) -> KafkaError:
+    """Return the KafkaError of an exception, with its code and whether it is fatal."""
+    cause = error.args[0]
+    assert isinstance(cause, KafkaError)  # noqa: S101 - for the type checker
+    return cause

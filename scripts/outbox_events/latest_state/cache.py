@@ -6,20 +6,18 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 from uuid import UUID
 
 from outbox_events.contract.headers import SOURCE_SEQUENCE
-from outbox_events.errors import ConfigurationError, RefusedError, WaitTimeoutError
+from outbox_events.errors import ConfigurationError, OutboxError, RefusedError, WaitTimeoutError
 from outbox_events.latest_state import snapshot as snapshots
-from outbox_events.latest_state.follower import Follower
 from outbox_events.latest_state.reader import TopicReader
 from outbox_events.latest_state.states import Entry, States
-from outbox_events.latest_state.status import StaleStateError, StateStatus
-from outbox_events.receiving.event import Decode, Event, InvalidRecordError
-from outbox_events.receiving.values import raw
+from outbox_events.receiving.event import Decode, Event, InvalidRecordError, raw
 
 _LOG = logging.getLogger(__name__)
 HOUR_S = 3600.0
@@ -27,6 +25,38 @@ POLL_S = 0.2
 RESEND_HINT = "send the current state again: `outbox republish`"
 # surrogateescape: each key has a text, and different keys have different texts.
 KEY_ERRORS = "surrogateescape"
+_LOG = logging.getLogger(__name__)
+RETRY_S = 1.0
+STOP_S = 60.0
+"""Limit for the end of the thread: above that of a check of the topic and the saving of a snapshot."""
+
+
+class StaleStateError(OutboxError):
+    """The state is not known to be the latest one, so that it is not returned."""
+
+
+@dataclass(frozen=True)
+class StateStatus:
+    """Counts and times of a LatestState."""
+
+    is_loaded: bool
+    """Whether the topic has been read to its end, since the start or since the last rebuild."""
+    is_following: bool
+    keys: int
+    tombstones: int
+    """Deleted keys whose version is still kept."""
+    undecodable: int
+    """Keys whose newest record could not be decoded when it was requested, or has no valid source_sequence."""
+    ignored: int
+    """Records that were older than the state of their key."""
+    rebuilds: int
+    """Number of times that the topic was read from its beginning again."""
+    unread: int
+    """Offsets between the positions and the ends of the partitions at the last check."""
+    seconds_behind: float | None
+    """Everything written before this many seconds ago has been read; None if the end has not been reached yet."""
+    error: str
+    """Last error of the background thread; empty if its last check succeeded."""
 
 
 class LatestState:
@@ -299,3 +329,58 @@ class LatestState:
 def _unordered(key: bytes) -> StaleStateError:
     message = f"a record of key {key.decode(errors='replace')} has no valid source_sequence"
     return StaleStateError(message, RESEND_HINT)
+
+
+class Follower:
+    """Calls `step` in a thread until it is stopped. A transient error is stored, and the step is repeated."""
+
+    def __init__(self, name: str, step: Callable[[], bool]) -> None:
+        """`step` returns whether it has contacted the brokers successfully, which ends an earlier error."""
+        self._name = name
+        self._step = step
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.error: Exception | None = None
+        """Last error of a step that was not followed by a success."""
+
+    @property
+    def is_running(self) -> bool:
+        return self._thread is not None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether an unexpected error has ended the thread."""
+        return self.error is not None and not isinstance(self.error, OutboxError)
+
+    def start(self) -> None:
+        """Start the thread, unless it runs."""
+        if self._thread is not None:
+            return
+        self.error = None
+        self._stopping.clear()
+        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop the thread and wait until it has ended. Raises WaitTimeoutError."""
+        if self._thread is None:
+            return
+        self._stopping.set()
+        self._thread.join(STOP_S)
+        if self._thread.is_alive():
+            raise WaitTimeoutError(f"waited {STOP_S:g} s for the end of the thread {self._name}", "check the brokers")
+        self._thread = None
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                if self._step():
+                    self.error = None
+            except OutboxError as error:
+                self.error = error
+                _LOG.warning("%s: %s", self._name, error)
+                self._stopping.wait(RETRY_S)
+            except Exception as error:
+                self.error = error
+                _LOG.exception("%s has ended", self._name)
+                return

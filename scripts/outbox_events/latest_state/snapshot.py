@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from outbox_events.latest_state.reader import TopicDescription
 from outbox_events.latest_state.states import States
-from outbox_events.latest_state.topic import TopicDescription
 from outbox_events.receiving.durable_files import replace_durably
 
 _LOG = logging.getLogger(__name__)

@@ -20,16 +20,17 @@ from confluent_kafka import Producer
 from outbox_events.errors import RefusedError
 from outbox_events.producing.database import (
     Connection,
+    Order,
+    begin,
     commit,
     require_committable,
     require_idle,
+    require_order,
     rolled_back_on_error,
 )
 from outbox_events.producing.delivery import DELIVERY_S
 from outbox_events.producing.errors import NotCommittedError
 from outbox_events.producing.kafka_transaction import KafkaTransaction
-from outbox_events.producing.open_transactions import begin
-from outbox_events.producing.order import Order, require_order
 from outbox_events.producing.recovery_store import RecoveryStore
 
 

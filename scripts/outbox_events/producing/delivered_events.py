@@ -8,7 +8,7 @@ from typing import Any
 from confluent_kafka import IsolationLevel, Message
 
 from outbox_events.contract.headers import EVENT_ID
-from outbox_events.kafka.record_headers import header_pairs
+from outbox_events.kafka.record import header_pairs
 from outbox_events.kafka.topic_reader import read_bounds, read_records
 
 READ_S = 120.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from outbox_events.kafka.client_errors import kafka_error
 from outbox_events.kafka.record import Record
+from outbox_events.kafka.topic_requests import kafka_error
 from outbox_events.producing.errors import NotDeliveredError, hint_for
 from outbox_events.text import plural
 from outbox_events.waiting import Deadline

@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 from confluent_kafka import KafkaException, Producer
 
 from outbox_events.errors import RefusedError
-from outbox_events.kafka.client_errors import kafka_error
 from outbox_events.kafka.record import Record
+from outbox_events.kafka.topic_requests import kafka_error
 from outbox_events.producing.delivery import DELIVERY_S, Deliveries
 from outbox_events.producing.errors import NotCommittedError, UnknownOutcomeError, hint_for, unusable
 from outbox_events.waiting import Deadline

@@ -18,12 +18,19 @@ from psycopg import sql
 from psycopg.rows import tuple_row
 
 from outbox_events.errors import ConfigurationError
-from outbox_events.producing.database import Connection, commit, require_committable, require_idle, roll_back
+from outbox_events.producing.database import (
+    Connection,
+    begin,
+    commit,
+    require_committable,
+    require_idle,
+    roll_back,
+    wait_until_ended,
+)
 from outbox_events.producing.delivered_events import READ_S, delivered_event_ids
 from outbox_events.producing.delivery import DELIVERY_S
 from outbox_events.producing.errors import NotCommittedError, UnknownOutcomeError
 from outbox_events.producing.kafka_transaction import KafkaTransaction, fence
-from outbox_events.producing.open_transactions import begin, wait_until_ended
 from outbox_events.producing.stored_record import event_id
 from outbox_events.sending.event import InvalidEventError
 from outbox_events.text import plural

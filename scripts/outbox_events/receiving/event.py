@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 from confluent_kafka import Message
 
 from outbox_events.contract.headers import EVENT_ID, EVENT_TYPE, SOURCE_SEQUENCE
 from outbox_events.errors import RejectedError
-from outbox_events.kafka.record_headers import raw_headers, text_headers
+from outbox_events.kafka.record import raw_headers, text_headers
 
 
 class InvalidRecordError(RejectedError):
@@ -133,3 +134,21 @@ def from_message(message: Message, decode: Decode | None = None) -> Event:
         timestamp_ms=message.timestamp()[1],
         decode=decode,
     )
+
+
+def raw(event: Event) -> bytes | None:
+    """Return the value as it is in the topic."""
+    return event.raw_value
+
+
+def json_value(event: Event) -> Any:  # noqa: ANN401 - any JSON value
+    """Return the value of a record whose bytes are JSON in UTF-8. Raises InvalidRecordError for other bytes."""
+    try:
+        return json.loads(event.raw_value or b"", parse_constant=_reject_constant)
+    except (ValueError, RecursionError) as error:
+        # The message of the error would contain the payload.
+        raise InvalidRecordError(f"value of record {event.place} is not JSON ({type(error).__name__})") from None
+
+
+def _reject_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from threading import Event as StopEvent
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -13,12 +14,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from outbox_events.errors import ConfigurationError, RejectedError
 from outbox_events.kafka import offsets
-from outbox_events.receiving.assignments import Assignments
-from outbox_events.receiving.counters import Counters
 from outbox_events.receiving.event import Decode, Event, from_message
 from outbox_events.receiving.handlers import Handlers, refuse_async
-from outbox_events.receiving.outages import is_kafka_outage
-from outbox_events.receiving.paused_partitions import Attempt, Partition, PausedPartitions
+from outbox_events.receiving.partitions import Assignments, Attempt, Partition, PausedPartitions
 from outbox_events.receiving.recoverers import (
     AlreadyAppliedError,
     Failure,
@@ -28,7 +26,7 @@ from outbox_events.receiving.recoverers import (
     stop,
     stopped_error,
 )
-from outbox_events.receiving.retries import Reaction, Retries, require_at_least
+from outbox_events.receiving.retries import Reaction, Retries, is_kafka_outage, require_at_least
 from outbox_events.receiving.strategy import Context, Strategy
 
 log = logging.getLogger("outbox_events.receiving")
@@ -44,6 +42,9 @@ HINTS = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant Read and Describe on the topic",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "grant Read on the group",
 }
+log = logging.getLogger("outbox_events.receiving")
+Hook = Callable[[str, int], None]
+"""Called with the name of a counter and the number that was added."""
 
 
 class Receiver(Generic[Context]):
@@ -347,3 +348,34 @@ def _merged(settings: Mapping[str, Any], required: Mapping[str, Any]) -> dict[st
     if not any(settings.get(name) for name in BROKERS):  # the client would wait for brokers for ever
         raise ConfigurationError(f"{BROKERS[0]} is missing", f"set {BROKERS[0]} to HOST:PORT of the brokers")
     return {**DEFAULTS, **settings, **fixed}
+
+
+@dataclass
+class Counters:
+    """What a receiver has done since it started."""
+
+    received: int = 0
+    """Polled records, also those that are polled again after a pause."""
+    handled: int = 0
+    duplicates: int = 0
+    unhandled: int = 0
+    """Events of a type that has no handler."""
+    retries: int = 0
+    recovered: int = 0
+    """Events that could not be handled and were passed to the recoverer."""
+    recoverer_errors: int = 0
+    hook: Hook | None = field(default=None, repr=False, compare=False)
+
+    def add(self, name: str, count: int = 1) -> None:
+        """Add to a counter, and call the hook."""
+        if count:
+            setattr(self, name, getattr(self, name) + count)
+            if self.hook is not None:
+                try:
+                    self.hook(name, count)
+                except Exception:
+                    log.exception("the hook of counter %s failed", name)
+
+    def to_dict(self) -> dict[str, int]:
+        """Return the counters by name."""
+        return {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "hook"}

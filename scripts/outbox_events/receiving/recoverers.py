@@ -17,7 +17,7 @@ from outbox_events.kafka.record import Record
 from outbox_events.producing.delivery import DELIVERY_S, Deliveries
 from outbox_events.producing.kafka_transaction import KafkaTransaction
 from outbox_events.receiving.event import Event
-from outbox_events.receiving.outages import driver_error
+from outbox_events.receiving.retries import driver_error
 from outbox_events.text import plural
 
 log = logging.getLogger("outbox_events.receiving")

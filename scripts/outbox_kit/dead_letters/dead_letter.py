@@ -10,7 +10,7 @@ from confluent_kafka import Message
 from outbox_events.contract.dead_letter_headers import ATTEMPTS, GROUP, MESSAGE, OFFSET, PARTITION, REASON, TOPIC
 from outbox_events.contract.headers import AGGREGATE_TYPE, EVENT_ID, SOURCE_SEQUENCE
 from outbox_events.contract.source_sequence import Version
-from outbox_events.kafka.record_headers import text_headers
+from outbox_events.kafka.record import text_headers
 
 
 @dataclass(frozen=True, order=True)

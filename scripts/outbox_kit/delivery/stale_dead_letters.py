@@ -9,7 +9,7 @@ from confluent_kafka import Message
 
 from outbox_events.contract.headers import EVENT_ID
 from outbox_events.contract.source_sequence import Version, version_of
-from outbox_events.kafka.record_headers import text_headers
+from outbox_events.kafka.record import text_headers
 from outbox_events.kafka.topic_reader import read_records
 from outbox_events.kafka.topic_requests import Bounds
 from outbox_kit.dead_letters import dead_letter_topic

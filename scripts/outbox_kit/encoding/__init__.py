@@ -1,7 +1,6 @@
 """Encoding of outbox rows as Kafka records, as the transform OutboxRouter encodes them (docs/contract.md)."""
 
 from outbox_kit.encoding.encoder import RecordEncoder
-from outbox_kit.encoding.invalid_row import InvalidRowError
-from outbox_kit.encoding.row import OutboxRow
+from outbox_kit.encoding.row import InvalidRowError, OutboxRow
 
 __all__ = ["InvalidRowError", "OutboxRow", "RecordEncoder"]

@@ -13,9 +13,8 @@ from outbox_events.contract.dead_letter_headers import CONNECTOR_HEADERS
 from outbox_events.kafka.record import Record
 from outbox_kit.encoding import headers as record_headers
 from outbox_kit.encoding.encoder import MAX_RECORD_BYTES, RecordEncoder, size_of
-from outbox_kit.encoding.invalid_row import InvalidRowError, PayloadError, utf16_length
 from outbox_kit.encoding.json_values import parse, quote
-from outbox_kit.encoding.row import OutboxRow
+from outbox_kit.encoding.row import InvalidRowError, OutboxRow, PayloadError, utf16_length
 
 MAX_COORDINATE_LENGTH = 255
 JSON_TYPES = ("json", "jsonb")

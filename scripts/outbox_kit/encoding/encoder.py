@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from outbox_events.kafka.record import Record
 from outbox_kit.encoding import headers as record_headers
-from outbox_kit.encoding.invalid_row import InvalidRowError, quoted_name, require_text
 from outbox_kit.encoding.payloads import EncodePayload, payload_encoder
-from outbox_kit.encoding.row import OutboxRow
+from outbox_kit.encoding.row import InvalidRowError, OutboxRow, quoted_name, require_text
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline import Aggregate, Lock, Pipeline
 

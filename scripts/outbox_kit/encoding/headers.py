@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from outbox_events.contract.headers import CLOUDEVENTS_HEADERS, CONTRACT_HEADERS
-from outbox_kit.encoding.invalid_row import InvalidRowError, PayloadError, quoted_name
 from outbox_kit.encoding.json_values import WHITE_SPACE, FloatText, IntText, Members, compact, parse
-from outbox_kit.encoding.row import OutboxRow
+from outbox_kit.encoding.row import InvalidRowError, OutboxRow, PayloadError, quoted_name
 from outbox_kit.pipeline import Pipeline
 
 Headers = list[tuple[str, str]]

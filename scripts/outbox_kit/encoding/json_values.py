@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from outbox_kit.encoding.invalid_row import PayloadError
+from outbox_kit.encoding.row import PayloadError
 
 MAX_DEPTH = 200
 MAX_DIGITS = 1000

@@ -10,8 +10,8 @@ from typing import Generic, TypeVar
 from outbox_events.contract import wire_format
 from outbox_kit.encoding.avro.body import AvroBodyChecker
 from outbox_kit.encoding.avro.encoder import AvroEncoder
-from outbox_kit.encoding.invalid_row import InvalidRowError, PayloadError, quoted_name
 from outbox_kit.encoding.json_values import is_null
+from outbox_kit.encoding.row import InvalidRowError, PayloadError, quoted_name
 from outbox_kit.pipeline import Aggregate, LockedSchema
 
 Codec = TypeVar("Codec")

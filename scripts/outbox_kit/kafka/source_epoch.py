@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from confluent_kafka import Message
 
 from outbox_events.contract.source_sequence import UNVERSIONED, Version, version_of
-from outbox_events.kafka.record_headers import text_headers
+from outbox_events.kafka.record import text_headers
 from outbox_events.kafka.topic_reader import READ_TIMEOUT_S as TAIL_TIMEOUT_S
 from outbox_events.kafka.topic_reader import read_records
 from outbox_events.kafka.topic_requests import Bounds

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from confluent_kafka import Message
 
 from outbox_events.contract.dead_letter_headers import CONSUMER_HEADERS
-from outbox_events.kafka.record import Record
-from outbox_events.kafka.record_headers import header_pairs
+from outbox_events.kafka.record import Record, header_pairs
 from outbox_events.kafka.topic_requests import Bounds
 from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.dead_letters.dead_letter import DeadLetter, FailedRecord

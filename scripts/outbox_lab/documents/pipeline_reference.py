@@ -1,14 +1,8 @@
-"""Generator of the reference in docs/pipeline.md and of the JSON Schemas in connectors/, from the models.
-
-`python -m outbox_lab.documents.pipeline_reference --write FOLDER` writes these files into a project folder.
-"""
+"""Generated part of docs/pipeline.md, and the JSON Schemas in connectors/, from the models."""
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
@@ -27,11 +21,6 @@ from outbox_kit.pipeline.model import (
 )
 from outbox_lab.documents.markdown import list_item
 
-REFERENCE_PAGE = "docs/pipeline.md"
-MARKER = (
-    "<!-- Generated from here on by `python -m outbox_lab.documents.pipeline_reference --write .`;\n"
-    "a test compares it with the models. -->\n"
-)
 REFERENCE_SECTIONS: list[tuple[str, list[type[BaseModel]]]] = [
     ("Pipeline file", [Pipeline, Source, Columns, Aggregate, Backfill, DeadLetter, Connector, Materialization]),
     (
@@ -52,22 +41,6 @@ REFERENCE_SECTIONS: list[tuple[str, list[type[BaseModel]]]] = [
         ],
     ),
 ]
-
-
-def files(folder: Path) -> dict[str, str]:
-    """Return the text of every generated file, by path. In docs/pipeline.md only the text below MARKER is generated."""
-    introduction, marker, _ = (folder / REFERENCE_PAGE).read_text(encoding="utf-8").partition(MARKER)
-    if not marker:
-        raise ValueError(f"{folder / REFERENCE_PAGE} does not contain {MARKER!r}")
-    return {
-        REFERENCE_PAGE: f"{introduction}{MARKER}\n{reference()}",
-        "connectors/pipeline.schema.json": _json_document(pipeline_schema()),
-        "connectors/environment.schema.json": _json_document(environment_schema()),
-    }
-
-
-def _json_document(schema: dict[str, Any]) -> str:
-    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
 def reference() -> str:
@@ -184,11 +157,3 @@ def _partial(node: Node) -> Node:
     if "$ref" in optional_schema:
         optional_schema["$ref"] = optional_schema["$ref"].replace("#/$defs/", f"#/$defs/{OVERLAY_PREFIX}")
     return optional_schema
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", type=Path, metavar="FOLDER", required=True, help="Write into this project folder.")
-    folder: Path = parser.parse_args().write
-    for name, text in files(folder).items():
-        (folder / name).write_text(text, encoding="utf-8")

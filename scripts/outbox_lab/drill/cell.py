@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from threading import Event as Flag
 from typing import Any
 
-import msgspec
 import psycopg
 from confluent_kafka import KafkaException
 
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.errors import OutboxError, WaitTimeoutError
 from outbox_lab.drill import accounts, materialization
-from outbox_lab.drill.components import ProcessComponent, python_module
+from outbox_lab.drill.components import ProcessComponent, start_module
 from outbox_lab.drill.faults import Fault, inject, prepared
 from outbox_lab.drill.ledger import Ledger, LedgerFile, Outcome
-from outbox_lab.drill.observer import Observer
+from outbox_lab.drill.observer import Observer, complete, read_deliveries
 from outbox_lab.drill.receivers.effects import EffectCounts
 from outbox_lab.drill.receivers.receivers import Place, Receivers
 from outbox_lab.drill.receivers.strategies import STRATEGIES
-from outbox_lab.drill.second_reader import complete, read_deliveries
 from outbox_lab.drill.senders.catalogue import open_sender
 from outbox_lab.drill.stack import DrillStack
 from outbox_lab.drill.verdict import Verdict, delays_over_time, judge
@@ -195,19 +192,10 @@ class Cell:
             seed=f"{self._settings.seed}/{self._settings.name}",
         )
 
-    @contextmanager
-    def _writers(self, deployed: Deployed) -> Iterator[ProcessComponent]:
-        logs, name = self._drill.logs, self._settings.name
+    def _writers(self, deployed: Deployed) -> ProcessComponent:
         self._ledger_file.unlink(missing_ok=True)
-        settings = self._writer_settings(deployed)
-        settings_file = logs / f"{name}.writer.json"
-        settings_file.write_bytes(msgspec.json.encode(settings))
-        command = python_module("outbox_lab.drill.writer", str(settings_file))
-        process = ProcessComponent(command, self._drill.project.folder, logs / f"{name}.writer.log", {})
-        try:
-            yield process
-        finally:
-            process.stop()
+        settings, log = self._writer_settings(deployed), self._drill.logs / f"{self._settings.name}.writer.log"
+        return start_module("outbox_lab.drill.writer", settings, self._drill.project.folder, log)
 
     def _load(self, observer: Observer, deployed: Deployed) -> list[FaultTimes]:
         """Let the writers run for the time of the load, with the faults within it."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import os
+import logging
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Event as Flag
 from threading import Thread
-from typing import Protocol
+from typing import Protocol, Self, TypeVar
+
+import msgspec
 
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.errors import OutboxError
@@ -26,6 +28,7 @@ READY_TIMEOUT_S = 60
 # Greater than the stop_seconds of every service.
 SERVICE_STOP_S = 45
 STOPPED_STATES = ("stopped", "fatal")
+Settings = TypeVar("Settings")
 
 
 class Component(Protocol):
@@ -72,21 +75,24 @@ class ServiceComponent:
 
 
 class ProcessComponent:
-    """A command that is started again whenever it ends, until `stop`."""
+    """A command that is started again whenever it ends, until `stop` or the end of a `with` block."""
 
-    def __init__(
-        self, command: Sequence[str], folder: Path, log: Path, environment: Mapping[str, str], *, ready: bytes = b""
-    ) -> None:
+    def __init__(self, command: Sequence[str], folder: Path, log: Path, *, ready: bytes = b"") -> None:
         """`ready` is a text that the command logs when a fault would interrupt its work."""
         self._command = list(command)
         self._ready = ready
         self._folder = folder
         self._log = log
-        self._environment = {**os.environ, **environment}
         self._stopped = Flag()
         self._process = self._launch()
         self._thread = Thread(target=self._keep_running, name="restart", daemon=True)
         self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal as soon as the command is ready. Raises WaitTimeoutError after READY_TIMEOUT_S."""
@@ -123,9 +129,7 @@ class ProcessComponent:
     def _launch(self) -> subprocess.Popen[bytes]:
         with self._log.open("ab") as log:
             self._log_start = log.tell()
-            return subprocess.Popen(
-                self._command, cwd=self._folder, env=self._environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL
-            )
+            return subprocess.Popen(self._command, cwd=self._folder, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
     def _keep_running(self) -> None:
         while not self._stopped.wait(POLL_S):
@@ -133,6 +137,22 @@ class ProcessComponent:
                 self._process = self._launch()
 
 
-def python_module(module: str, *arguments: str) -> list[str]:
-    """Return the command that runs a module with this interpreter."""
-    return [sys.executable, "-m", module, *arguments]
+def start_module(module: str, settings: object, folder: Path, log: Path, *, ready: bytes = b"") -> ProcessComponent:
+    """Start a module with `settings`, which it reads with `read_settings` from a file beside its log."""
+    settings_file = log.with_suffix(".json")
+    settings_file.write_bytes(msgspec.json.encode(settings))
+    return ProcessComponent([sys.executable, "-m", module, str(settings_file)], folder, log, ready=ready)
+
+
+def read_settings(kind: type[Settings]) -> Settings:
+    """Return the settings of this process, and let it log to stderr with the time."""
+    logging.basicConfig(format="%(asctime)s %(message)s")
+    return msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=kind)
+
+
+def flag_of_termination() -> Flag:
+    """Return a flag that SIGTERM and SIGINT set, in place of ending this process."""
+    stop = Flag()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    return stop

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -11,18 +13,21 @@ from threading import Lock, Thread
 from types import TracebackType
 from typing import Self
 
+import fastavro
 import psycopg
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from outbox_events.contract import wire_format
 from outbox_events.contract.headers import EVENT_ID
-from outbox_events.kafka.record_headers import text_headers
-from outbox_events.kafka.topic_reader import READER_SETTINGS
+from outbox_events.kafka.record import text_headers
+from outbox_events.kafka.topic_reader import READER_SETTINGS, read_records
+from outbox_events.text import plural
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.errors import UnreachableError
-from outbox_kit.kafka.client import client_settings
+from outbox_kit.kafka.client import KafkaClient, client_settings
 from outbox_kit.pipeline import Kafka
 from outbox_lab.drill import accounts
-from outbox_lab.drill.states import version_of
+from outbox_lab.drill.project import SCHEMA
 
 BATCH_SIZE = 500
 POLL_S = 0.1
@@ -31,6 +36,9 @@ CONNECT_TIMEOUT_S = 2
 STOP_TIMEOUT_S = 30
 NO_ERRORS = (KafkaError._PARTITION_EOF, KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._TIMED_OUT)
 READ_OPTIONS = "-c statement_timeout=2s"
+PARSED_SCHEMA = fastavro.parse_schema(SCHEMA)
+QUIET_S = 5
+END_S = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,3 +167,69 @@ def _is_record(message: Message) -> bool:
     if error is not None and error.code() not in NO_ERRORS:
         raise KafkaException(error)
     return error is None
+
+
+def version_of(value: bytes | None) -> int | None:
+    """Return the version in a value, which is Avro or JSON; None for a tombstone. Raises ValueError for other values.
+
+    Avro is read with the schema of the drill, the only one that its pipelines have.
+    """
+    if value is None:
+        return None
+    if wire_format.schema_id(value) is None:
+        return int(json.loads(value)["version"])
+    state = fastavro.schemaless_reader(io.BytesIO(wire_format.body(value)), PARSED_SCHEMA, None)
+    return int(state["version"])  # type: ignore[call-overload,index]
+
+
+def read_deliveries(kafka: Kafka, topic: str) -> list[Delivery]:
+    """Return the committed records of a topic from its beginning to its current end, without a time of reception.
+
+    Raises UnreachableError and WaitTimeoutError.
+    """
+    deliveries: list[Delivery] = []
+    ranges = {topic: KafkaClient(kafka).bounds(topic)}
+    read_records(client_settings(kafka), ranges, lambda message: deliveries.append(delivery_of(message)))
+    return deliveries
+
+
+def complete(observer: Observer, kafka: Kafka, topic: str) -> tuple[list[Delivery], str]:
+    """Return the records that the observer or a second reader saw, and a note if the observer missed some.
+
+    Raises UnreachableError, and WaitTimeoutError after END_S.
+    """
+    read = _read_until_end(observer, kafka, topic)
+    observed = observer.deliveries
+    count = len(missed(observed, read))
+    note = f"the observer missed {plural(count, 'record')}, which a second reader read" if count else ""
+    return merge(observed, read), note
+
+
+def _read_until_end(observer: Observer, kafka: Kafka, topic: str) -> list[Delivery]:
+    """Read the topic until the observer has all its records, or until no record follows for QUIET_S."""
+    count = -1
+
+    def poll() -> Observation[list[Delivery]]:
+        nonlocal count
+        read, before = read_deliveries(kafka, topic), count
+        count = len(read)
+        is_end = count == before or not missed(observer.deliveries, read)
+        return Observation(read if is_end else None, f"{before} records, then {count}")
+
+    return wait_for(f"the last record of topic {topic}", poll, seconds=END_S, interval=QUIET_S)
+
+
+def missed(observed: Sequence[Delivery], read: Sequence[Delivery]) -> list[Delivery]:
+    """Return the records that were read, but not observed."""
+    positions = {delivery.position for delivery in observed}
+    return [delivery for delivery in read if delivery.position not in positions]
+
+
+def merge(observed: Sequence[Delivery], read: Sequence[Delivery]) -> list[Delivery]:
+    """Return each record once, as it was observed if it was, with the records of each partition in their order."""
+    deliveries: dict[tuple[int, int], Delivery] = {}
+    for delivery in (*observed, *read):
+        deliveries.setdefault(delivery.position, delivery)
+    if missed(observed, read):
+        return [deliveries[position] for position in sorted(deliveries)]
+    return list(deliveries.values())

@@ -8,14 +8,11 @@ ends with any error, and continues from the stored position when it is started a
 
 from __future__ import annotations
 
-import logging
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import LiteralString
 
-import msgspec
 from confluent_kafka import Producer
 from psycopg import sql
 
@@ -28,9 +25,10 @@ from outbox_kit.errors import ConfigurationError
 from outbox_kit.kafka.client import client_settings
 from outbox_kit.pipeline.overrides import Overrides
 from outbox_kit.postgres import client, ddl
+from outbox_kit.postgres.client import Connection, Row
 from outbox_kit.relay.rows import RowReader
 from outbox_kit.relay.tables import ORDER_COLUMN, RelayTables
-from outbox_lab.drill.incrementing_poller import IncrementingPoller, Position
+from outbox_lab.drill.components import read_settings
 from outbox_lab.drill.project import ENVIRONMENT
 
 # The interval of the relay. JDBC source connectors poll every 5 seconds by default.
@@ -43,6 +41,14 @@ READ_POSITION: LiteralString = "select transaction, place from drill.position wh
 WRITE_POSITION: LiteralString = """
     insert into drill.position values (%s, %s, %s)
     on conflict (outbox) do update set transaction = excluded.transaction, place = excluded.place"""
+# The second condition holds a row back while a transaction that began before its own has not ended. Rows of a
+# transaction are read in the order of its id, so a row that commits later cannot have a lower place.
+NAIVE = sql.SQL("select {columns}, {order} as place from {outbox} where {order} > %s order by {order} limit %s")
+HORIZON = sql.SQL("""
+    select {columns}, {order} as place, (xmin::text)::bigint as transaction from {outbox}
+    where (xmin::text::bigint, {order}) > (%s, %s)
+      and xmin::text::bigint < (pg_snapshot_xmin(pg_current_snapshot())::text::bigint & 4294967295)
+    order by xmin::text::bigint, {order} limit %s""")
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,45 @@ class PollerSettings:
     horizon: bool
 
 
-def prepare(connection: client.Connection, outbox: str) -> None:
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The last row that was read: the id of its transaction, which only `horizon` uses, and its number."""
+
+    transaction: int = 0
+    place: int = 0
+
+
+@dataclass
+class IncrementingPoller:
+    """Reads rows after `position`, the last one that it has read. With `horizon`, no row is missed.
+
+    The transaction ids of `xmin` have 32 bits, so `horizon` is for tables whose rows are younger than a wraparound.
+    """
+
+    connection: Connection
+    outbox: str
+    columns: sql.Composable
+    horizon: bool
+    position: Position = Position()
+
+    def poll(self, limit: int = 1000) -> list[Row]:
+        """Return the next rows, and remember the last one."""
+        names = {
+            "columns": self.columns,
+            "order": sql.Identifier(ORDER_COLUMN),
+            "outbox": ddl.qualified_name(self.outbox),
+        }
+        last = self.position
+        if self.horizon:
+            rows = self.connection.execute(HORIZON.format(**names), (last.transaction, last.place, limit)).fetchall()
+        else:
+            rows = self.connection.execute(NAIVE.format(**names), (last.place, limit)).fetchall()
+        if rows:
+            self.position = Position(rows[-1].get("transaction", 0), rows[-1]["place"])
+        return rows
+
+
+def prepare(connection: Connection, outbox: str) -> None:
     """Add the incrementing column to the outbox table, and create the table of positions."""
     table = outbox.split(".")[1]
     connection.execute(
@@ -91,7 +135,7 @@ def run(deployment: Deployment, *, horizon: bool) -> None:
             connection.execute(WRITE_POSITION, (outbox, poller.position.transaction, poller.position.place))
 
 
-def _position(connection: client.Connection, outbox: str) -> Position:
+def _position(connection: Connection, outbox: str) -> Position:
     found = connection.execute(READ_POSITION, (outbox,)).fetchone()
     return Position(**found) if found else Position()
 
@@ -104,5 +148,4 @@ def main(settings: PollerSettings) -> None:
 
 
 if __name__ == "__main__":
-    logging.basicConfig(format="%(asctime)s %(message)s")
-    main(msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=PollerSettings))
+    main(read_settings(PollerSettings))

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import logging
 import random
-import signal
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,12 +18,12 @@ from pathlib import Path
 from threading import Event as Flag
 from uuid import uuid4
 
-import msgspec
 import psycopg
 from confluent_kafka import KafkaException
 
 from outbox_kit.errors import OutboxError
 from outbox_lab.drill import accounts
+from outbox_lab.drill.components import flag_of_termination, read_settings
 from outbox_lab.drill.ledger import LedgerFile, Outcome
 from outbox_lab.drill.senders.catalogue import open_sender
 from outbox_lab.drill.senders.sender import Sender, SenderSettings
@@ -152,14 +150,11 @@ class Writer:
 
 def run_writers(settings: WriterSettings) -> None:
     """Run the writers until SIGTERM."""
-    stop = Flag()
-    for signal_number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(signal_number, lambda *_: stop.set())
+    stop = flag_of_termination()
     with LedgerFile(Path(settings.ledger)) as ledger, ThreadPoolExecutor(settings.writers) as pool:
         for number in range(settings.writers):
             pool.submit(Writer(settings, number, ledger, stop).run)
 
 
 if __name__ == "__main__":
-    logging.basicConfig(format="%(asctime)s %(message)s")
-    run_writers(msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=WriterSettings))
+    run_writers(read_settings(WriterSettings))

@@ -12,8 +12,7 @@ from outbox_events.waiting import Observation, wait_for
 from outbox_kit.pipeline import Kafka
 from outbox_lab.drill import accounts
 from outbox_lab.drill.ledger import Event, Outcome
-from outbox_lab.drill.observer import Delivery, Observer
-from outbox_lab.drill.second_reader import complete
+from outbox_lab.drill.observer import Delivery, Observer, complete
 from outbox_lab.drill.verdict import judge
 
 

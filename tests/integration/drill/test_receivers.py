@@ -15,12 +15,12 @@ from outbox_kit.kafka.client import KafkaClient
 from outbox_kit.pipeline import Kafka
 from outbox_lab.drill import accounts
 from outbox_lab.drill.ledger import Event, Outcome
+from outbox_lab.drill.observer import read_deliveries
 from outbox_lab.drill.receivers import receivers as receivers_module
 from outbox_lab.drill.receivers import tables
 from outbox_lab.drill.receivers.effects import broken_by_receivers, count_effects
 from outbox_lab.drill.receivers.receivers import MEMBERS, Place, Receivers
 from outbox_lab.drill.receivers.strategies import STRATEGIES
-from outbox_lab.drill.second_reader import read_deliveries
 from outbox_lab.drill.verdict import judge
 
 ACCOUNTS = 8

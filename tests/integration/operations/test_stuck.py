@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from tests.integration.support import Deploy, in_process, live_keys, records, run_remedy, wait_record
 from tests.integration.transforms.test_records import book, send
 
-from outbox_events.kafka.record_headers import text_headers
+from outbox_events.kafka.record import text_headers
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.cli.options import CommonOptions
 from outbox_kit.connect import lifecycle as connect_lifecycle

@@ -11,7 +11,7 @@ from psycopg import sql
 
 from outbox_kit.deployment import Deployment
 from outbox_kit.postgres import client
-from outbox_lab.drill.incrementing_poller import IncrementingPoller
+from outbox_lab.drill.poller import IncrementingPoller
 
 INSERT = "insert into public.polling (aggregate_id, note) values (%s, %s)"
 CLAIM = "select note from public.polling order by seq limit 2 for update skip locked"

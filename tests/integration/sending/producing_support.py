@@ -18,8 +18,7 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Message,
 from psycopg.rows import tuple_row
 
 from outbox_events import delivery_proof, recovery_store
-from outbox_events.kafka.record import PRODUCER_SETTINGS, Record
-from outbox_events.kafka.record_headers import text_headers
+from outbox_events.kafka.record import PRODUCER_SETTINGS, Record, text_headers
 from outbox_events.kafka.topic_reader import read_bounds, read_records
 from outbox_kit.kafka.client import KafkaClient
 from outbox_kit.pipeline import Kafka

@@ -26,8 +26,8 @@ from outbox_events import (
     recover,
 )
 from outbox_events.kafka.record import Record
+from outbox_events.producing.database import Order
 from outbox_events.producing.errors import FENCED_HINT
-from outbox_events.producing.order import Order
 from outbox_kit.errors import ConfigurationError, RefusedError, WaitTimeoutError
 
 pytestmark = pytest.mark.integration

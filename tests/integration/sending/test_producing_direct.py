@@ -10,7 +10,7 @@ from tests.integration.sending.producing_support import World, world
 
 from outbox_events import NotDeliveredError
 from outbox_events.kafka.record import Record
-from outbox_events.producing.order import Order
+from outbox_events.producing.database import Order
 from outbox_lab.drill.senders.direct_sender import DirectSender
 
 pytestmark = pytest.mark.integration

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
+from outbox_events.receiving.strategies.database import execute
 from outbox_events.receiving.strategies.positions import Partition, StoredPosition
-from outbox_events.receiving.strategies.statements import execute
 
 if TYPE_CHECKING:
-    from outbox_events.receiving.strategies.statements import SyncConnection
+    from outbox_events.receiving.strategies.database import SyncConnection
 
 DEFAULT_TABLE = "public.consumer_offset"
 INSERT = """

@@ -1,14 +1,20 @@
 """Position of a partition: which events are new, which position follows, and whether a consumer may start at it.
 
-Without input and output, so that random histories of a simulated broker run the same code as the strategy.
+The functions are without input and output, so that random histories of a simulated broker run the same code as the
+strategy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import Consumer, IsolationLevel, TopicPartition
 
 from outbox_events.errors import RefusedError
+from outbox_events.kafka import offsets, topic_requests
+from outbox_events.kafka.topic_requests import REQUEST_S, admin_client
 from outbox_events.receiving.event import Event
 from outbox_events.receiving.recoverers import ReceiverStoppedError
 
@@ -88,3 +94,27 @@ def refuse_change(source: Partition, known: StoredPosition | None, stored: Store
     if stored.next_offset < known.next_offset:
         message = f"{place}: the stored position was moved back from {known.next_offset} to {stored.next_offset}"
         raise ReceiverStoppedError(message, hint)
+
+
+class PartitionStates:
+    """Asks the brokers about the partitions of a consumer. Methods raise KafkaException."""
+
+    def __init__(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
+        """`settings` are those of the consumer."""
+        self._consumer = consumer
+        self._admin = admin_client(settings)
+        is_uncommitted = settings.get("isolation.level") == "read_uncommitted"
+        self._level = IsolationLevel.READ_UNCOMMITTED if is_uncommitted else IsolationLevel.READ_COMMITTED
+
+    def read(self, partitions: Sequence[TopicPartition]) -> dict[Partition, PartitionState]:
+        """Return the states of the partitions."""
+        states = {}
+        for topic, (topic_id, _) in topic_requests.describe(self._admin, {entry.topic for entry in partitions}).items():
+            numbers = [entry.partition for entry in partitions if entry.topic == topic]
+            for number, bounds in topic_requests.bounds(self._admin, topic, numbers, self._level).items():
+                states[topic, number] = PartitionState(topic_id, bounds.first, bounds.end)
+        return states
+
+    def committed(self, partitions: Sequence[TopicPartition]) -> dict[Partition, int]:
+        """Return the committed offsets of the group, of partitions that have one."""
+        return offsets.committed(self._consumer, partitions, REQUEST_S)

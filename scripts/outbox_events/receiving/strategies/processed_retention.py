@@ -15,8 +15,7 @@ from psycopg.rows import tuple_row
 
 from outbox_events.errors import ConfigurationError, RefusedError, UnreachableError
 from outbox_events.kafka import topic_requests
-from outbox_events.kafka.client_errors import kafka_error
-from outbox_events.kafka.topic_requests import REQUEST_S, admin_client
+from outbox_events.kafka.topic_requests import REQUEST_S, admin_client, kafka_error
 from outbox_events.receiving.retries import Retries
 from outbox_events.receiving.strategies.processed_table import DEFAULT_TABLE
 

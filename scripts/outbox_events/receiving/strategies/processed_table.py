@@ -15,12 +15,12 @@ from psycopg import sql
 from psycopg.rows import tuple_row
 
 from outbox_events.errors import WaitTimeoutError
-from outbox_events.receiving.outages import driver_error
-from outbox_events.receiving.strategies.statements import composed, execute
+from outbox_events.receiving.retries import driver_error
+from outbox_events.receiving.strategies.database import composed, execute
 from outbox_events.sending.psycopg_writer import refuse_autocommit
 
 if TYPE_CHECKING:
-    from outbox_events.receiving.strategies.statements import SyncConnection
+    from outbox_events.receiving.strategies.database import SyncConnection
 
 DEFAULT_TABLE = "public.processed_event"
 WAIT = "30s"

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, event, text
 from sqlalchemy.orm import Session, scoped_session
 
 from outbox_events.errors import RefusedError, RejectedError
-from outbox_events.receiving.outages import is_outage
+from outbox_events.receiving.retries import is_outage
 
 ENDED_HINT = "use `with session.begin_nested():` for statements that may fail"
 

@@ -14,11 +14,11 @@ from outbox_events.receiving.event import Event
 from outbox_events.receiving.recoverers import AlreadyAppliedError
 from outbox_events.receiving.strategies import position_table
 from outbox_events.receiving.strategies.database import Connected, Database
-from outbox_events.receiving.strategies.partition_states import PartitionStates
 from outbox_events.receiving.strategies.position_table import DEFAULT_TABLE
 from outbox_events.receiving.strategies.positions import (
     Division,
     Partition,
+    PartitionStates,
     StoredPosition,
     divide,
     refuse_change,

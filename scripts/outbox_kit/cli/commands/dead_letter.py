@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from outbox_events.kafka.record_headers import text_headers
+from outbox_events.kafka.record import text_headers
 from outbox_events.text import plural
 from outbox_kit.cli import exit_codes
 from outbox_kit.cli.confirmation import confirm

@@ -8,8 +8,8 @@ from typing import Any
 from fastavro import parse_schema
 
 from outbox_kit.encoding.avro.node import CONTINUATION
-from outbox_kit.encoding.invalid_row import PayloadError
 from outbox_kit.encoding.json_values import MAX_DEPTH
+from outbox_kit.encoding.row import PayloadError
 
 MAX_EMPTY_ITEMS = 100_000
 """Number of items allowed in addition to one per byte, because nulls in arrays take no bytes."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from outbox_kit.encoding.avro.node import Node, long_bytes, mismatch, prefixed
-from outbox_kit.encoding.invalid_row import PayloadError, quoted_name
 from outbox_kit.encoding.json_values import Members, kind_of
+from outbox_kit.encoding.row import PayloadError, quoted_name
 
 OBJECTS, ARRAYS = frozenset({Members}), frozenset({list})
 MIN_WORK, WORK_PER_CHARACTER = 100_000, 20

@@ -40,8 +40,8 @@ from outbox_kit.encoding.avro.scalars import (
     TimestampNode,
     UuidNode,
 )
-from outbox_kit.encoding.invalid_row import PayloadError
 from outbox_kit.encoding.json_values import WHITE_SPACE, parse
+from outbox_kit.encoding.row import PayloadError
 
 TIMESTAMPS = frozenset(
     f"{prefix}timestamp-{unit}" for prefix in ("", "local-") for unit in ("millis", "micros", "nanos")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from outbox_kit.encoding.invalid_row import PayloadError
 from outbox_kit.encoding.json_values import kind_of
+from outbox_kit.encoding.row import PayloadError
 
 CONTINUATION = 0x80
 """Bit of a byte after which further bytes follow."""

@@ -1,7 +1,6 @@
 """Faults of the drill, and their injection."""
 
-from outbox_lab.drill.faults.catalogue import FAULTS, fault_named
-from outbox_lab.drill.faults.fault import Action, Fault, NotApplicableError
+from outbox_lab.drill.faults.fault import FAULTS, Action, Fault, NotApplicableError, fault_named
 from outbox_lab.drill.faults.injection import inject, prepared
 
 __all__ = ["FAULTS", "Action", "Fault", "NotApplicableError", "fault_named", "inject", "prepared"]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import signal
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 
 from outbox_kit.deployment import Deployment
 from outbox_lab.drill.components import Component
-from outbox_lab.drill.faults import connections, database, disk, signals
+from outbox_lab.drill.faults import database, disk
 from outbox_lab.drill.faults.fault import Action, Fault
 from outbox_lab.drill.faults.slot import invalidate_slot
+from outbox_lab.drill.proxy import Proxy
 from outbox_lab.drill.stack import DrillStack
 
 BREAKAGES: dict[str, Callable[[DrillStack, Deployment], None]] = {"slot-invalidated": invalidate_slot}
@@ -22,6 +25,7 @@ DAMAGES: dict[str, Callable[[DrillStack], None]] = {
 }
 """The function of each fault whose action is DAMAGE, by the name of the fault."""
 PREPARATIONS: dict[str, Callable[[DrillStack], AbstractContextManager[None]]] = {"disk-full-kafka": disk.small_disk}
+SLOW_DELAY_S = 0.2
 
 
 def prepared(fault: Fault, drill: DrillStack) -> AbstractContextManager[None]:
@@ -35,15 +39,15 @@ def inject(
     """Inject a fault; return when a pause or delay is over. `deployment` is None for a way without a pipeline file."""
     match fault.action:
         case Action.KILL:
-            signals.kill(components[fault.component])
+            kill(components[fault.component])
         case Action.PAUSE:
-            signals.pause(components[fault.component], fault.seconds)
+            pause(components[fault.component], fault.seconds)
         case Action.RESTART:
             components[fault.component].restart()
         case Action.RESET:
             drill.proxy.reset_connections()
         case Action.SLOW:
-            connections.slow_down(drill.proxy, fault.seconds)
+            slow_down(drill.proxy, fault.seconds)
         case Action.BREAK:
             if deployment is None:
                 raise ValueError(f"fault {fault.name} needs a pipeline file")
@@ -52,3 +56,26 @@ def inject(
             DAMAGES[fault.name](drill)
         case Action.NONE:
             pass
+
+
+def kill(component: Component) -> None:
+    """Send SIGKILL; whoever runs the component starts it again."""
+    component.signal(signal.SIGKILL)
+
+
+def pause(component: Component, seconds: float) -> None:
+    """Stop the component with SIGSTOP, and continue it after some seconds."""
+    component.signal(signal.SIGSTOP)
+    try:
+        time.sleep(seconds)
+    finally:
+        component.signal(signal.SIGCONT)
+
+
+def slow_down(proxy: Proxy, seconds: float) -> None:
+    """Delay each chunk by SLOW_DELAY_S, for some seconds."""
+    proxy.set_delay(SLOW_DELAY_S)
+    try:
+        time.sleep(seconds)
+    finally:
+        proxy.set_delay(0)

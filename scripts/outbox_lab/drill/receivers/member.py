@@ -8,21 +8,17 @@ A receiver that ends with an error is opened again, as a service manager starts 
 from __future__ import annotations
 
 import logging
-import signal
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event as Flag
 
-import msgspec
-
 from outbox_events import Event, Handlers, Receiver
-from outbox_lab.drill.observer import Delivery
+from outbox_lab.drill.components import flag_of_termination, read_settings
+from outbox_lab.drill.observer import Delivery, version_of
 from outbox_lab.drill.receivers import tables
 from outbox_lab.drill.receivers.strategies import STRATEGIES, Resources
-from outbox_lab.drill.states import version_of
 
 logger = logging.getLogger(__name__)
 
@@ -96,9 +92,7 @@ class Member:
 
 def run_members(settings: MemberSettings) -> None:
     """Run one receiver per strategy until SIGTERM; log READY when each of them has applied an event."""
-    stop = Flag()
-    for signal_number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(signal_number, lambda *_: stop.set())
+    stop = flag_of_termination()
     members = [Member(settings, strategy, stop) for strategy in settings.strategies]
     with ThreadPoolExecutor(len(members)) as pool:
         for member in members:
@@ -117,5 +111,4 @@ def _wait_until_applied(members: Sequence[Member], stop: Flag) -> bool:
 
 
 if __name__ == "__main__":
-    logging.basicConfig(format="%(asctime)s %(message)s")
-    run_members(msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=MemberSettings))
+    run_members(read_settings(MemberSettings))

@@ -14,13 +14,11 @@ from threading import Event as Flag
 from threading import Thread
 from typing import Self
 
-import msgspec
-
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.errors import OutboxError, WaitTimeoutError
 from outbox_kit.kafka.client import KafkaClient
 from outbox_kit.pipeline import Kafka
-from outbox_lab.drill.components import READY_TIMEOUT_S, ProcessComponent, python_module
+from outbox_lab.drill.components import READY_TIMEOUT_S, ProcessComponent, start_module
 from outbox_lab.drill.ledger import Ledger
 from outbox_lab.drill.observer import Delivery
 from outbox_lab.drill.receivers import tables
@@ -71,19 +69,16 @@ class Receivers:
             shutil.rmtree(self._files, ignore_errors=True)
             self._files.mkdir()
             for number in range(MEMBERS):
-                self._members.append(self._start(number))
-                self._stack.callback(self._members[-1].stop)
+                self._members.append(self._stack.enter_context(self._start(number)))
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._stack.close()
 
     def _start(self, number: int) -> ProcessComponent:
-        settings_file = self._files / "settings.json"
-        settings_file.write_bytes(msgspec.json.encode(self._settings))
-        command = python_module("outbox_lab.drill.receivers.member", str(settings_file))
         log = self._place.folder / f"{self._place.name}.receiver-{number}.log"
-        return ProcessComponent(command, self._files, log, {}, ready=READY.encode())
+        member = "outbox_lab.drill.receivers.member"
+        return start_module(member, self._settings, self._files, log, ready=READY.encode())
 
     @contextmanager
     def killed(self) -> Iterator[None]:

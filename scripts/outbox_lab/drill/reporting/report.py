@@ -80,7 +80,7 @@ def _effect_row(effects: EffectSummary) -> tuple[str, ...]:
 
 
 def _cell_row(cell: CellSummary) -> tuple[str, ...]:
-    counts = (f"{getattr(cell, name):,}" for name in COUNTS)
+    counts = (f"{cell.counts[name]:,}" for name in COUNTS)
     times = map(seconds, (cell.p50, cell.p99, cell.maximum, cell.recovery))
     name = cell.fault if cell.faults <= 1 else f"{cell.fault} ({cell.faults} times)"
     return name, f"{cell.committed:,}", *counts, *times

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from outbox_lab.drill.cell import CellResult
 from outbox_lab.drill.faults import FAULTS, fault_named
-from outbox_lab.drill.receivers.effects import EFFECT_COUNTS, EffectCounts, broken_by_receivers
+from outbox_lab.drill.receivers.effects import EFFECT_COUNTS, broken_by_receivers
 from outbox_lab.drill.reporting.expected_loss import Interval, per_trial
 from outbox_lab.drill.verdict import COUNTS
 from outbox_lab.drill.ways.catalogue import WAYS
@@ -19,18 +19,11 @@ from outbox_lab.drill.ways.way import Promise
 class CellSummary:
     """All repetitions of one way under one fault."""
 
-    way: str
     fault: str
     promise: Promise
-    cells: int
     faults: int
     committed: int
-    delivered: int
-    lost: int
-    phantom: int
-    early: int
-    duplicated: int
-    unordered: int
+    counts: dict[str, int]
     p50: float | None
     p99: float | None
     maximum: float | None
@@ -67,22 +60,12 @@ class EffectSummary:
 def summarize_effects(results: Sequence[CellResult]) -> list[EffectSummary]:
     """Return the sums of the effects, in the order of the ways in `results` and of the strategies."""
     pairs = dict.fromkeys((result.way, counts.strategy) for result in results for counts in result.effects)
-    return [
-        _effect_summary(
-            way,
-            strategy,
-            [
-                (result, counts)
-                for result in results
-                for counts in result.effects
-                if (result.way, counts.strategy) == (way, strategy)
-            ],
-        )
-        for way, strategy in pairs
-    ]
+    return [_effect_summary(way, strategy, results) for way, strategy in pairs]
 
 
-def _effect_summary(way: str, strategy: str, cells: Sequence[tuple[CellResult, EffectCounts]]) -> EffectSummary:
+def _effect_summary(way: str, strategy: str, results: Sequence[CellResult]) -> EffectSummary:
+    of_way = [(result, counts) for result in results if result.way == way for counts in result.effects]
+    cells = [(result, counts) for result, counts in of_way if counts.strategy == strategy]
     broken = Counter[str]()
     for result, counts in cells:
         broken.update(broken_by_receivers(counts, result.verdict))
@@ -109,8 +92,8 @@ def _way_summary(way: str, results: list[CellResult]) -> WaySummary:
         for fault in dict.fromkeys(result.fault for result in results)
     )
     faults = sum(cell.faults for cell in cells)
-    loses_always = any(cell.lost for cell in cells if FAULTS[cell.fault].is_none)
-    counts = {name: sum(getattr(cell, name) for cell in cells) for name in COUNTS}
+    loses_always = any(cell.counts["lost"] for cell in cells if FAULTS[cell.fault].is_none)
+    counts = {name: sum(cell.counts[name] for cell in cells) for name in COUNTS}
     return WaySummary(
         way=way,
         description=WAYS[way].description,
@@ -125,14 +108,11 @@ def _way_summary(way: str, results: list[CellResult]) -> WaySummary:
 def _cell_summary(way: str, fault: str, results: list[CellResult]) -> CellSummary:
     verdicts = [result.verdict for result in results]
     return CellSummary(
-        way=way,
         fault=fault,
         promise=WAYS[way].promise_under(fault_named(fault)),
-        cells=len(results),
         faults=sum(result.injections for result in results),
         committed=sum(verdict.committed for verdict in verdicts),
-        delivered=sum(verdict.delivered for verdict in verdicts),
-        **{name: sum(getattr(verdict, name) for verdict in verdicts) for name in COUNTS},
+        counts={name: sum(getattr(verdict, name) for verdict in verdicts) for name in COUNTS},
         p50=_largest(verdict.delays.p50 for verdict in verdicts),
         p99=_largest(verdict.delays.p99 for verdict in verdicts),
         maximum=_largest(verdict.delays.maximum for verdict in verdicts),

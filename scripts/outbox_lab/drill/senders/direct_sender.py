@@ -11,9 +11,16 @@ from contextlib import contextmanager
 from confluent_kafka import Producer
 
 from outbox_events.kafka.record import Record
-from outbox_events.producing.database import Connection, commit, require_committable, require_idle, roll_back
+from outbox_events.producing.database import (
+    Connection,
+    Order,
+    commit,
+    require_committable,
+    require_idle,
+    require_order,
+    roll_back,
+)
 from outbox_events.producing.delivery import DELIVERY_S, Deliveries
-from outbox_events.producing.order import Order, require_order
 
 
 class DirectTransaction:

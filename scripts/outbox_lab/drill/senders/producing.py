@@ -166,6 +166,6 @@ PRODUCING_SENDERS: dict[str, type[Sender]] = {
     "direct": Direct,
     "chained": Chained,
     "chained-with-store": ChainedWithStore,
-    "proof": Proof,
+    "delivery-proof": Proof,
     "two-phase": TwoPhase,
 }

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from outbox_kit.errors import ConfigurationError
-from outbox_lab.drill.ways.cdc import CDC_WAYS
-from outbox_lab.drill.ways.polling import POLLING_WAYS
+from outbox_lab.drill.ways.cdc import Cdc, ExactlyOnceCdc, MessageCdc
+from outbox_lab.drill.ways.polling import HorizonPolling, IncrementingPolling, Relay
 from outbox_lab.drill.ways.producing import PRODUCING_WAYS
-from outbox_lab.drill.ways.relay import Relay
 from outbox_lab.drill.ways.way import Way
 
-_ALL: tuple[type[Way], ...] = (*CDC_WAYS, Relay, *POLLING_WAYS, *PRODUCING_WAYS)
-WAYS: dict[str, type[Way]] = {way.name: way for way in _ALL}
+_CDC_WAYS, _POLLING_WAYS = (ExactlyOnceCdc, Cdc, MessageCdc), (Relay, IncrementingPolling, HorizonPolling)
+_ALL: tuple[type[Way], ...] = (*_CDC_WAYS, *_POLLING_WAYS, *PRODUCING_WAYS)
+WAYS = {way.name: way for way in _ALL}
 
 
 def way_named(name: str) -> type[Way]:

@@ -10,7 +10,7 @@ from outbox_kit.connect import lifecycle
 from outbox_kit.errors import OutboxError
 from outbox_lab.drill.senders.sender import SenderSettings
 from outbox_lab.drill.ways.pipeline import PipelineWay
-from outbox_lab.drill.ways.way import STACK_FAULTS, Deployed, Promise, Way
+from outbox_lab.drill.ways.way import STACK_FAULTS, Deployed, Promise
 
 MESSAGE_PREFIX = "drill"
 SLOT_FAULTS = ("slot-invalidated", "promote-standby", "promote-with-slot")
@@ -73,6 +73,3 @@ class MessageCdc(Cdc):
     def changes(self) -> dict[str, object]:
         source = {"message_prefix": MESSAGE_PREFIX, "publication": f"{self.cell}_p", "slot": f"{self.cell}_s"}
         return {"source": source, "connector": {"name": self.cell, "template": "outbox-postgres-messages"}}
-
-
-CDC_WAYS: tuple[type[Way], ...] = (ExactlyOnceCdc, Cdc, MessageCdc)

@@ -1,20 +1,44 @@
-"""Polling of an incrementing column, as JDBC source connectors do, and the fix of its hole."""
+"""Polling: the relay, an incrementing column as JDBC source connectors do, and the fix of its hole."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import ClassVar
 
-import msgspec
-
 from outbox_kit.postgres import client
 from outbox_lab.drill import poller
-from outbox_lab.drill.components import Component, ProcessComponent, python_module
+from outbox_lab.drill.components import Component, ProcessComponent, start_module
+from outbox_lab.drill.project import ENVIRONMENT
 from outbox_lab.drill.ways.pipeline import PipelineWay
-from outbox_lab.drill.ways.relay import Relay
-from outbox_lab.drill.ways.way import Promise, Way
+from outbox_lab.drill.ways.way import STACK_FAULTS, Promise
+
+PROCESSES = 2
+RELAY = ("-c", "from outbox_kit.cli import main; main()", "relay")
+
+
+class Relay(PipelineWay):
+    """Two processes of `outbox relay`, in place of the connector. A fault of the relay hits one of them."""
+
+    name = "relay"
+    description = "Outbox table, two processes of the polling relay"
+    promise = Promise()
+    faults = ("none", "kill-relay", "kill-writer", "pause-relay", *STACK_FAULTS)
+    systems = ("postgres", "kafka", "registry")
+
+    @contextmanager
+    def running(self, pipeline_file: Path) -> Iterator[Mapping[str, Component]]:
+        command = [sys.executable, *RELAY, "-p", str(pipeline_file), "-e", ENVIRONMENT]
+        command += ["--set", f"environment.source.port={self.drill.proxy.port}"]
+        with ExitStack() as stack:
+            processes = [stack.enter_context(self._start(command, number)) for number in range(PROCESSES)]
+            yield {"relay": processes[0]}
+
+    def _start(self, command: list[str], number: int) -> ProcessComponent:
+        log = self.drill.logs / f"{self.cell}.relay-{number}.log"
+        return ProcessComponent(command, self.drill.project.folder, log, ready=b"holds buckets")
 
 
 class IncrementingPolling(PipelineWay):
@@ -32,15 +56,9 @@ class IncrementingPolling(PipelineWay):
         with client.connected(self._deployment.environment.source) as connection:
             poller.prepare(connection, self._deployment.pipeline.source.table)
         settings = poller.PollerSettings(str(pipeline_file), self.drill.proxy.port, self.horizon)
-        settings_file = self.drill.logs / f"{self.cell}.poller.json"
-        settings_file.write_bytes(msgspec.json.encode(settings))
-        command = python_module("outbox_lab.drill.poller", str(settings_file))
         log = self.drill.logs / f"{self.cell}.poller.log"
-        process = ProcessComponent(command, self.drill.project.folder, log, {})
-        try:
+        with start_module("outbox_lab.drill.poller", settings, self.drill.project.folder, log) as process:
             yield {"relay": process}
-        finally:
-            process.stop()
 
 
 class HorizonPolling(IncrementingPolling):
@@ -51,6 +69,3 @@ class HorizonPolling(IncrementingPolling):
     # Transaction ids are assigned before the lock of an account, so their order can differ from that of its states.
     promise = Promise(in_order=False)
     horizon = True
-
-
-POLLING_WAYS: tuple[type[Way], ...] = (IncrementingPolling, HorizonPolling)

@@ -27,8 +27,8 @@ STOP_TIMEOUT_S = 30
 class ProducingWay(Way):
     """A way whose writers produce to one topic."""
 
-    sender: ClassVar[str]
-    order: ClassVar[str] = ""
+    order: ClassVar[str] = "database-first"
+    """System that commits first. A name without its order is that of the sender."""
     faults = ("none", "kill-writer", "pause-writer", *STACK_FAULTS)
 
     @contextmanager
@@ -45,61 +45,7 @@ class ProducingWay(Way):
             "dsn": self.drill.proxied_dsn(),
             "order": self.order,
         }
-        yield Deployed(topic, SenderSettings(self.sender, options))
-
-
-class DirectDatabaseFirst(ProducingWay):
-    """Dual write: commit, then send."""
-
-    name = "direct-database-first"
-    description = "Dual write: commit of the database, then send"
-    promise = Promise(no_loss=False, in_order=False)
-    sender, order = "direct", "database-first"
-
-
-class DirectKafkaFirst(ProducingWay):
-    """Dual write: send, then commit."""
-
-    name = "direct-kafka-first"
-    description = "Dual write: send, then commit of the database"
-    promise = Promise(no_loss=False, no_phantom=False)
-    sender, order = "direct", "kafka-first"
-
-
-class ChainedDatabaseFirst(ProducingWay):
-    """Chained commits without a store, database first."""
-
-    name = "chained-database-first"
-    description = "Chained commits without a store: database, then Kafka"
-    promise = Promise(no_loss=False, in_order=False)
-    sender, order = "chained", "database-first"
-
-
-class ChainedKafkaFirst(ProducingWay):
-    """Chained commits without a store, Kafka first."""
-
-    name = "chained-kafka-first"
-    description = "Chained commits without a store: Kafka, then database"
-    promise = Promise(no_loss=False, no_phantom=False)
-    sender, order = "chained", "kafka-first"
-
-
-class ChainedWithStoreWay(ProducingWay):
-    """Chained commits with a recovery store."""
-
-    name = "chained-with-store"
-    description = "Chained commits with a recovery store: database, then Kafka"
-    promise = Promise(in_order=False)
-    sender, order = "chained-with-store", "database-first"
-
-
-class TwoPhaseWay(ProducingWay):
-    """Last-resource commit."""
-
-    name = "two-phase"
-    description = "Last-resource commit: PREPARE TRANSACTION, Kafka, COMMIT PREPARED"
-    promise = Promise(no_duplicates=True)
-    sender = "two-phase"
+        yield Deployed(topic, SenderSettings(self.name.removesuffix(f"-{self.order}"), options))
 
 
 class DeliveryProofWay(ProducingWay):
@@ -108,7 +54,6 @@ class DeliveryProofWay(ProducingWay):
     name = "delivery-proof"
     description = "Rows of the transaction, sent after the commit, deleted when the topic shows them"
     promise = Promise(in_order=False)
-    sender = "proof"
 
     @contextmanager
     def deployed(self) -> Iterator[Deployed]:
@@ -153,12 +98,21 @@ class Listener:
                 continue
 
 
+def _way(name: str, description: str, promise: Promise, order: str = ProducingWay.order) -> type[Way]:
+    members = {"name": name, "description": description, "promise": promise, "order": order}
+    return type(name, (ProducingWay,), members)
+
+
+STORE = "Chained commits with a recovery store: database, then Kafka"
+TWO_PHASE = "Last-resource commit: PREPARE TRANSACTION, Kafka, COMMIT PREPARED"
+LOSES = Promise(no_loss=False, in_order=False)
+ANNOUNCES = Promise(no_loss=False, no_phantom=False)
 PRODUCING_WAYS: tuple[type[Way], ...] = (
-    ChainedWithStoreWay,
+    _way("chained-with-store", STORE, Promise(in_order=False)),
     DeliveryProofWay,
-    TwoPhaseWay,
-    ChainedDatabaseFirst,
-    ChainedKafkaFirst,
-    DirectDatabaseFirst,
-    DirectKafkaFirst,
+    _way("two-phase", TWO_PHASE, Promise(no_duplicates=True)),
+    _way("chained-database-first", "Chained commits without a store: database, then Kafka", LOSES),
+    _way("chained-kafka-first", "Chained commits without a store: Kafka, then database", ANNOUNCES, "kafka-first"),
+    _way("direct-database-first", "Dual write: commit of the database, then send", LOSES),
+    _way("direct-kafka-first", "Dual write: send, then commit of the database", ANNOUNCES, "kafka-first"),
 )

@@ -10,10 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from outbox_events.receiving.strategies.bloom import filter_files
-from outbox_events.receiving.strategies.bloom.bloom_generations import Generations, stable_hash
-from outbox_events.receiving.strategies.bloom.filter_files import InvalidFilterError, SavedFilter
-from outbox_events.receiving.strategies.bloom.partition_filters import Missing, PartitionFilters
+from outbox_events.receiving.strategies.bloom.partition_filters import (
+    Generations,
+    InvalidFilterError,
+    Missing,
+    PartitionFilters,
+    SavedFilter,
+    filter_path,
+    read_filter,
+    stable_hash,
+    write_filter,
+)
 from outbox_events.receiving.strategies.positions import PartitionState
 from outbox_kit.errors import RefusedError
 
@@ -61,7 +68,7 @@ def test_keeps_the_last_two_generations() -> None:
 
 
 def test_hashes_are_equal_in_every_process() -> None:
-    module = "outbox_events.receiving.strategies.bloom.bloom_generations"
+    module = "outbox_events.receiving.strategies.bloom.partition_filters"
     code = f"from {module} import stable_hash; print(stable_hash('an event'))"
     outputs = {
         subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
@@ -113,17 +120,17 @@ def test_a_file_of_another_topic_id_is_discarded(tmp_path: Path, caplog: pytest.
 
 @pytest.mark.parametrize("changed", [0, 20, 60, -1])
 def test_a_damaged_file_is_discarded(tmp_path: Path, changed: int) -> None:
-    path = filter_files.path_of(tmp_path, "g", SOURCE)
-    filter_files.write(path, SavedFilter("id", 5, 0, 1, 10, b"newer", b"older"))
-    assert filter_files.read(path) == SavedFilter("id", 5, 0, 1, 10, b"newer", b"older")
+    path = filter_path(tmp_path, "g", SOURCE)
+    write_filter(path, SavedFilter("id", 5, 0, 1, 10, b"newer", b"older"))
+    assert read_filter(path) == SavedFilter("id", 5, 0, 1, 10, b"newer", b"older")
     content = bytearray(path.read_bytes())
     content[changed] ^= 1
     path.write_bytes(content)
     with pytest.raises(InvalidFilterError):
-        filter_files.read(path)
+        read_filter(path)
     path.write_bytes(b"")
     with pytest.raises(InvalidFilterError):
-        filter_files.read(path)
+        read_filter(path)
 
 
 def test_a_missing_file_is_refused_only_if_events_were_handled(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outbox_events.latest_state import snapshot
+from outbox_events.latest_state.reader import TopicDescription
 from outbox_events.latest_state.snapshot import Position, UnusableSnapshotError
 from outbox_events.latest_state.states import States
-from outbox_events.latest_state.topic import TopicDescription
 
 TOPIC = TopicDescription("id-1", {0: 0, 1: 3}, {0: 9, 1: 9})
 POSITION = Position("library.author", "id-1", {0: 9, 1: 3}, 2, 1_000.0)

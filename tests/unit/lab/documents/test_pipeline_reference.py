@@ -1,11 +1,9 @@
-"""docs/pipeline.md and the JSON Schemas for editors, which are generated from the models."""
+"""The reference of the keys, and the JSON Schemas for editors, which are generated from the models."""
 
 from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,33 +18,6 @@ from outbox_lab.documents import pipeline_reference
 from outbox_lab.documents.pipeline_reference import environment_schema, pipeline_schema
 
 MODELS = [entry for _, entries in pipeline_reference.REFERENCE_SECTIONS for entry in entries]
-WRITE = "run: python -m outbox_lab.documents.pipeline_reference --write ."
-
-
-def test_generated_files_are_up_to_date(repository: Path) -> None:
-    for name, text in pipeline_reference.files(repository).items():
-        assert (repository / name).read_text(encoding="utf-8") == text, f"{name}: {WRITE}"
-
-
-def test_command_writes_files_and_keeps_the_introduction(tmp_path: Path) -> None:
-    for folder in ("docs", "connectors"):
-        (tmp_path / folder).mkdir()
-    page = tmp_path / "docs" / "pipeline.md"
-    page.write_text(f"# Title\n\nText.\n\n{pipeline_reference.MARKER}stale\n", encoding="utf-8")
-    command = [sys.executable, "-m", "outbox_lab.documents.pipeline_reference", "--write", str(tmp_path)]
-    subprocess.run(command, check=True)
-    written = {str(path.relative_to(tmp_path)): path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.*")}
-    assert written == pipeline_reference.files(tmp_path)
-    assert written["docs/pipeline.md"].startswith("# Title\n\nText.\n\n<!-- Generated from here on by")
-    assert "stale" not in written["docs/pipeline.md"].split("## Pipeline file")[0]
-    assert written["docs/pipeline.md"].endswith(pipeline_reference.reference())
-
-
-def test_rejects_a_page_without_the_marker(tmp_path: Path) -> None:
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "pipeline.md").write_text("# Mine\n", encoding="utf-8")
-    with pytest.raises(ValueError, match="does not contain"):
-        pipeline_reference.files(tmp_path)
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: str(model.__name__))

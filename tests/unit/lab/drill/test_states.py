@@ -9,8 +9,8 @@ import fastavro
 import pytest
 
 from outbox_events.contract.wire_format import PREFIX
+from outbox_lab.drill.observer import version_of
 from outbox_lab.drill.project import SCHEMA
-from outbox_lab.drill.states import version_of
 
 STATE = {"id": "account-1", "version": 7, "balance": -3}
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from tests.unit.lab.drill.samples import deliveries_of, ledger_of
 
 from outbox_lab.drill.ledger import Outcome
-from outbox_lab.drill.second_reader import merge, missed
+from outbox_lab.drill.observer import merge, missed
 from outbox_lab.drill.verdict import delays_over_time, judge
 
 COMMITTED, ROLLED_BACK, UNKNOWN = Outcome.COMMITTED, Outcome.ROLLED_BACK, Outcome.UNKNOWN

@@ -12,11 +12,9 @@ from confluent_kafka import Consumer, TopicPartition
 from outbox_events.errors import ConfigurationError
 from outbox_events.receiving.event import Event, Identify, header_id
 from outbox_events.receiving.strategies import processed_table
-from outbox_events.receiving.strategies.bloom.bloom_generations import stable_hash
-from outbox_events.receiving.strategies.bloom.partition_filters import Missing, PartitionFilters
+from outbox_events.receiving.strategies.bloom.partition_filters import Missing, PartitionFilters, stable_hash
 from outbox_events.receiving.strategies.database import Connected, Database
-from outbox_events.receiving.strategies.partition_states import PartitionStates
-from outbox_events.receiving.strategies.positions import Partition
+from outbox_events.receiving.strategies.positions import Partition, PartitionStates
 from outbox_events.receiving.strategies.processed_events import ProcessedEvents
 from outbox_events.receiving.strategy import ConsumerOffsets, Work
 

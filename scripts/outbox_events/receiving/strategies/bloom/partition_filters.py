@@ -1,22 +1,138 @@
-"""Filters of the assigned partitions: restored when a partition is assigned, saved from time to time."""
+"""Filters of the assigned partitions: generations of limited size, and their files, one per partition."""
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
+from operator import index
 from pathlib import Path
 from typing import Literal
+from urllib.parse import quote
+from uuid import uuid4
+
+from rbloom import Bloom
 
 from outbox_events.errors import RefusedError
-from outbox_events.receiving.strategies.bloom import filter_files
-from outbox_events.receiving.strategies.bloom.bloom_generations import Generations
-from outbox_events.receiving.strategies.bloom.filter_files import SavedFilter
+from outbox_events.receiving.durable_files import replace_durably
 from outbox_events.receiving.strategies.positions import Partition, PartitionState
 
+BYTES = 16
+MAGIC = b"outbox-bloom-1\n"
+DIGEST_BYTES = 32
 log = logging.getLogger("outbox_events.receiving")
 Missing = Literal["start-empty", "refuse"]
+
+
+def stable_hash(event_id: str) -> int:
+    """Return a signed 128-bit hash that is the same in every process, unlike Python's `hash`."""
+    return int.from_bytes(blake2b(event_id.encode(), digest_size=BYTES).digest(), "big", signed=True)
+
+
+class Generations:
+    """Recognizes the last `capacity` to 2 * `capacity` ids, given by their `stable_hash`.
+
+    An id that was not added is (wrongly) recognized with a probability of at most `error_rate`, when both filters are
+    full. Memory: 2 * capacity * 1.44 * log2(2 / error_rate) bits: 7.5 MB for a capacity
+    of a million and an error rate of 1e-6.
+    """
+
+    def __init__(self, capacity: int, error_rate: float) -> None:
+        """Begin empty. `error_rate` is between 0 and 1."""
+        self.capacity = capacity
+        self.error_rate = error_rate
+        self.count = 0
+        """Number of ids in the newer filter."""
+        self.limit = capacity
+        """Number of ids for which the newer filter was created."""
+        self.newer = self._empty()
+        self.older: Bloom | None = None
+
+    def __contains__(self, id_hash: int) -> bool:
+        return id_hash in self.newer or (self.older is not None and id_hash in self.older)
+
+    def add(self, id_hash: int) -> None:
+        """Add an id, in a new generation if the newer filter is full."""
+        if self.count >= self.limit:
+            self.older, self.newer, self.count, self.limit = self.newer, self._empty(), 0, self.capacity
+        self.newer.add(id_hash)
+        self.count += 1
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory of the filters."""
+        return sum(bloom.size_in_bits for bloom in (self.newer, self.older) if bloom is not None) // 8
+
+    def save(self) -> tuple[bytes, bytes]:
+        """Return the newer and the older filter; the older one is empty if there is none."""
+        return self.newer.save_bytes(), self.older.save_bytes() if self.older is not None else b""
+
+    def load(self, newer: bytes, older: bytes, count: int, limit: int) -> None:
+        """Continue with saved filters, whose capacity and error rate remain until each is dropped.
+
+        Raises ValueError.
+        """
+        restored = Bloom.load_bytes(newer, index)
+        self.older = Bloom.load_bytes(older, index) if older else None
+        self.newer, self.count, self.limit = restored, count, limit
+
+    def _empty(self) -> Bloom:
+        return Bloom(self.capacity, self.error_rate / 2, index)
+
+
+class InvalidFilterError(ValueError):
+    """A file contains no usable filter."""
+
+
+@dataclass(frozen=True)
+class SavedFilter:
+    """Filters of a partition. They contain the ids of the events before `next_offset`."""
+
+    topic_id: str
+    next_offset: int
+    handled_before: int
+    """Offset before which the group has handled all events, if that is more than the filters contain; otherwise 0."""
+    count: int
+    limit: int
+    newer: bytes
+    older: bytes
+
+
+def filter_path(folder: Path, group: str, source: Partition) -> Path:
+    """Return the path of a partition's file."""
+    return folder / f"{quote(group, safe='')}+{source[0]}+{source[1]}.bloom"
+
+
+def write_filter(path: Path, saved: SavedFilter) -> None:
+    """Replace the file: after a crash it has the old or the new content. Raises OSError."""
+    header = asdict(saved) | {"newer": len(saved.newer), "older": len(saved.older)}
+    body = json.dumps(header).encode() + b"\n" + saved.newer + saved.older
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary_file = path.with_suffix(f".{uuid4().hex}.partial")  # processes of several hosts can share the folder
+    try:
+        temporary_file.write_bytes(MAGIC + blake2b(body, digest_size=DIGEST_BYTES).digest() + body)
+        replace_durably(temporary_file, path)
+    finally:
+        temporary_file.unlink(missing_ok=True)
+
+
+def read_filter(path: Path) -> SavedFilter | None:
+    """Return the content of a file; None without a file. Raises InvalidFilterError."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    start = len(MAGIC) + DIGEST_BYTES
+    body = content[start:]
+    if not content.startswith(MAGIC) or blake2b(body, digest_size=DIGEST_BYTES).digest() != content[len(MAGIC) : start]:
+        raise InvalidFilterError("its checksum is wrong")
+    line, _, filters = body.partition(b"\n")
+    header = json.loads(line)
+    newer, older = filters[: header["newer"]], filters[header["newer"] :]
+    return SavedFilter(**header | {"newer": newer, "older": older})
 
 
 @dataclass
@@ -64,7 +180,7 @@ class PartitionFilters:
 
         Raises RefusedError if the policy is "refuse" and the group has handled events that no filter contains.
         """
-        path = filter_files.path_of(self._folder, self.group, source)
+        path = filter_path(self._folder, self.group, source)
         opened = PartitionFilter(state.topic_id, Generations(self._capacity, self._error_rate))
         opened.handled_before = committed or 0
         reason = self._restore(path, opened)
@@ -87,7 +203,7 @@ class PartitionFilters:
     def _restore(self, path: Path, opened: PartitionFilter) -> str:
         """Load the file into the filter; return the reason why it cannot be used, otherwise an empty text."""
         try:
-            saved = filter_files.read(path)
+            saved = read_filter(path)
             if saved is None:
                 return "the file does not exist"
             if saved.topic_id and opened.topic_id and saved.topic_id != opened.topic_id:
@@ -113,7 +229,7 @@ class PartitionFilters:
             try:
                 self.write(source)
             except OSError as error:
-                path = filter_files.path_of(self._folder, self.group, source)
+                path = filter_path(self._folder, self.group, source)
                 log.error("cannot save the filter %s: %s", path, error.strerror)
         self._saved_at = time.monotonic()
 
@@ -124,7 +240,7 @@ class PartitionFilters:
             handled_before = kept.handled_before if kept.handled_before > kept.next_offset else 0
             place, filters = (kept.topic_id, kept.next_offset, handled_before), kept.generations
             saved = SavedFilter(*place, filters.count, filters.limit, *filters.save())
-            filter_files.write(filter_files.path_of(self._folder, self.group, source), saved)
+            write_filter(filter_path(self._folder, self.group, source), saved)
             kept.is_changed = False
 
     def forget(self, sources: Iterable[Partition]) -> None:
