@@ -41,7 +41,7 @@ ALLOWED = {
     ("scripts/outbox_kit/operations/misplaced_states.py", "while True"): DEADLINE,
     ("scripts/outbox_events/receiving/recoverers.py", "deliveries.wait()"): BOUNDED,
     ("scripts/outbox_events/kafka/topic_requests.py", "while True"): DEADLINE,
-    ("scripts/outbox_kit/replay/send_records.py", "deliveries.wait()"): BOUNDED,
+    ("scripts/outbox_kit/kafka/client.py", "deliveries.wait()"): BOUNDED,
     ("scripts/outbox_kit/relay/producer.py", "while True"): DEADLINE,
     ("scripts/outbox_kit/relay/run.py", "while True"): SERVICE,
     ("scripts/outbox_events/producing/delivery.py", "while True"): DEADLINE,
