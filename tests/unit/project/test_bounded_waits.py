@@ -38,7 +38,6 @@ ALLOWED = {
     ("scripts/outbox_lab/drill/poller.py", "deliveries.wait()"): BOUNDED,
     ("scripts/outbox_lab/drill/poller.py", "while True"): SERVICE,
     ("scripts/outbox_lab/drill/senders/producing.py", "deliveries.wait()"): BOUNDED,
-    ("scripts/outbox_kit/operations/misplaced_states.py", "while True"): DEADLINE,
     ("scripts/outbox_events/receiving/recoverers.py", "deliveries.wait()"): BOUNDED,
     ("scripts/outbox_events/kafka/topic_requests.py", "while True"): DEADLINE,
     ("scripts/outbox_kit/kafka/client.py", "deliveries.wait()"): BOUNDED,
