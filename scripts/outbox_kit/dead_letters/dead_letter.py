@@ -79,11 +79,10 @@ class DeadLetter:
         return value if isinstance(value, bytes) else None
 
     def to_dict(self) -> dict[str, object]:
-        texts = {
-            entry.name: getattr(self, entry.name) for entry in fields(self) if entry.repr and entry.name != "failed"
-        }
+        names = [entry.name for entry in fields(self) if entry.name not in ("failed", "record")]
+        document = {name: getattr(self, name) for name in names}
         failed = self.failed.to_dict() if self.failed else {}
-        return {**texts, "place": str(self.place), "time": self.time.isoformat(), **failed}
+        return {**document, "place": str(self.place), "time": self.time.isoformat(), **failed}
 
 
 def is_dead_letter(message: Message) -> bool:

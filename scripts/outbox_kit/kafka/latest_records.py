@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 
 from confluent_kafka import Message
 
@@ -74,6 +74,7 @@ class LatestRecord:
     schema_id: int | None = None
 
 
+@dataclass(eq=False, repr=False)
 class LatestRecords:
     """Latest record of each key of a topic. The first read() reads the entire topic, later calls only new records.
 
@@ -82,24 +83,16 @@ class LatestRecords:
     the hash of a key determines its partition; otherwise the newest record does.
     """
 
-    def __init__(
-        self,
-        kafka: KafkaClient,
-        topic: str,
-        *,
-        max_records: int | None = None,
-        header: str | None = None,
-        sample: ValueSample | None = None,
-        hashed_keys: bool = False,
-        event_ids: set[str] | None = None,
-    ) -> None:
-        self._kafka = kafka
-        self._topic = topic
-        self._max_records = max_records
-        self._header = header
-        self.sample = sample
-        self._hashed_keys = hashed_keys
-        self._event_ids = event_ids
+    kafka: KafkaClient
+    topic: str
+    _: KW_ONLY
+    max_records: int | None = None
+    header: str | None = None
+    sample: ValueSample | None = None
+    hashed_keys: bool = False
+    event_ids: set[str] | None = None
+
+    def __post_init__(self) -> None:
         self._read_count = 0
         self._topic_id = ""
         self._first_offsets: dict[int, int] = {}
@@ -114,23 +107,23 @@ class LatestRecords:
         """Last record by key and partition, of keys with a record in a wrong partition."""
         if self.sample:
             self.sample.clear()
-        if self._event_ids:
-            self._event_ids.clear()
+        if self.event_ids:
+            self.event_ids.clear()
 
     def read(self, *, seconds: float = READ_TIMEOUT_S) -> None:
         """Read up to the current end of the topic. A call after an error continues where the last call has ended.
 
         Raises UnreachableError, RejectedError, WaitTimeoutError, and RefusedError after `max_records` new records.
         """
-        bounds, topic_id = self._kafka.bounds(self._topic), self._kafka.topic_id(self._topic)
+        bounds, topic_id = self.kafka.bounds(self.topic), self.kafka.topic_id(self.topic)
         if topic_id != self._topic_id or self._lost_records(bounds):
             self._topic_id, self._first_offsets, self._next_offsets = topic_id, {}, {}
             self._clear()
-            bounds = self._kafka.bounds(self._topic)
+            bounds = self.kafka.bounds(self.topic)
         self._read_count = 0
         self._first_offsets = {number: bound.first for number, bound in bounds.items()}
         unread = {n: replace(bound, first=self._next_offsets.get(n, bound.first)) for n, bound in bounds.items()}
-        read_records(client_settings(self._kafka.kafka), {self._topic: unread}, self._add_record, seconds=seconds)
+        read_records(client_settings(self.kafka.kafka), {self.topic: unread}, self._add_record, seconds=seconds)
         # Markers of transactions have offsets, too.
         for number, bound in bounds.items():
             self._next_offsets[number] = max(self._next_offsets.get(number, 0), bound.end)
@@ -157,7 +150,7 @@ class LatestRecords:
 
     def _is_wrong(self, key: str, record: LatestRecord) -> bool:
         newest, partition = self.by_key[key], record.partition
-        if not self._hashed_keys and record.version >= newest.version:
+        if not self.hashed_keys and record.version >= newest.version:
             return False  # either of two copies can be the one in the right partition
         was_deleted = not newest.has_state and newest.partition != partition
         return was_deleted or partition != self._home(key)
@@ -167,7 +160,7 @@ class LatestRecords:
 
     def _home(self, key: str) -> int:
         """Return the partition of the next record of a key."""
-        return partition_of(key.encode(), self.partition_count) if self._hashed_keys else self.by_key[key].partition
+        return partition_of(key.encode(), self.partition_count) if self.hashed_keys else self.by_key[key].partition
 
     def _lost_records(self, bounds: dict[int, Bounds]) -> bool:
         """Return whether records that were read no longer exist. Compaction does not change the first offset."""
@@ -177,8 +170,8 @@ class LatestRecords:
         )
 
     def _add_record(self, record: Message) -> None:
-        if self._read_count == self._max_records:
-            message = f"topic {self._topic} has more than {self._max_records} unread records"
+        if self._read_count == self.max_records:
+            message = f"topic {self.topic} has more than {self.max_records} unread records"
             raise RefusedError(message, "allow more records with --max-records")
         self._read_count += 1
         partition = record.partition() or 0
@@ -193,11 +186,11 @@ class LatestRecords:
             headers.get(EVENT_TIME, ""),
             record.value() is not None,
             partition,
-            headers.get(self._header, "") if self._header else "",
+            headers.get(self.header, "") if self.header else "",
             schema_id(record.value()),
         )
-        if self._event_ids is not None:
-            self._event_ids.add(latest.event_id)
+        if self.event_ids is not None:
+            self.event_ids.add(latest.event_id)
         previous = self.by_key.get(key)
         if not any(text in key for text in UNHASHED):
             self._add_partition(key, previous, latest)
@@ -218,7 +211,7 @@ class LatestRecords:
 
     def _add_partition(self, key: str, newest: LatestRecord | None, record: LatestRecord) -> None:
         if newest is None:
-            if self._hashed_keys and self._home(key) != record.partition:
+            if self.hashed_keys and self._home(key) != record.partition:
                 self._last[key] = {record.partition: record}
         elif key in self._last or newest.partition != record.partition:
             retained = replace(newest, has_state=self._has_state(key))

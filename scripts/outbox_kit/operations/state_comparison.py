@@ -163,36 +163,30 @@ class StateComparison:
             result.sampled_types.add(name)
 
 
+@dataclass
 class _TypeComparison:
     """Comparison of one aggregate type. The topic is read after the tables, so that it includes their states.
 
     A key whose newest outbox row is not confirmed is listed only once.
     """
 
-    def __init__(
-        self,
-        connection: Connection,
-        business_table: Backfill | None,
-        decoder: ValueDecoder | None,
-        rows: list[Row],
-        epoch: int | None,
-        topic: LatestRecords,
-        deadline: Deadline,
-    ) -> None:
-        self._connection = connection
-        self._business_table = business_table
-        self._decoder = decoder
-        self._rows = rows
-        self._epoch = epoch
-        self._topic = topic
-        self._deadline = deadline
+    connection: Connection
+    business_table: Backfill | None
+    decoder: ValueDecoder | None
+    rows: list[Row]
+    epoch: int | None
+    topic: LatestRecords
+    deadline: Deadline
+
+    def __post_init__(self) -> None:
         self._position = self._read_position()
-        row_keys, table_keys = {row["key"] for row in rows}, self._live_keys()
+        row_keys, table_keys = {row["key"] for row in self.rows}, self._live_keys()
         self._table_keys, self.compared_keys = table_keys, row_keys | table_keys
-        topic.read(seconds=deadline.seconds_left)
+        topic = self.topic
+        topic.read(seconds=self.deadline.seconds_left)
         self._missing_keys = table_keys - self._present_keys()
-        self._ghost_keys = topic.keys_with_state() - table_keys if business_table else set()
-        sampled_keys = topic.sample.values.keys() & table_keys if topic.sample and decoder else set()
+        self._ghost_keys = topic.keys_with_state() - table_keys if self.business_table else set()
+        sampled_keys = topic.sample.values.keys() & table_keys if topic.sample and self.decoder else set()
         self.value_count = len(sampled_keys)
         self._differences = self._read_differences(sampled_keys)
         self._overwritten_keys, self._misplaced = self._read_overwritten(), topic.misplaced_states()
@@ -204,13 +198,13 @@ class _TypeComparison:
         The wait ends when the slot has confirmed the WAL up to the start of the wait, because later records cannot be
         of these states. Raises WaitTimeoutError after the deadline.
         """
-        grace_period, position = Deadline(seconds), postgres_client.read_insert_position(self._connection)
+        grace_period, position = Deadline(seconds), postgres_client.read_insert_position(self.connection)
         is_delivered = False
 
         def poll() -> Observation[bool]:
             nonlocal is_delivered
             self._update()
-            recent_count = sum(row["recent"] for row in self._rows)
+            recent_count = sum(row["recent"] for row in self.rows)
             counts = {
                 "missing": recent_count + len(self._missing_keys),
                 "without an aggregate": len(self._ghost_keys),
@@ -220,14 +214,14 @@ class _TypeComparison:
             }
             is_done = not any(counts.values()) or is_delivered or not grace_period.seconds_left
             # For the next poll: consumers see the records of a transaction shortly after its offset was committed.
-            is_delivered = is_confirmed_by(read_slot(self._connection, slot_name), position)
+            is_delivered = is_confirmed_by(read_slot(self.connection, slot_name), position)
             return Observation(is_done or None, ", ".join(f"{count} {name}" for name, count in counts.items()))
 
-        wait_for(subject, poll, seconds=self._deadline.seconds_left, interval=POLL_INTERVAL_S)
+        wait_for(subject, poll, seconds=self.deadline.seconds_left, interval=POLL_INTERVAL_S)
 
     def stuck_aggregates(self, aggregate_type: str) -> list[StuckAggregate]:
-        latest = self._topic.by_key
-        entries = {row["key"]: _stuck_row(aggregate_type, row, latest.get(row["key"])) for row in self._rows}
+        latest = self.topic.by_key
+        entries = {row["key"]: _stuck_row(aggregate_type, row, latest.get(row["key"])) for row in self.rows}
         kinds: dict[Kind, Collection[str]] = {
             "missing": self._missing_keys,
             "ghost": self._ghost_keys,
@@ -246,15 +240,15 @@ class _TypeComparison:
     def _stuck_key(self, aggregate_type: str, key: str, kind: Kind) -> StuckAggregate:
         if kind == "missing":
             return StuckAggregate(aggregate_type, key, kind)
-        record, difference = self._topic.by_key[key], self._differences.get(key)
+        record, difference = self.topic.by_key[key], self._differences.get(key)
         fields = difference.fields if difference and kind == "different" else ()
         return StuckAggregate(aggregate_type, key, kind, record.event_id, record.event_time, fields)
 
     def _update(self) -> None:
         """Read the new records, and remove what they confirm."""
-        self._topic.read(seconds=self._deadline.seconds_left)
-        latest, keys_with_state = self._topic.by_key, self._topic.keys_with_state()
-        self._rows = [row for row in self._rows if not is_confirmed(row, latest.get(row["key"]), self._position)]
+        self.topic.read(seconds=self.deadline.seconds_left)
+        latest, keys_with_state = self.topic.by_key, self.topic.keys_with_state()
+        self.rows = [row for row in self.rows if not is_confirmed(row, latest.get(row["key"]), self._position)]
         self._missing_keys -= self._present_keys()
         self._ghost_keys &= keys_with_state
         if self._missing_keys or self._ghost_keys:
@@ -267,38 +261,38 @@ class _TypeComparison:
             differences = self._read_differences(self._differences.keys() & keys_with_state)
             self._differences = {k: entry for k, entry in differences.items() if entry == self._differences[k]}
         self._overwritten_keys &= self._read_overwritten()
-        misplaced = self._topic.misplaced_states()
+        misplaced = self.topic.misplaced_states()
         self._misplaced = {key: misplaced[key] for key in self._misplaced.keys() & misplaced.keys()}
         self._ahead_keys = self._read_ahead(self._ahead_keys)
 
     def _present_keys(self) -> set[str]:
         """Return the keys whose newest record is a state, or of which compaction retains a state."""
-        topic = self._topic
+        topic = self.topic
         return topic.keys_with_state() | {key for key in topic.overwritten if topic.by_key[key].has_state}
 
     def _read_overwritten(self) -> set[str]:
         """Return the keys of which compaction retains an older record, without deleted aggregates and tombstones."""
-        live_keys, has_table = self._table_keys, self._business_table is not None
-        overwritten = self._topic.overwritten.items()
+        live_keys, has_table = self._table_keys, self.business_table is not None
+        overwritten = self.topic.overwritten.items()
         return {key for key, is_state in overwritten if is_state or not has_table or key in live_keys}
 
     def _read_ahead(self, keys: Iterable[str]) -> set[str]:
         """Return those of `keys` whose newest record is ahead. The position is read after the topic."""
-        position, latest = self._read_position(), self._topic.by_key
+        position, latest = self._read_position(), self.topic.by_key
         return {key for key in keys if position and position.is_exceeded_by(latest[key].version)}
 
     def _read_position(self) -> WalPosition | None:
         """Return the current position of the source; None if it cannot be compared with those of the records."""
-        lsn = None if self._epoch is None else postgres_client.read_insert_position(self._connection)
-        return None if self._epoch is None or lsn is None else WalPosition(self._epoch, lsn)
+        lsn = None if self.epoch is None else postgres_client.read_insert_position(self.connection)
+        return None if self.epoch is None or lsn is None else WalPosition(self.epoch, lsn)
 
     def _read_differences(self, keys: Collection[str]) -> dict[str, Difference]:
         """Return how the values of the records of `keys` differ from the current states."""
-        table, decoder, sample = self._business_table, self._decoder, self._topic.sample
+        table, decoder, sample = self.business_table, self.decoder, self.topic.sample
         if not keys or table is None or decoder is None or sample is None:
             return {}
-        states = aggregate_queries.states(self._connection, table, keys, seconds=self._deadline.seconds_left)
-        latest, values = self._topic.by_key, sample.values
+        states = aggregate_queries.states(self.connection, table, keys, seconds=self.deadline.seconds_left)
+        latest, values = self.topic.by_key, sample.values
         return {
             key: Difference(fields, latest[key].version, state)
             for key, state in states.items()
@@ -306,9 +300,9 @@ class _TypeComparison:
         }
 
     def _live_keys(self) -> set[str]:
-        if self._business_table is None:
+        if self.business_table is None:
             return set()
-        return aggregate_queries.live_keys(self._connection, self._business_table, seconds=self._deadline.seconds_left)
+        return aggregate_queries.live_keys(self.connection, self.business_table, seconds=self.deadline.seconds_left)
 
 
 def _stuck_row(aggregate_type: str, row: Row, record: LatestRecord | None) -> StuckAggregate:

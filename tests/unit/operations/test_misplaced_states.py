@@ -86,13 +86,11 @@ def test_only_a_connector_with_sequences_gives_tombstones_headers(
     assert dict(record.headers).get("source_sequence") == expected
 
 
-def test_wait_for_a_full_queue_has_a_limit(
-    deployed: Callable[..., Deployment], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wait_for_a_full_queue_has_a_limit(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     """No broker accepts the records."""
     settings = {"bootstrap.servers": "127.0.0.1:1", "queue.buffering.max.messages": 1, "log_level": 0}
     monkeypatch.setattr(client, "client_settings", lambda _: settings)
     monkeypatch.setattr(module, "send_records", partial(client.send_records, seconds=0.1))
     states = MisplacedStates("book", "library.book", (("a", 0), ("b", 0)))
     with pytest.raises(UnreachableError, match="the producer's queue was full"):
-        write_tombstones(deployed(), states)
+        write_tombstones(deployment, states)
