@@ -1,4 +1,4 @@
-"""Patterns of secrets in names and values of settings: the only list of outbox-kit. Files that only their owner can read.
+"""Secrets: the only list of patterns in names and values of settings, and files that only their owner can read.
 
 lint, plans, job files and Spark's redaction use the patterns, which are valid regular expressions of Python and Java.
 """
