@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import pkcs12
 
-from outbox_kit.stack.properties import render_properties
+from outbox_kit.stack.services.jvm import render_properties
 
 ROOT = Path("/secrets")
 OWNER = 10001

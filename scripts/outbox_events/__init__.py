@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from outbox_events.producing import delivery_proof, recovery_store, two_phase
     from outbox_events.producing.chained import ChainedSender
     from outbox_events.producing.database import Order
-    from outbox_events.producing.delivery import Deliveries
+    from outbox_events.producing.delivery import Deliveries, KafkaTransaction, fence
     from outbox_events.producing.delivery_proof import DeliveryProof
     from outbox_events.producing.errors import (
         NotCommittedError,
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
         ProducerUnusableError,
         UnknownOutcomeError,
     )
-    from outbox_events.producing.kafka_transaction import KafkaTransaction, fence
     from outbox_events.producing.recovery_store import Recovered, RecoveryStore, recover
     from outbox_events.producing.two_phase import Resolved, TwoPhaseSender
     from outbox_events.receiving import recoverers
@@ -87,10 +86,9 @@ _MODULES = {
     "producing": "delivery_proof recovery_store two_phase",
     "producing.chained": "ChainedSender",
     "producing.database": "Order",
-    "producing.delivery": "Deliveries",
+    "producing.delivery": "Deliveries KafkaTransaction fence",
     "producing.delivery_proof": "DeliveryProof",
     "producing.errors": "NotCommittedError NotDeliveredError ProducerUnusableError UnknownOutcomeError",
-    "producing.kafka_transaction": "KafkaTransaction fence",
     "producing.recovery_store": "Recovered RecoveryStore recover",
     "producing.two_phase": "Resolved TwoPhaseSender",
     "receiving": "recoverers",

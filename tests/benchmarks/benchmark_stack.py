@@ -31,8 +31,8 @@ from outbox_kit.postgres.replication_slot import wait_inactive
 from outbox_kit.stack import Options, Stack, StackState
 from outbox_kit.stack.health_checks import send_get
 from outbox_kit.stack.ports import HOST, choose_ports
-from outbox_kit.stack.properties import write_properties
 from outbox_kit.stack.services.connect import PASSWORD_VARIABLE, worker_settings
+from outbox_kit.stack.services.jvm import write_properties
 
 NAME = "bench"
 TABLE = "public.bench_event"

@@ -28,9 +28,8 @@ from outbox_events.producing.database import (
     require_order,
     rolled_back_on_error,
 )
-from outbox_events.producing.delivery import DELIVERY_S
+from outbox_events.producing.delivery import DELIVERY_S, KafkaTransaction
 from outbox_events.producing.errors import NotCommittedError
-from outbox_events.producing.kafka_transaction import KafkaTransaction
 from outbox_events.producing.recovery_store import RecoveryStore
 
 

@@ -20,10 +20,9 @@ from outbox_events.errors import RefusedError
 from outbox_events.kafka.record import Record
 from outbox_events.producing import stored_record
 from outbox_events.producing.database import Connection, wait_until_ended
-from outbox_events.producing.delivered_events import READ_S, delivered_event_ids
-from outbox_events.producing.delivery import DELIVERY_S
+from outbox_events.producing.delivery import DELIVERY_S, KafkaTransaction, fence
 from outbox_events.producing.errors import NotCommittedError, NotDeliveredError
-from outbox_events.producing.kafka_transaction import KafkaTransaction, fence
+from outbox_events.producing.stored_record import READ_S, delivered_event_ids
 from outbox_events.waiting import Deadline, Observation, wait_for
 
 DEFAULT_TABLE = "public.recovery_store"

@@ -1,16 +1,18 @@
-"""Records as rows: the columns that the recovery store and the table of unproven records have in common."""
+"""Records whose delivery is to be proven: as rows of a table, and on their topics."""
 
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from confluent_kafka import IsolationLevel, Message
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from outbox_events.contract.headers import EVENT_ID
-from outbox_events.kafka.record import Record
+from outbox_events.kafka.record import Record, header_pairs
+from outbox_events.kafka.topic_reader import read_bounds, read_records
 from outbox_events.sending.event import InvalidEventError
 from outbox_events.sending.outbox_table import OutboxTable
 
@@ -24,6 +26,10 @@ UNNEST = sql.SQL(
     "unnest(%(event_ids)s::text[], %(topics)s::text[], %(partitions)s::int[], %(keys)s::bytea[], "
     "%(values)s::bytea[], %(headers)s::jsonb[])"
 )
+READ_S = 120.0
+"""Default time limit without a new record. A broker ends open transactions after transaction.timeout.ms, by default
+less than this."""
+HINT = "a transaction of another producer may be open: wait for its transaction.timeout.ms"
 
 
 def event_id(record: Record) -> str:
@@ -58,3 +64,33 @@ def from_row(
 def identifier(table: str) -> sql.Identifier:
     """Return the quoted name of `TABLE` or `SCHEMA.TABLE`. Raises ConfigurationError for another form."""
     return sql.Identifier(*OutboxTable(table).parts)
+
+
+def delivered_event_ids(
+    settings: Mapping[str, Any], topics: Iterable[str], wanted: Iterable[str], *, seconds: float = READ_S
+) -> set[str]:
+    """Return which of the `wanted` event ids have a committed record in the topics.
+
+    The topics are read from their beginning to the end at the time of the call, including records of transactions
+    that are open at that time: the function waits until they end. Otherwise a committed record behind an open
+    transaction would be missed. The reading ends earlier if all ids are found. Raises WaitTimeoutError after `seconds`
+    without a new record, and UnreachableError.
+    """
+    searched, found = set(wanted), set[str]()
+    if not searched:
+        return found
+
+    def process(message: Message) -> bool:
+        if (event_id := message_event_id(message)) in searched:
+            found.add(str(event_id))
+        return found == searched
+
+    ranges = read_bounds(settings, set(topics), IsolationLevel.READ_UNCOMMITTED, seconds=seconds)
+    read_records(settings, ranges, process, seconds=seconds, is_idle_limit=True, hint=HINT)
+    return found
+
+
+def message_event_id(message: Message) -> str | None:
+    """Return the event id in the headers of a record, or None."""
+    values = [value for name, value in header_pairs(message) if name == EVENT_ID and isinstance(value, bytes)]
+    return values[0].decode(errors="replace") if values else None

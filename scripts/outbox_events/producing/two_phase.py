@@ -27,11 +27,9 @@ from outbox_events.producing.database import (
     roll_back,
     wait_until_ended,
 )
-from outbox_events.producing.delivered_events import READ_S, delivered_event_ids
-from outbox_events.producing.delivery import DELIVERY_S
+from outbox_events.producing.delivery import DELIVERY_S, KafkaTransaction, fence
 from outbox_events.producing.errors import NotCommittedError, UnknownOutcomeError
-from outbox_events.producing.kafka_transaction import KafkaTransaction, fence
-from outbox_events.producing.stored_record import event_id
+from outbox_events.producing.stored_record import READ_S, delivered_event_ids, event_id
 from outbox_events.sending.event import InvalidEventError
 from outbox_events.text import plural
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from outbox_common.terminal_text import one_line
+from outbox_common.error_text import one_line
 from outbox_events.text import plural
 from outbox_kit.cli import exit_codes
 from outbox_kit.cli.console import print_message

@@ -21,8 +21,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from outbox_common.error_text import postgres_redacted, traceback_text
-from outbox_common.terminal_text import one_line, printable
+from outbox_common.error_text import one_line, postgres_redacted, printable, traceback_text
 from outbox_kit.errors import ConfigurationError, OutboxError
 from outbox_kit.results.changes import Change
 from outbox_kit.results.checks import Check

@@ -12,8 +12,8 @@ import yaml
 from pydantic import BaseModel
 
 from outbox_kit.errors import ConfigurationError
-from outbox_kit.pipeline import bounded_yaml, json_schema_nodes
-from outbox_kit.pipeline.values_with_origins import LiteralText, Location, Values
+from outbox_kit.pipeline import json_schema_nodes
+from outbox_kit.pipeline.values_with_origins import LiteralText, Location, Values, parse_yaml
 
 SET_OPTION = "--set"
 VARIABLE_PREFIX = "OUTBOX__"
@@ -83,7 +83,7 @@ def _parse_value(node: json_schema_nodes.Node | None, text: str, origin: str) ->
     if node is not None and node.get("type") == "string":
         return None if node.get("nullable") and text in ("", "~", "null") else text
     try:
-        return bounded_yaml.parse(text)[1]
+        return parse_yaml(text)[1]
     except (yaml.YAMLError, ValueError):
         raise ConfigurationError(f"{origin}: the value is not valid YAML", "quote the value as YAML text") from None
 

@@ -9,7 +9,7 @@ from typing import LiteralString
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from outbox_common.terminal_text import one_line
+from outbox_common.error_text import one_line
 from outbox_kit.pipeline import Environment, Pipeline, PostgresTarget
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import SLOT_TIMEOUT_MS

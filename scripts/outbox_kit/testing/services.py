@@ -9,9 +9,9 @@ from testcontainers.core.network import Network
 from outbox_events.waiting import Observation
 from outbox_kit.stack import health_checks
 from outbox_kit.stack.ports import HOST
-from outbox_kit.stack.properties import environment_variables
 from outbox_kit.stack.services.connect import PASSWORD_VARIABLE, common_settings
 from outbox_kit.stack.services.databases import Logins
+from outbox_kit.stack.services.jvm import environment_variables
 from outbox_kit.stack.services.kafka import single_node_settings
 from outbox_kit.stack.services.postgres import SERVER_SETTINGS
 from outbox_kit.stack.services.registry import storage_variables

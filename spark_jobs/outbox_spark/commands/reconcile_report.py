@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from outbox_common.terminal_text import one_line
+from outbox_common.error_text import one_line
 from outbox_spark.commands.exit_codes import Exit, exit_code, failure_fields
 from outbox_spark.commands.run_report import aligned_lines
 from outbox_spark.errors import OutboxError

@@ -11,8 +11,7 @@ from typing import Any
 from pyspark.sql import Column as Expression
 from pyspark.sql import functions as F  # noqa: N812
 
-from outbox_common.column_names import reserved_by
-from outbox_common.column_problems import column_problems
+from outbox_common.column_problems import column_problems, reserved_by
 from outbox_events.schemas.avro_schema import Node, Schema, kind_of, load
 from outbox_spark.errors import SchemaError
 

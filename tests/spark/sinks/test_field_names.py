@@ -18,7 +18,7 @@ from tests.spark.kafka_log import POISON, Log, Schemas, framed, sequence
 from tests.spark.live_topic import LiveTopic
 from tests.spark.table_under_test import Target
 
-from outbox_common.column_names import reserved_by
+from outbox_common.column_problems import reserved_by
 from outbox_spark.errors import SchemaError
 from outbox_spark.jobs.model import Mode
 from outbox_spark.runs.compare_topic import compare_with_topic

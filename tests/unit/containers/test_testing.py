@@ -10,7 +10,7 @@ from docker.errors import ImageNotFound
 from testcontainers.core.config import testcontainers_config
 
 from outbox_kit.errors import ConfigurationError, StackError
-from outbox_kit.stack.properties import environment_variables
+from outbox_kit.stack.services.jvm import environment_variables
 from outbox_kit.testing import OutboxStack
 from outbox_kit.testing import images as images_module
 from outbox_kit.testing.images import provide_image, provide_ryuk

@@ -11,7 +11,7 @@ import pytest
 
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline import load_pipeline
-from outbox_kit.pipeline.bounded_yaml import MAX_LEVELS, parse
+from outbox_kit.pipeline.values_with_origins import MAX_LEVELS, parse_yaml
 
 
 def doubling(item: str) -> str:
@@ -78,7 +78,7 @@ def test_reports_thousands_of_errors_quickly(workspace: Path) -> None:
 
 
 def test_parses_a_file_within_the_limits() -> None:
-    node, data = parse("a: &x {k: 1}\nc: [{k: 1}, 1.5, '1:1:1', '*x']\n")
+    node, data = parse_yaml("a: &x {k: 1}\nc: [{k: 1}, 1.5, '1:1:1', '*x']\n")
     assert node is not None
     assert data == {"a": {"k": 1}, "c": [{"k": 1}, 1.5, "1:1:1", "*x"]}
-    assert parse("# nothing\n") == (None, None)
+    assert parse_yaml("# nothing\n") == (None, None)

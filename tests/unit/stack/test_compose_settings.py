@@ -10,9 +10,9 @@ import pytest
 import yaml
 from dotenv import dotenv_values
 
-from outbox_kit.stack.properties import environment_variables
 from outbox_kit.stack.services.connect import common_settings
 from outbox_kit.stack.services.databases import Logins
+from outbox_kit.stack.services.jvm import environment_variables
 from outbox_kit.stack.services.kafka import single_node_settings
 from outbox_kit.stack.services.postgres import SERVER_SETTINGS
 from outbox_kit.stack.services.registry import storage_variables

@@ -11,9 +11,8 @@ import pytest
 
 from outbox_kit.errors import StackError
 from outbox_kit.stack.layout import Layout
-from outbox_kit.stack.properties import render_properties, write_properties
 from outbox_kit.stack.services.connect import plugin_folders, worker_settings
-from outbox_kit.stack.services.jvm import kafka_class_path
+from outbox_kit.stack.services.jvm import kafka_class_path, render_properties, write_properties
 from outbox_kit.stack.services.kafka import broker_settings
 from outbox_kit.stack.services.postgres import PG_HBA, render_settings, server_settings
 from outbox_kit.stack.services.registry import registry_environment

@@ -23,9 +23,8 @@ from outbox_events.errors import ConfigurationError, OutboxError, RefusedError, 
 from outbox_events.kafka import offsets
 from outbox_events.kafka.record import PRODUCER_SETTINGS
 from outbox_events.kafka.topic_requests import kafka_error
-from outbox_events.producing.delivery import DELIVERY_S
+from outbox_events.producing.delivery import DELIVERY_S, KafkaTransaction, fence
 from outbox_events.producing.errors import FENCED_CODES, NotCommittedError, ProducerUnusableError, UnknownOutcomeError
-from outbox_events.producing.kafka_transaction import KafkaTransaction, fence
 from outbox_events.receiving.event import Event
 from outbox_events.receiving.recoverers import ReceiverStoppedError
 from outbox_events.receiving.strategy import Work

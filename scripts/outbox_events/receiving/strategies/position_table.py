@@ -1,14 +1,125 @@
-"""Table of positions: one row per consumer group and partition, updated in the transaction of the effects."""
+"""Positions in a table: one row per consumer group and partition, updated in the transaction of the effects.
+
+The functions without a connection run with random histories of a simulated broker, too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from confluent_kafka import Consumer, IsolationLevel, TopicPartition
 from psycopg import sql
 
+from outbox_events.errors import RefusedError
+from outbox_events.kafka import offsets, topic_requests
+from outbox_events.kafka.topic_requests import REQUEST_S, admin_client
+from outbox_events.receiving.event import Event
+from outbox_events.receiving.recoverers import ReceiverStoppedError
 from outbox_events.receiving.strategies.database import execute
-from outbox_events.receiving.strategies.positions import Partition, StoredPosition
+
+Partition = tuple[str, int]
+"""Topic and partition."""
+
+
+@dataclass(frozen=True)
+class StoredPosition:
+    """Offset of the next event of a partition, and the id of the topic that the offset belongs to."""
+
+    topic_id: str
+    next_offset: int
+
+
+@dataclass(frozen=True)
+class PartitionState:
+    """A partition as the broker describes it. The id is empty if the cluster assigns no ids to topics."""
+
+    topic_id: str
+    first: int
+    """Offset of the first record that retention has kept."""
+    end: int
+    """Offset after the last record that the consumer can read."""
+
+
+@dataclass(frozen=True)
+class Division:
+    """Events divided by the stored positions, and the positions after them."""
+
+    new: Sequence[Event]
+    duplicates: Sequence[Event]
+    positions: Mapping[Partition, int]
+
+
+def divide(events: Iterable[Event], positions: Mapping[Partition, int]) -> Division:
+    """Divide events, in the order of their delivery: those before the position of their partition are duplicates."""
+    following, new, duplicates = dict(positions), list[Event](), list[Event]()
+    for event in events:
+        if event.offset < following[event.source]:
+            duplicates.append(event)
+        else:
+            new.append(event)
+            following[event.source] = event.offset + 1
+    return Division(new, duplicates, following)
+
+
+def refuse_start(source: Partition, stored: StoredPosition, actual: PartitionState, table: str) -> None:
+    """Raise RefusedError if the partition does not continue at the stored position."""
+    place = f"topic {source[0]}, partition {source[1]}: the stored position {stored.next_offset}"
+    if stored.topic_id and actual.topic_id and stored.topic_id != actual.topic_id:
+        message = f"{place} belongs to topic id {stored.topic_id}, but the topic was created again as {actual.topic_id}"
+        raise RefusedError(message, f"delete its row in {table} to read the new topic from its start")
+    if stored.next_offset < actual.first:
+        message = f"{place} is before the first offset {actual.first}: records in between were deleted"
+        raise RefusedError(message, f"set next_offset in {table} to {actual.first} to continue without these records")
+    if stored.next_offset > actual.end:
+        message = f"{place} is after the end {actual.end}: the partition lost records"
+        raise RefusedError(message, f"set next_offset in {table} to an offset from which to read again")
+
+
+def refuse_change(source: Partition, known: StoredPosition | None, stored: StoredPosition | None, table: str) -> None:
+    """Raise ReceiverStoppedError if the stored position changed in a way that no consumer of the group causes.
+
+    `known` is the position at which this consumer started or which it stored last. An event that is applied to another
+    position would skip the events in between.
+    """
+    place = f"topic {source[0]}, partition {source[1]}"
+    hint = "start the receiver again, which continues at the stored position"
+    if known is None:
+        raise ReceiverStoppedError(f"{place}: the stored position was not verified when it was assigned", hint)
+    if stored is None:
+        raise ReceiverStoppedError(f"{place}: {table} has no position any more", hint)
+    if stored.topic_id != known.topic_id:
+        message = f"{place}: the stored position belongs to topic id {stored.topic_id}, not to {known.topic_id}"
+        raise ReceiverStoppedError(message, hint)
+    if stored.next_offset < known.next_offset:
+        message = f"{place}: the stored position was moved back from {known.next_offset} to {stored.next_offset}"
+        raise ReceiverStoppedError(message, hint)
+
+
+class PartitionStates:
+    """Asks the brokers about the partitions of a consumer. Methods raise KafkaException."""
+
+    def __init__(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
+        """`settings` are those of the consumer."""
+        self._consumer = consumer
+        self._admin = admin_client(settings)
+        is_uncommitted = settings.get("isolation.level") == "read_uncommitted"
+        self._level = IsolationLevel.READ_UNCOMMITTED if is_uncommitted else IsolationLevel.READ_COMMITTED
+
+    def read(self, partitions: Sequence[TopicPartition]) -> dict[Partition, PartitionState]:
+        """Return the states of the partitions."""
+        states = {}
+        for topic, (topic_id, _) in topic_requests.describe(self._admin, {entry.topic for entry in partitions}).items():
+            numbers = [entry.partition for entry in partitions if entry.topic == topic]
+            for number, bounds in topic_requests.bounds(self._admin, topic, numbers, self._level).items():
+                states[topic, number] = PartitionState(topic_id, bounds.first, bounds.end)
+        return states
+
+    def committed(self, partitions: Sequence[TopicPartition]) -> dict[Partition, int]:
+        """Return the committed offsets of the group, of partitions that have one."""
+        return offsets.committed(self._consumer, partitions, REQUEST_S)
+
 
 if TYPE_CHECKING:
     from outbox_events.receiving.strategies.database import SyncConnection

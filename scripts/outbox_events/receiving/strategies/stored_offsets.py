@@ -14,8 +14,8 @@ from outbox_events.receiving.event import Event
 from outbox_events.receiving.recoverers import AlreadyAppliedError
 from outbox_events.receiving.strategies import position_table
 from outbox_events.receiving.strategies.database import Connected, Database
-from outbox_events.receiving.strategies.position_table import DEFAULT_TABLE
-from outbox_events.receiving.strategies.positions import (
+from outbox_events.receiving.strategies.position_table import (
+    DEFAULT_TABLE,
     Division,
     Partition,
     PartitionStates,

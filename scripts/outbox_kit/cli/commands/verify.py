@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from outbox_common.terminal_text import one_line
+from outbox_common.error_text import one_line
 from outbox_kit import verification
 from outbox_kit.cli import exit_codes
 from outbox_kit.cli.console import completed_checks, print_json, print_message, print_table, print_text, write_file

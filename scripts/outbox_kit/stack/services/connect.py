@@ -9,8 +9,7 @@ from outbox_kit.errors import StackError
 from outbox_kit.stack import health_checks
 from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.ports import HOST
-from outbox_kit.stack.properties import write_properties
-from outbox_kit.stack.services.jvm import kafka_command
+from outbox_kit.stack.services.jvm import kafka_command, write_properties
 from outbox_kit.stack.services.service import Context, Options, Program, Service
 from outbox_kit.stack.state import StackState
 

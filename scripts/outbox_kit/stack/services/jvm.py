@@ -1,7 +1,11 @@
-"""Command line and logging of the JVM services."""
+"""Command line, logging and settings of the JVM services, embedded or in containers."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+
+from outbox_common.secret_patterns import write_private
 from outbox_kit.errors import StackError
 from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.processes import process_marker
@@ -17,6 +21,7 @@ appender.stdout.type = Console
 appender.stdout.layout.type = PatternLayout
 appender.stdout.layout.pattern = [%d] %p %m (%c)%n%ex
 """
+Settings = Mapping[str, str | int | bool]
 
 
 def jvm_command(
@@ -58,3 +63,31 @@ def kafka_class_path(layout: Layout) -> str:
         if not any(libraries.glob(f"{jar}-[0-9]*.jar")):
             raise StackError(f"{libraries} does not contain {jar}", "run `make setup`")
     return str(libraries / "*")
+
+
+def write_properties(path: Path, settings: Settings) -> None:
+    """Write a Java properties file that only its owner can read."""
+    write_private(path, render_properties(settings))
+
+
+def render_properties(settings: Settings) -> str:
+    """Render a Java properties file in the order given; compose/images/properties.bash does the same in the images."""
+    return "".join(f"{key}={_escape(_text(value))}\n" for key, value in settings.items())
+
+
+def environment_variables(prefix: str, settings: Settings) -> dict[str, str]:
+    """Return settings as variables of Kafka's official images: with the prefix KAFKA_ the setting a.b is KAFKA_A_B."""
+    return {
+        prefix + key.upper().replace("_", "__").replace("-", "___").replace(".", "_"): _text(value)
+        for key, value in settings.items()
+    }
+
+
+def _text(value: str | int | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _escape(text: str) -> str:
+    text = text.replace("\\", "\\\\").replace("\n", "\\n")
+    # Java skips leading white space of a value unless it is escaped.
+    return "\\" + text if text.startswith((" ", "\t")) else text

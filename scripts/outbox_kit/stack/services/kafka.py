@@ -8,8 +8,7 @@ from pathlib import Path
 from outbox_events.waiting import Observation
 from outbox_kit.stack import health_checks
 from outbox_kit.stack.ports import HOST
-from outbox_kit.stack.properties import write_properties
-from outbox_kit.stack.services.jvm import kafka_command
+from outbox_kit.stack.services.jvm import kafka_command, write_properties
 from outbox_kit.stack.services.service import Context, Program, Service
 from outbox_kit.stack.tools import run_tool
 

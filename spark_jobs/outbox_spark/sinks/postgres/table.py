@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from outbox_common.column_names import MAX_POSTGRES_BYTES
+from outbox_common.column_problems import MAX_POSTGRES_BYTES
 from outbox_common.error_text import postgres_message
 from outbox_spark.decoding.columns import (
     DELETED_AT_COLUMN,

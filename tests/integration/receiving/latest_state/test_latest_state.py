@@ -17,10 +17,9 @@ import pytest
 from tests.integration.receiving.latest_state.conftest import CompactedTopic, MakeTopic, sequence
 from tests.integration.support import Deploy
 
-from outbox_events import LatestState, StaleStateError, emit
+from outbox_events import AvroValues, LatestState, StaleStateError, emit, json_value
 from outbox_events.latest_state.reader import TopicDescription, TopicReader, TopicRequests
 from outbox_events.latest_state.states import States
-from outbox_events.receiving.avro_values import AvroValues, json_value
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import ConfigurationError, RefusedError, UnreachableError, WaitTimeoutError

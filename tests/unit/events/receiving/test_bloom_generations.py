@@ -21,7 +21,7 @@ from outbox_events.receiving.strategies.bloom.partition_filters import (
     stable_hash,
     write_filter,
 )
-from outbox_events.receiving.strategies.positions import PartitionState
+from outbox_events.receiving.strategies.position_table import PartitionState
 from outbox_kit.errors import RefusedError
 
 SOURCE = ("topic", 3)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from outbox_events import Event, ReceiverStoppedError
-from outbox_events.receiving.strategies.positions import (
+from outbox_events.receiving.strategies.position_table import (
     Partition,
     PartitionState,
     StoredPosition,

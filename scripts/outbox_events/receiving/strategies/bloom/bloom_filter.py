@@ -14,7 +14,7 @@ from outbox_events.receiving.event import Event, Identify, header_id
 from outbox_events.receiving.strategies import processed_table
 from outbox_events.receiving.strategies.bloom.partition_filters import Missing, PartitionFilters, stable_hash
 from outbox_events.receiving.strategies.database import Connected, Database
-from outbox_events.receiving.strategies.positions import Partition, PartitionStates
+from outbox_events.receiving.strategies.position_table import Partition, PartitionStates
 from outbox_events.receiving.strategies.processed_events import ProcessedEvents
 from outbox_events.receiving.strategy import ConsumerOffsets, Work
 

@@ -1,4 +1,8 @@
-"""Filters of the assigned partitions: generations of limited size, and their files, one per partition."""
+"""Filters of the assigned partitions: restored when a partition is assigned, saved from time to time.
+
+A filter has a limited number of ids: when the newer of its two generations is full, the older one is dropped. Each
+partition has a file, which is replaced atomically, with a checksum and the position of the filter.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ from rbloom import Bloom
 
 from outbox_events.errors import RefusedError
 from outbox_events.receiving.durable_files import replace_durably
-from outbox_events.receiving.strategies.positions import Partition, PartitionState
+from outbox_events.receiving.strategies.position_table import Partition, PartitionState
 
 BYTES = 16
 MAGIC = b"outbox-bloom-1\n"
