@@ -1,18 +1,4 @@
-"""Library for services: write events in the service's own transaction, and apply received events once.
-
-    with connection.transaction():
-        connection.execute("update book ...")
-        emit(connection, aggregate_type="book", aggregate_id=book_id, event_type="book_changed", payload=book)
-
-    handlers = Handlers[psycopg.Connection]()
-
-    @handlers.on("book_changed")
-    def count_change(event: Event, connection: psycopg.Connection) -> None:
-        connection.execute("update book set changes = changes + 1 where id = %s", [event.aggregate_id])
-
-    once = ProcessedEvents(lambda: psycopg.connect(dsn))
-    with Receiver({"bootstrap.servers": ..., "group.id": "statistics"}, ["library.book"], once, handlers) as receiver:
-        receiver.run(stop)
+"""Library for services: write events in the service's own transaction, and apply received events once (README.md).
 
 All public names are in this module; each is imported when it is first used, so that writing events needs psycopg only.
 Other names need an extra: `kafka` (receive or produce), `avro` (AvroValues), `sqlalchemy` (emit on a Session).

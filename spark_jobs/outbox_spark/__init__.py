@@ -10,7 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from outbox_spark.errors import ConfigurationError, OutboxError, OverlapError, RefusedError, SchemaError
+    from outbox_events.errors import ConfigurationError, OutboxError, RefusedError
+    from outbox_spark.errors import OverlapError, SchemaError
     from outbox_spark.jobs.model import MaterializeJob, Outcome, Status
     from outbox_spark.library import load_jobs, materialize, read_changes, read_jobs, read_state
 
@@ -30,7 +31,7 @@ __all__ = [
     "read_state",
 ]
 
-_MODULES = ("outbox_spark.errors", "outbox_spark.jobs.model", "outbox_spark.library")
+_MODULES = ("outbox_events.errors", "outbox_spark.errors", "outbox_spark.jobs.model", "outbox_spark.library")
 
 
 def __getattr__(name: str) -> object:

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import outbox_common
 import outbox_events
+from outbox_events.errors import ConfigurationError
 from outbox_spark.commands.exit_codes import print_message, run_command
-from outbox_spark.errors import ConfigurationError
 
 ZIP_NAME = "outbox-spark-pyfiles.zip"
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)

@@ -15,12 +15,12 @@ import yaml
 from pyspark.sql import SparkSession
 from tests.integration.support import CommandResult, Deploy, Outbox, invoke, run
 
+from outbox_events.errors import OutboxError
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.deployment import Deployment, apply, open_deployment
-from outbox_kit.errors import OutboxError
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.replication_slot import read_slot, wait_inactive
-from outbox_kit.results.progress import silent
+from outbox_kit.results import silent
 from outbox_kit.stack import Stack
 from outbox_spark.session.spark_session import start_session
 

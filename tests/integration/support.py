@@ -22,12 +22,12 @@ from psycopg.conninfo import make_conninfo
 from tests.remedies import commands_of
 from typer.testing import CliRunner
 
+from outbox_events.errors import OutboxError
 from outbox_events.kafka.topic_reader import read_bounds, read_records
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.cli.app import app
 from outbox_kit.cli.console import commands_completed, completed
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import OutboxError
 from outbox_kit.kafka.client import client_settings
 from outbox_kit.pipeline import Kafka
 from outbox_kit.results.checks import Check

@@ -21,7 +21,7 @@ from tests.spark.kafka_log import Log, as_frame, framed, sequence
 from tests.spark.table_under_test import Target, job_for
 
 import outbox_spark
-from outbox_spark.errors import ConfigurationError
+from outbox_events.errors import ConfigurationError
 from outbox_spark.jobs.job_file import as_text
 from outbox_spark.jobs.model import DeltaTarget
 from outbox_spark.runs import read_topic

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from outbox_events.errors import WaitTimeoutError
 from outbox_events.kafka.topic_requests import Bounds
-from outbox_kit.errors import WaitTimeoutError
 from outbox_kit.kafka import latest_records
 from outbox_kit.kafka.client import KafkaClient
 from outbox_kit.kafka.latest_records import LatestRecords

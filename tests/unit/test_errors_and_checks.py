@@ -7,10 +7,10 @@ import re
 import pytest
 
 from outbox_events import errors
-from outbox_kit.errors import OutboxError
+from outbox_events.errors import OutboxError
+from outbox_kit.results import silent
 from outbox_kit.results.changes import Change
 from outbox_kit.results.checks import Check, Finding, Rules, Severity, Status, evaluate, skip_rules
-from outbox_kit.results.progress import silent
 
 
 def test_exception_tree_lists_every_error() -> None:

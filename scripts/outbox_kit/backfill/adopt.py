@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from outbox_events.errors import RefusedError
 from outbox_kit.backfill.foreign_connector import ForeignConnector, offset_of, read_foreign, refuse_different_outbox
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.apply import refuse_invalid, refuse_missing_plugins
@@ -22,12 +23,11 @@ from outbox_kit.connect.offset_seeding import offset_of_prefix, write_offset
 from outbox_kit.connect.write_requests import send_request
 from outbox_kit.deployment import SYSTEMS, Deployment, apply, apply_prerequisites, make_plan
 from outbox_kit.deployment.preconditions import refuse_dangerous, refuse_wrong_cluster
-from outbox_kit.errors import RefusedError
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import state as postgres_state
 from outbox_kit.postgres.replication_slot import wait_confirmed, wait_inactive, wait_transactions_ended
+from outbox_kit.results import Reporter
 from outbox_kit.results.changes import System
-from outbox_kit.results.progress import Reporter
 
 # Systems that are deployed before NEW. `make_plan` refuses to plan Connect while OLD, another connector, uses the slot.
 SYSTEMS_BEFORE_CONNECT: tuple[System, ...] = ("postgres", "kafka", "registry")

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import LiteralString
 
+from outbox_events.errors import ConfigurationError
 from outbox_kit.backfill import pending_backfills
 from outbox_kit.backfill.newest_states import AggregateStates, open_states
 from outbox_kit.backfill.progress_table import BackfillProgress, ProgressTable
 from outbox_kit.backfill.session import LOCK_TIMEOUT_S, Session, open_session, report_committed_batches, retry_deadlocks
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import ConfigurationError
 from outbox_kit.postgres import ddl
-from outbox_kit.results.progress import Reporter
+from outbox_kit.results import Reporter
 
 EVENT_TYPE = "backfill"
 REPORT_INTERVAL_S = 1.0

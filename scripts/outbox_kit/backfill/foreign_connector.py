@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from outbox_events.errors import RefusedError
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.conflicts import DEBEZIUM_DEFAULTS
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import RefusedError
 from outbox_kit.postgres.state import ActualDatabase
 
 POSTGRES_CONNECTOR_CLASS = "io.debezium.connector.postgresql.PostgresConnector"

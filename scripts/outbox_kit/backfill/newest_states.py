@@ -16,7 +16,7 @@ import psycopg
 from psycopg import sql
 
 from outbox_common.error_text import postgres_message
-from outbox_kit.errors import ConfigurationError, RefusedError
+from outbox_events.errors import ConfigurationError, RefusedError
 from outbox_kit.pipeline import Backfill, Pipeline, Source
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.aggregate_queries import privilege_error, refuse_row_security

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from outbox_events.errors import ConfigurationError
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import ConfigurationError
 from outbox_kit.postgres.advisory_lock import pipeline_lock
-from outbox_kit.results.progress import Reporter
+from outbox_kit.results import Reporter
 
 Pending = Literal["required", "started"] | None
 # Maximum wait for another command that changes the pipeline, because only one command may write the lock file.

@@ -7,13 +7,13 @@ from functools import partial
 from itertools import count, islice
 
 from outbox_events.contract.partitioner import partition_of
+from outbox_events.errors import RefusedError
 from outbox_events.text import plural, shortened_list
 from outbox_kit.backfill.newest_states import AggregateStates, open_states
 from outbox_kit.backfill.session import LOCK_TIMEOUT_S, Session, open_session, report_committed_batches, retry_deadlocks
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import RefusedError
 from outbox_kit.kafka.latest_records import LatestRecord, LatestRecords
-from outbox_kit.results.progress import Reporter
+from outbox_kit.results import Reporter
 
 EVENT_TYPE = "republish"
 BATCH_SIZE = 500

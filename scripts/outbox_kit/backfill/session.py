@@ -14,14 +14,14 @@ from typing import LiteralString, TypeVar
 import psycopg
 from psycopg import sql
 
+from outbox_events.errors import OutboxError, RefusedError, RejectedError
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import OutboxError, RefusedError, RejectedError
 from outbox_kit.pipeline import SourceDatabase
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import state as postgres_state
 from outbox_kit.postgres.client import Connection, Row
 from outbox_kit.postgres.replication_slot import read_slot
-from outbox_kit.results.progress import Reporter
+from outbox_kit.results import Reporter
 
 T = TypeVar("T")
 LOCK_TIMEOUT_S = 10.0

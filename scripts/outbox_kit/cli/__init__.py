@@ -7,8 +7,8 @@ import sys
 from types import FrameType
 
 from outbox_common.interrupts import ended_by_ctrl_c
+from outbox_events.errors import OutboxError
 from outbox_kit.cli import exit_codes
-from outbox_kit.errors import OutboxError
 
 
 def main() -> None:

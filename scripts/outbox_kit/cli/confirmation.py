@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 
 from outbox_common.error_text import one_line
+from outbox_events.errors import ConfigurationError, OutboxError, RefusedError
 from outbox_events.text import plural
 from outbox_kit.cli import exit_codes
 from outbox_kit.cli.console import print_message
 from outbox_kit.cli.options import CommonOptions
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import ConfigurationError, OutboxError, RefusedError
 from outbox_kit.operations import misplaced_states, preconditions
 from outbox_kit.operations.misplaced_states import MisplacedStates
 

@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from outbox_common.error_text import one_line, postgres_redacted, printable, traceback_text
-from outbox_kit.errors import ConfigurationError, OutboxError
+from outbox_events.errors import ConfigurationError, OutboxError
 from outbox_kit.results.changes import Change
 from outbox_kit.results.checks import Check
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from outbox_events.errors import OutboxError, RefusedError
 from outbox_kit.connect.client import ConnectClient
 from outbox_kit.connect.config_diff import different_keys
 from outbox_kit.connect.lifecycle import is_paused_or_stopped, put_config, remove, stop, wait_stopped
 from outbox_kit.connect.offset_seeding import StartPosition, ensure_offset
 from outbox_kit.connect.state import INSTALL_HINT, State, missing_plugins
 from outbox_kit.connect.write_requests import send_request, write_confirmed
-from outbox_kit.errors import OutboxError, RefusedError
+from outbox_kit.results import Reporter, silent
 from outbox_kit.results.changes import Change
-from outbox_kit.results.progress import Reporter, silent
 
 
 def refuse_missing_plugins(client: ConnectClient, config: dict[str, str]) -> None:

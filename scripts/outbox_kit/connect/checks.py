@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from outbox_events.errors import OutboxError, UnreachableError
 from outbox_kit import __version__
 from outbox_kit.connect.client import root_cause
 from outbox_kit.connect.config_diff import different_keys
 from outbox_kit.connect.lifecycle import has_failed, is_running, status_text
 from outbox_kit.connect.state import INSTALL_HINT, LOST_LOCK_HINT, State, epoch, is_in_state, missing_plugins
 from outbox_kit.connect.verify_queries import Endpoint, ObservedConnect, Worker
-from outbox_kit.errors import OutboxError, UnreachableError
 from outbox_kit.results.checks import Check, Finding, Rules, Severity
 
 EXACTLY_ONCE = "exactly.once.support"

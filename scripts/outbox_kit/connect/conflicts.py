@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from outbox_events.errors import RefusedError
 from outbox_kit.connect.client import LiveConnector
 from outbox_kit.connect.config_diff import PIPELINE_KEY
 from outbox_kit.connect.connector_config import routes
-from outbox_kit.errors import RefusedError
 
 POSTGRES_CONNECTOR_PREFIX = "io.debezium.connector.postgresql."
 # Defaults of Debezium for keys that a config can omit.

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
 
+from outbox_events.errors import OutboxError, RejectedError
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect.client import ConnectClient, ConnectorStatus, root_cause
 from outbox_kit.connect.config_diff import different_keys
 from outbox_kit.connect.rest import NotFoundError
 from outbox_kit.connect.state import State, is_in_state
 from outbox_kit.connect.write_requests import send_request, write_confirmed
-from outbox_kit.errors import OutboxError, RejectedError
-from outbox_kit.results.progress import Reporter, silent
+from outbox_kit.results import Reporter, silent
 
 STATE_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 60

@@ -7,7 +7,7 @@ from typing import Any
 
 from outbox_kit.connect.client import ConnectClient
 from outbox_kit.connect.write_requests import write_confirmed
-from outbox_kit.results.progress import Reporter
+from outbox_kit.results import Reporter
 
 LSN_KEYS = ("lsn", "lsn_proc", "lsn_commit")
 

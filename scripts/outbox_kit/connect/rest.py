@@ -16,9 +16,9 @@ from urllib.parse import quote
 
 import requests
 
+from outbox_events.errors import OutboxError, RejectedError, UnreachableError
 from outbox_events.http_session import AUTHENTICATION_FAILED, REDIRECTS, HttpSession, error_message
 from outbox_events.waiting import Deadline
-from outbox_kit.errors import OutboxError, RejectedError, UnreachableError
 from outbox_kit.pipeline import HttpService
 
 LOG = logging.getLogger(__name__)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
+from outbox_events.errors import RejectedError
 from outbox_kit.connect.client import ConnectClient
 from outbox_kit.connect.config_diff import different_keys, short_fingerprint
 from outbox_kit.connect.lifecycle import STABILITY_S, FailedError, put_config, stop, wait_for_state, wait_stopped
 from outbox_kit.connect.state import State, epoch
 from outbox_kit.connect.write_requests import send_request
-from outbox_kit.errors import RejectedError
-from outbox_kit.results.progress import Reporter
+from outbox_kit.results import Reporter
 
 # Keys whose change makes the stored offset invalid.
 OFFSET_KEYS = re.compile(r"topic\.prefix|slot\.name|database\.(hostname|port|dbname)")

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from outbox_events.contract import lsn
+from outbox_events.errors import RefusedError
 from outbox_kit.connect.client import ConnectClient, ConnectorStatus, LiveConnector
 from outbox_kit.connect.config_diff import FINGERPRINT_KEY, compare, was_edited
 from outbox_kit.connect.conflicts import orphans
 from outbox_kit.connect.offset_seeding import highest_lsn, is_absent_or_seed
 from outbox_kit.connect.preconditions import config_dangers
-from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import Lock
 from outbox_kit.results.changes import Change
 from outbox_kit.results.repair_commands import APPLY_RECOVER_HINT, RECOVER_HINT

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, TypeVar
 
+from outbox_events.errors import OutboxError, UnreachableError
 from outbox_kit.connect.client import ConnectClient, Validation
 from outbox_kit.connect.config_diff import is_masked
 from outbox_kit.connect.conflicts import duplicates, orphans, shared_topics
 from outbox_kit.connect.state import ActualConnector, read_without_offsets
-from outbox_kit.errors import OutboxError, UnreachableError
 from outbox_kit.pipeline import Connect
 
 T = TypeVar("T")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from outbox_events.errors import RejectedError, UnreachableError, WaitTimeoutError
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect.rest import AlreadyExistsError, UnknownOutcomeError
-from outbox_kit.errors import RejectedError, UnreachableError, WaitTimeoutError
-from outbox_kit.results.progress import Reporter
+from outbox_kit.results import Reporter
 
 # A request that timed out in the worker (during a rebalance) is usually completed some seconds after the rebalance.
 CONFIRM_TIMEOUT_S = 30.0

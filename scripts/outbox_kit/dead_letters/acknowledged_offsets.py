@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from outbox_kit.errors import RefusedError
+from outbox_events.errors import RefusedError
 
 PREFIX = "acknowledged: "
 RANGES = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*", re.ASCII)

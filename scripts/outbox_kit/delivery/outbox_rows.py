@@ -12,7 +12,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import class_row
 
-from outbox_kit.errors import RefusedError
+from outbox_events.errors import RefusedError
 from outbox_kit.pipeline import Source
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.aggregate_queries import BY_SEQ, BY_TRANSACTION, QUERY_TIMEOUT_S, refuse_row_security

@@ -5,6 +5,7 @@ from __future__ import annotations
 from psycopg import sql
 
 from outbox_events.contract import lsn
+from outbox_events.errors import RefusedError
 from outbox_events.text import format_size
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect import state as connect_state
@@ -13,13 +14,12 @@ from outbox_kit.delivery.outbox_rows import publications_of_deletes
 from outbox_kit.deployment import Deployment
 from outbox_kit.deployment.lag import read_positions
 from outbox_kit.deployment.preconditions import require_connector, require_unchanged_source
-from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import Lock, Pipeline, Source
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.client import Connection
 from outbox_kit.postgres.replication_slot import Slot, SlotCounters, is_confirmed_by, read_counters, read_slot
 from outbox_kit.postgres.state import ActualDatabase
-from outbox_kit.results.progress import Reporter
+from outbox_kit.results import Reporter
 from outbox_kit.results.repair_commands import APPLY_RECOVER_HINT, RECOVER_HINT
 
 

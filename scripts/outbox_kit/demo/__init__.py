@@ -6,7 +6,7 @@ The workload runs the example service docs/examples/book_management of the check
 import sys
 from pathlib import Path
 
-from outbox_kit.errors import ConfigurationError
+from outbox_events.errors import ConfigurationError
 
 SERVICE_FOLDER = Path(__file__).resolve().parents[3] / "docs" / "examples" / "book_management"
 

@@ -19,7 +19,7 @@ from uuid import UUID
 from psycopg import Connection, Cursor, sql
 from psycopg.rows import dict_row
 
-from outbox_kit.errors import ConfigurationError
+from outbox_events.errors import ConfigurationError
 
 KEY_COLUMN = "aggregate_id"
 """Column of a target with the record key. A source row has no such column: its key is its `id`."""

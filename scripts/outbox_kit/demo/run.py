@@ -12,6 +12,7 @@ from typing import Any
 
 import psycopg
 
+from outbox_events.errors import OutboxError, RejectedError, UnreachableError
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect.lifecycle import is_running
 from outbox_kit.dead_letters import dead_letter_topic
@@ -19,13 +20,12 @@ from outbox_kit.demo import workload
 from outbox_kit.demo.compare_values import compare, json_rows, table_rows
 from outbox_kit.demo.report import DemoReport
 from outbox_kit.deployment import Deployment, apply, open_deployment
-from outbox_kit.errors import OutboxError, RejectedError, UnreachableError
 from outbox_kit.pipeline import PostgresTarget, load_files
 from outbox_kit.pipeline.avro import read_definition
+from outbox_kit.results import Reporter
 from outbox_kit.results.checks import Status
-from outbox_kit.results.progress import Reporter
 from outbox_kit.stack import Stack, StackState
-from outbox_kit.stack.spark_job import SPARK_TIMEOUT_S, job_command, job_environment
+from outbox_kit.stack.services.java import SPARK_TIMEOUT_S, job_command, job_environment
 from outbox_kit.verification import verify
 
 ENVIRONMENT = "local"

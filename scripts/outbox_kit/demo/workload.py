@@ -24,7 +24,7 @@ from psycopg.rows import dict_row
 
 from outbox_events import OutboxEvent, emit_many
 from outbox_kit.demo.writer import Effects, SharedIds, Writer
-from outbox_kit.results.progress import Reporter, silent
+from outbox_kit.results import Reporter, silent
 
 Connect = Callable[[], Connection]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from outbox_events.errors import ConfigurationError, OutboxError
 from outbox_kit.connect.client import ConnectClient
-from outbox_kit.errors import ConfigurationError, OutboxError
 from outbox_kit.kafka.client import KafkaClient
 from outbox_kit.pipeline import (
     Environment,
@@ -26,7 +26,7 @@ from outbox_kit.postgres.advisory_lock import pipeline_lock
 from outbox_kit.postgres.dba_script import script
 from outbox_kit.postgres.state import ActualDatabase, read_actual
 from outbox_kit.registry.client import RegistryClient
-from outbox_kit.results.progress import Reporter
+from outbox_kit.results import Reporter
 
 DEPLOYED_SECTIONS = ("source", "kafka", "registry", "connect")
 # Keys of the environment file whose values a connector config contains.

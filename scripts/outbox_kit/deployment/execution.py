@@ -27,8 +27,8 @@ from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.state import ActualDatabase
 from outbox_kit.registry import apply as registry_apply
 from outbox_kit.registry import state as registry_state
+from outbox_kit.results import Reporter
 from outbox_kit.results.changes import Change, System
-from outbox_kit.results.progress import Reporter
 
 
 def apply(

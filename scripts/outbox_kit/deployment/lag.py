@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from outbox_events.contract import lsn
+from outbox_events.errors import WaitTimeoutError
 from outbox_events.text import format_size
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.lifecycle import WORKER_LOG_HINT, raise_if_failed
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment.deployment import Deployment
-from outbox_kit.errors import WaitTimeoutError
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.replication_slot import Slot, read_slot
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field, replace
 
+from outbox_events.errors import ConfigurationError
 from outbox_kit.connect import apply as connect_apply
 from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.config_diff import with_fingerprint
@@ -21,7 +22,6 @@ from outbox_kit.deployment.preconditions import (
     refuse_wrong_cluster,
 )
 from outbox_kit.deployment.source_epochs import next_epoch, refuse_relayed_states
-from outbox_kit.errors import ConfigurationError
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.kafka.topic_identity import types_with_pending_backfill
 from outbox_kit.linting import lint_deployment

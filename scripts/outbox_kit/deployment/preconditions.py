@@ -6,13 +6,13 @@ from collections.abc import Collection
 
 from outbox_events.contract import lsn
 from outbox_events.contract.source_sequence import WalPosition
+from outbox_events.errors import RefusedError
 from outbox_events.text import plural
 from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.plan_model import EXCLUDED_OBJECTS_MESSAGE, Plan
 from outbox_kit.deployment.source_epochs import highest_epoch, highest_version
-from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import Lock, LockedSchema
 from outbox_kit.pipeline.lock import RETAINED_VERSIONS
 from outbox_kit.postgres import client as postgres_client

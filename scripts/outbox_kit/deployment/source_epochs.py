@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from outbox_events.contract.source_sequence import MAX_EPOCH, UNVERSIONED, Version
+from outbox_events.errors import RefusedError, UnreachableError
 from outbox_kit.connect import state as connect_state
 from outbox_kit.deployment.deployment import Deployment
-from outbox_kit.errors import RefusedError, UnreachableError
 from outbox_kit.kafka import source_epoch
 from outbox_kit.kafka.preconditions import MOVE_HINT
 from outbox_kit.pipeline import Lock

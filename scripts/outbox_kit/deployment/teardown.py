@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from outbox_events.errors import RefusedError
 from outbox_events.text import format_size, plural
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect import state as connect_state
@@ -12,7 +13,6 @@ from outbox_kit.connect.offset_seeding import highest_lsn
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.plan_model import SYSTEMS
 from outbox_kit.deployment.preconditions import refuse_protected, refuse_wrong_cluster
-from outbox_kit.errors import RefusedError
 from outbox_kit.kafka import apply as kafka_apply
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.kafka.topic_identity import require_backfill
@@ -21,8 +21,8 @@ from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import count_undelivered
 from outbox_kit.postgres.replication_slot import read_slot, wait_inactive
 from outbox_kit.registry import state as registry_state
+from outbox_kit.results import Reporter
 from outbox_kit.results.changes import Change
-from outbox_kit.results.progress import Reporter
 
 SLOT_LOSS = "rows that the connector has not delivered yet never reach Kafka"
 TOPIC_LOSS = "every record of the topic is lost"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from outbox_events.errors import ConfigurationError
 from outbox_events.kafka.record import Record
 from outbox_kit.encoding import headers as record_headers
 from outbox_kit.encoding.payloads import EncodePayload, payload_encoder
 from outbox_kit.encoding.row import InvalidRowError, OutboxRow, quoted_name, require_text
-from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline import Aggregate, Lock, Pipeline
 
 MAX_RECORD_BYTES = 1_000_000

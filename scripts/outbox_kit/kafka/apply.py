@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from outbox_events.errors import RejectedError
 from outbox_events.waiting import Observation, wait_for
-from outbox_kit.errors import RejectedError
 from outbox_kit.kafka.client import ActualTopic, KafkaClient
 from outbox_kit.kafka.state import Topic
 from outbox_kit.kafka.topic_identity import RecordedTopics, locked_topic
 from outbox_kit.pipeline import Environment, LockedTopic
+from outbox_kit.results import Reporter
 from outbox_kit.results.changes import Change
-from outbox_kit.results.progress import Reporter
 
 TOPIC_TIMEOUT_S = 30
 

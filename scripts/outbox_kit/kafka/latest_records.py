@@ -12,10 +12,10 @@ from outbox_events.contract.headers import EVENT_ID, EVENT_TIME
 from outbox_events.contract.partitioner import partition_of
 from outbox_events.contract.source_sequence import Version, version_of
 from outbox_events.contract.wire_format import schema_id
+from outbox_events.errors import RefusedError
 from outbox_events.kafka.record import text_headers
 from outbox_events.kafka.topic_reader import read_records
 from outbox_events.kafka.topic_requests import Bounds
-from outbox_kit.errors import RefusedError
 from outbox_kit.kafka.client import KafkaClient, client_settings
 
 MAX_KEYS = 20_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from outbox_kit.errors import RefusedError
+from outbox_events.errors import RefusedError
 from outbox_kit.kafka import preconditions
 from outbox_kit.kafka.client import ActualTopic
 from outbox_kit.kafka.topic_identity import RecordedTopics, has_added_partitions, is_recreated

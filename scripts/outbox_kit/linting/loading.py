@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from outbox_kit.errors import ConfigurationError
+from outbox_events.errors import ConfigurationError
 from outbox_kit.linting.lint_rule import LintInput, LintRule
 from outbox_kit.linting.rule_catalogue import RULES, lint
 from outbox_kit.linting.rules.pipeline_files import schema_error

@@ -10,14 +10,14 @@ from contextlib import ExitStack
 from functools import wraps
 from typing import Concatenate, ParamSpec
 
+from outbox_events.errors import RejectedError, UnreachableError
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.client import ConnectorStatus, root_cause
 from outbox_kit.connect.lifecycle import has_failed, is_paused_or_stopped, is_running, status_text
 from outbox_kit.deployment import Deployment, wait_until_reading
 from outbox_kit.deployment.preconditions import require_connector
-from outbox_kit.errors import RejectedError, UnreachableError
 from outbox_kit.operations.preconditions import refuse_unsafe_start
-from outbox_kit.results.progress import Reporter
+from outbox_kit.results import Reporter
 
 PAUSE_TIMEOUT_S = 60
 

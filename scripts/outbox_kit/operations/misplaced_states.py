@@ -11,13 +11,13 @@ from datetime import UTC, datetime
 from uuid import uuid4
 
 from outbox_events.contract import headers
+from outbox_events.errors import RefusedError, UnreachableError
 from outbox_events.kafka.record import Record
 from outbox_events.text import plural, shortened_list
 from outbox_kit.backfill.republish import EVENT_TYPE
 from outbox_kit.connect import state as connect_state
 from outbox_kit.deployment import Deployment
 from outbox_kit.deployment.preconditions import refuse_wrong_cluster
-from outbox_kit.errors import RefusedError, UnreachableError
 from outbox_kit.kafka.client import send_records
 from outbox_kit.kafka.latest_records import LatestRecords
 from outbox_kit.operations.preconditions import MAX_LISTED_KEYS, DeletionLimit

@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from outbox_events.errors import ConfigurationError, RefusedError
 from outbox_kit.connect.config_diff import short_fingerprint
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import Deployment
 from outbox_kit.deployment.lag import Positions
-from outbox_kit.errors import ConfigurationError, RefusedError
 from outbox_kit.pipeline import Lock
 
 OWNER_ONLY_MODE = 0o600

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from outbox_events.contract import lsn
+from outbox_events.errors import RefusedError
 from outbox_events.text import format_size
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.offset_seeding import highest_lsn, seed
@@ -19,14 +20,13 @@ from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import Deployment, refuse_protected
 from outbox_kit.deployment.lag import Positions, read_positions
 from outbox_kit.deployment.preconditions import require_connector, require_unchanged_source
-from outbox_kit.errors import RefusedError
 from outbox_kit.operations import offset_backup
 from outbox_kit.operations.lifecycle import wait_running
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.count_undelivered import count_between
 from outbox_kit.postgres.replication_slot import wait_inactive
-from outbox_kit.results.progress import Reporter
+from outbox_kit.results import Reporter
 from outbox_kit.results.repair_commands import RECOVER_HINT, RESEND_HINT
 
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from outbox_events.errors import RefusedError
 from outbox_events.text import plural, shortened_list
 from outbox_kit.backfill.newest_states import open_states
 from outbox_kit.backfill.session import LOCK_TIMEOUT_S, open_session
@@ -20,9 +21,8 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.deployment.lag import read_positions
 from outbox_kit.deployment.preconditions import refuse_skipped_rows, require_unchanged_source
 from outbox_kit.deployment.source_epochs import refuse_relayed_states
-from outbox_kit.errors import RefusedError
 from outbox_kit.kafka.latest_records import LatestRecords
-from outbox_kit.results.progress import Reporter
+from outbox_kit.results import Reporter
 
 MAX_LISTED_KEYS = 5
 DEFAULT_LIMIT = "5%"

@@ -23,11 +23,11 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from outbox_events.contract.source_sequence import WalPosition
+from outbox_events.errors import RejectedError
 from outbox_events.waiting import Deadline, Observation, wait_for
 from outbox_kit.delivery.preconditions import require_table
 from outbox_kit.delivery.proof import is_confirmed
 from outbox_kit.deployment import Deployment, connector_epoch
-from outbox_kit.errors import RejectedError
 from outbox_kit.kafka.latest_records import READ_TIMEOUT_S, LatestRecord, LatestRecords, ValueSample
 from outbox_kit.operations.value_comparison import Difference, ValueDecoder
 from outbox_kit.pipeline import Backfill
@@ -35,7 +35,7 @@ from outbox_kit.postgres import aggregate_queries
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.client import Connection, Row
 from outbox_kit.postgres.replication_slot import is_confirmed_by, read_slot
-from outbox_kit.results.progress import Reporter
+from outbox_kit.results import Reporter
 
 POLL_INTERVAL_S = 1.0
 AHEAD = "the record has a source_sequence that the source has not reached, so that the next events are older"

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from outbox_events.contract import lsn
+from outbox_events.errors import OutboxError
 from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.client import root_cause
 from outbox_kit.connect.config_diff import short_fingerprint
 from outbox_kit.connect.lifecycle import has_failed
 from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import OutboxError
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.replication_slot import Slot, read_slot
 

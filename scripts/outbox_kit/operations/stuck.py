@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from outbox_events.errors import RefusedError
 from outbox_events.text import shortened_list
 from outbox_kit import backfill
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import RefusedError
 from outbox_kit.kafka.latest_records import READ_TIMEOUT_S
 from outbox_kit.operations.misplaced_states import MisplacedStates, write_tombstones
 from outbox_kit.operations.state_comparison import StateComparison, StuckAggregate
-from outbox_kit.results.progress import Reporter
+from outbox_kit.results import Reporter
 from outbox_kit.results.repair_commands import recover_steps
 
 MAX_LISTED = 5

@@ -19,8 +19,8 @@ from fastavro.schema import (
     to_parsing_canonical_form,
 )
 
+from outbox_events.errors import ConfigurationError
 from outbox_events.schemas.avro_schema import compact
-from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline.values_with_origins import read_text
 
 NAMED_TYPES = frozenset({"record", "enum", "fixed"})

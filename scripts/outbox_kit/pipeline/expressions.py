@@ -15,7 +15,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from outbox_common.error_text import one_line
 from outbox_common.secret_patterns import has_secret, is_secret_name
-from outbox_kit.errors import ConfigurationError
+from outbox_events.errors import ConfigurationError
 from outbox_kit.pipeline.overrides import Overrides, variable_of
 from outbox_kit.pipeline.template_rendering import JINJA_ERRORS
 from outbox_kit.pipeline.validation_errors import failure

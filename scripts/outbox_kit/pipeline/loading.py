@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from outbox_kit.errors import ConfigurationError
+from outbox_events.errors import ConfigurationError
 from outbox_kit.pipeline.environment import (
     REMOVED_TARGET_KINDS,
     Connect,

@@ -14,7 +14,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from outbox_kit.errors import ConfigurationError
+from outbox_events.errors import ConfigurationError
 from outbox_kit.pipeline.avro import parse_bounded
 from outbox_kit.pipeline.names import Model
 

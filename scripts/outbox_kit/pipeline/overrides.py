@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from outbox_kit.errors import ConfigurationError
+from outbox_events.errors import ConfigurationError
 from outbox_kit.pipeline import json_schema_nodes
 from outbox_kit.pipeline.values_with_origins import LiteralText, Location, Values, parse_yaml
 

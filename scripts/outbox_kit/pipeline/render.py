@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import TemplateNotFound
 
 from outbox_common.error_text import one_line
-from outbox_kit.errors import ConfigurationError
+from outbox_events.errors import ConfigurationError
 from outbox_kit.pipeline.avro import without_docs
 from outbox_kit.pipeline.environment import Environment
 from outbox_kit.pipeline.lock import Lock, LockedSchema

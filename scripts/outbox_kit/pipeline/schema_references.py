@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from outbox_events.errors import ConfigurationError
 from outbox_events.schemas.avro_schema import inline
-from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline.avro import (
     parse_bounded,
     read_definition,

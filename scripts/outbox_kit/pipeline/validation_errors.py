@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 
 from outbox_common.error_text import one_line
 from outbox_common.secret_patterns import has_secret, is_secret_name
-from outbox_kit.errors import ConfigurationError
+from outbox_events.errors import ConfigurationError
 from outbox_kit.pipeline import json_schema_nodes
 from outbox_kit.pipeline.values_with_origins import Location, Values, child_value
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from outbox_kit.errors import ConfigurationError
+from outbox_events.errors import ConfigurationError
 
 MAX_BYTES = 500_000
 # Messages of PyYAML that end with a name of the file.

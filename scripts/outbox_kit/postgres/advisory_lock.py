@@ -12,8 +12,8 @@ from typing import LiteralString
 
 import psycopg
 
+from outbox_events.errors import RefusedError
 from outbox_events.waiting import Observation, wait_for
-from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import SourceDatabase
 from outbox_kit.postgres import client
 

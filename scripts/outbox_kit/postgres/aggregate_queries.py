@@ -7,7 +7,7 @@ from typing import LiteralString
 
 from psycopg import errors, sql
 
-from outbox_kit.errors import ConfigurationError, RejectedError
+from outbox_events.errors import ConfigurationError, RejectedError
 from outbox_kit.pipeline import Aggregate, Backfill, Source
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import Connection, Row, read_column_types

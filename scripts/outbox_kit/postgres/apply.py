@@ -10,8 +10,8 @@ from outbox_events.contract import lsn
 from outbox_kit.pipeline import Environment, LockedSource, Pipeline
 from outbox_kit.postgres import client, ddl
 from outbox_kit.postgres.state import FAILOVER_SLOTS_SINCE, read_actual
+from outbox_kit.results import Reporter
 from outbox_kit.results.changes import Change
-from outbox_kit.results.progress import Reporter
 
 
 def apply(

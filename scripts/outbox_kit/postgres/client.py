@@ -12,7 +12,7 @@ from psycopg import sql
 from psycopg.rows import dict_row
 
 from outbox_common.error_text import postgres_message
-from outbox_kit.errors import RefusedError, RejectedError, UnreachableError
+from outbox_events.errors import RefusedError, RejectedError, UnreachableError
 from outbox_kit.pipeline import Login, SourceDatabase
 from outbox_kit.postgres import ddl
 

@@ -8,7 +8,7 @@ from typing import LiteralString
 import psycopg
 from psycopg import sql
 
-from outbox_kit.errors import RejectedError
+from outbox_events.errors import RejectedError
 from outbox_kit.pipeline import Source
 from outbox_kit.postgres.client import Connection
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from outbox_kit.errors import RefusedError
+from outbox_events.errors import RefusedError
 from outbox_kit.pipeline import Environment, LockedSource, Pipeline, Source
 from outbox_kit.postgres import client, ddl
 from outbox_kit.postgres.replication_slot import Slot, read_slot

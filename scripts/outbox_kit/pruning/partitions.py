@@ -8,7 +8,7 @@ from typing import LiteralString
 from psycopg import errors, sql
 from psycopg.rows import class_row
 
-from outbox_kit.errors import RefusedError
+from outbox_events.errors import RefusedError
 from outbox_kit.pipeline import Source
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.aggregate_queries import QUERY_TIMEOUT_S

@@ -20,7 +20,7 @@ from outbox_kit.deployment import Deployment, connector_epoch
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.client import Connection
 from outbox_kit.postgres.replication_slot import read_counters
-from outbox_kit.results.progress import Reporter
+from outbox_kit.results import Reporter
 
 Reason = Literal["newest", "young", "unproven", "following"]
 DAY_S = 24 * 60 * 60

@@ -24,7 +24,7 @@ from outbox_kit.pruning.partitions import (
     refuse_other_partitioning,
 )
 from outbox_kit.pruning.prune import PruneOptions, Reason, RetainedRows, connections, proven_snapshot
-from outbox_kit.results.progress import Reporter
+from outbox_kit.results import Reporter
 
 
 @dataclass

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from outbox_events.errors import OutboxError, RefusedError
 from outbox_events.text import plural
 from outbox_kit import backfill as backfills
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import OutboxError, RefusedError
 from outbox_kit.kafka.topic_identity import types_with_pending_backfill
 from outbox_kit.operations import stuck
 from outbox_kit.operations.misplaced_states import misplaced_states
 from outbox_kit.operations.preconditions import DeletionLimit, read_allowed_deletions
 from outbox_kit.pruning.prune import PrunedType, PruneOptions, prune
 from outbox_kit.recovery.resend_rows import ResentRows
-from outbox_kit.results.progress import Reporter
+from outbox_kit.results import Reporter
 
 # As in docs/operations.md: rows that were written while the command runs are not stuck yet.
 STUCK_AGE_S = 2

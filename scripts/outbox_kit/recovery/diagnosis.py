@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from outbox_events.contract import lsn
+from outbox_events.errors import RefusedError
 from outbox_kit.connect import state as connect_state
 from outbox_kit.deployment import Deployment
 from outbox_kit.deployment.lag import Positions, read_positions
-from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import LockedSource
 from outbox_kit.postgres.replication_slot import Slot
 from outbox_kit.postgres.state import ActualDatabase

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from outbox_events.contract import lsn
+from outbox_events.errors import OutboxError
 from outbox_events.text import format_size, plural
 from outbox_kit.connect import lifecycle
 from outbox_kit.delivery.preconditions import refuse_published_deletes
 from outbox_kit.deployment import Deployment, apply
-from outbox_kit.errors import OutboxError
 from outbox_kit.operations.preconditions import DEFAULT_LIMIT, DeletionLimit
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
@@ -17,7 +17,7 @@ from outbox_kit.postgres.replication_slot import read_slot, wait_inactive
 from outbox_kit.recovery import completion
 from outbox_kit.recovery.diagnosis import Cause, diagnose
 from outbox_kit.recovery.resend_rows import ResentRows, resend_rows
-from outbox_kit.results.progress import Reporter
+from outbox_kit.results import Reporter
 
 PROOF_WAIT_S = 120
 

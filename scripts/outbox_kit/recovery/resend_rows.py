@@ -17,18 +17,18 @@ import psycopg
 from psycopg import sql
 
 from outbox_events.contract import lsn
+from outbox_events.errors import RejectedError
 from outbox_events.text import plural
 from outbox_kit.delivery.outbox_rows import OutboxSnapshot, StoredRow, has_seq
 from outbox_kit.delivery.proof import Proof, ProofReader
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import RejectedError
 from outbox_kit.pipeline import Lock, Source
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.aggregate_queries import QUERY_TIMEOUT_S, refuse_row_security
 from outbox_kit.postgres.client import Connection
 from outbox_kit.recovery.slot_events import peek_event_ids
-from outbox_kit.results.progress import Reporter
+from outbox_kit.results import Reporter
 
 LOCK_TIMEOUT_S = 10
 LOCK: LiteralString = "lock table {table} in share row exclusive mode"

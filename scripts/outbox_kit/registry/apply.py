@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outbox_kit.errors import RefusedError
+from outbox_events.errors import RefusedError
 from outbox_kit.pipeline import LockedSchema
 from outbox_kit.pipeline.avro import fingerprint, same_schema
 from outbox_kit.pipeline.lock import RETAINED_VERSIONS
@@ -14,8 +14,8 @@ from outbox_kit.registry.state import (
     incompatible_fields,
     with_references_inlined,
 )
+from outbox_kit.results import Reporter
 from outbox_kit.results.changes import Change
-from outbox_kit.results.progress import Reporter
 
 
 def apply(client: RegistryClient, subjects: list[Subject], changes: list[Change], progress: Reporter) -> None:

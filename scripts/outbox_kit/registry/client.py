@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import Any
 from urllib.parse import quote
 
+from outbox_events.errors import RejectedError
 from outbox_events.schemas.registry_reader import NOT_FOUND, Reference, RegistryReader, SchemaVersion, subject_path
-from outbox_kit.errors import RejectedError
 from outbox_kit.pipeline import HttpService
 
 __all__ = ["Reference", "RegistryClient", "SchemaVersion"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from outbox_common.avro_evolution import Difference, differences, field_paths
+from outbox_events.errors import ConfigurationError, RefusedError
 from outbox_events.schemas.avro_schema import inline
-from outbox_kit.errors import ConfigurationError, RefusedError
 from outbox_kit.pipeline import Pipeline
 from outbox_kit.pipeline.avro import same_schema
 from outbox_kit.pipeline.schema_references import inlined_schema, read_references, registered_schema

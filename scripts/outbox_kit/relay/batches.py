@@ -13,7 +13,7 @@ from typing import Any
 
 from psycopg import sql
 
-from outbox_kit.errors import RejectedError
+from outbox_events.errors import RejectedError
 from outbox_kit.postgres.client import Connection, Row
 from outbox_kit.relay.rows import RowReader
 from outbox_kit.relay.tables import BUCKETS, MARK_COLUMN, ORDER_COLUMN

@@ -8,9 +8,9 @@ from __future__ import annotations
 from psycopg import sql
 
 from outbox_events.contract.source_sequence import MAX_EPOCH, Version
+from outbox_events.errors import RefusedError
 from outbox_kit.deployment import Deployment, connector_epoch
 from outbox_kit.deployment.source_epochs import highest_epoch, highest_version
-from outbox_kit.errors import RefusedError
 from outbox_kit.kafka.preconditions import MOVE_HINT
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client

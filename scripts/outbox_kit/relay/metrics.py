@@ -10,11 +10,11 @@ from pathlib import Path
 
 from psycopg import sql
 
-from outbox_kit.errors import ConfigurationError
+from outbox_events.errors import ConfigurationError
 from outbox_kit.postgres.client import Connection
 from outbox_kit.relay.rows import RowReader
 from outbox_kit.relay.tables import ORDER_COLUMN
-from outbox_kit.results.progress import Reporter
+from outbox_kit.results import Reporter
 
 INTERVAL_S = 5.0
 MAX_COUNTED = 100_000

@@ -6,11 +6,11 @@ from typing import LiteralString
 
 from psycopg import sql
 
+from outbox_events.errors import ConfigurationError, RefusedError
 from outbox_events.text import plural
 from outbox_kit.connect import state as connect_state
 from outbox_kit.deployment import Deployment
 from outbox_kit.deployment.teardown import delivered_position
-from outbox_kit.errors import ConfigurationError, RefusedError
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import Connection
 from outbox_kit.postgres.count_undelivered import count_undelivered

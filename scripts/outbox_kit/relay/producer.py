@@ -7,10 +7,10 @@ from contextlib import suppress
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from outbox_events.errors import RejectedError, UnreachableError
 from outbox_events.kafka.record import PRODUCER_SETTINGS, Record
 from outbox_events.kafka.topic_requests import ClientErrors
 from outbox_events.waiting import Deadline
-from outbox_kit.errors import RejectedError, UnreachableError
 from outbox_kit.kafka.client import client_settings
 from outbox_kit.pipeline import Kafka
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from threading import Event
 
 from outbox_events.contract.partitioner import partition_of
+from outbox_events.errors import ConfigurationError, RejectedError, UnreachableError
 from outbox_events.waiting import Deadline
 from outbox_kit.deployment import Deployment
 from outbox_kit.encoding import RecordEncoder
-from outbox_kit.errors import ConfigurationError, RejectedError, UnreachableError
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client
 from outbox_kit.postgres.advisory_lock import pipeline_lock
@@ -18,7 +18,7 @@ from outbox_kit.relay.preconditions import refuse_delivered_rows, refuse_running
 from outbox_kit.relay.rows import RowReader
 from outbox_kit.relay.tables import RelayTables
 from outbox_kit.relay.worker import RelayOptions, RelayProcess, Worker
-from outbox_kit.results.progress import Reporter
+from outbox_kit.results import Reporter
 
 LOCK_TIMEOUT_S = 60
 MAX_BACKOFF_S = 10.0

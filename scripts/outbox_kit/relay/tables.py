@@ -7,7 +7,7 @@ from typing import LiteralString
 
 from psycopg import sql
 
-from outbox_kit.errors import ConfigurationError, RefusedError
+from outbox_events.errors import ConfigurationError, RefusedError
 from outbox_kit.pipeline import Pipeline
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import Connection, read_column_types

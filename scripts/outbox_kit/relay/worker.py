@@ -9,12 +9,12 @@ from functools import cached_property, partial
 from pathlib import Path
 from threading import Event
 
+from outbox_events.errors import WaitTimeoutError
 from outbox_events.kafka.record import Record
 from outbox_events.waiting import Deadline
 from outbox_kit.deployment import Deployment
 from outbox_kit.encoding import InvalidRowError, OutboxRow, RecordEncoder
 from outbox_kit.encoding.dead_letter import dead_letter_record
-from outbox_kit.errors import WaitTimeoutError
 from outbox_kit.postgres.client import Connection
 from outbox_kit.relay import leases
 from outbox_kit.relay.batches import Batch, BatchStore
@@ -23,7 +23,7 @@ from outbox_kit.relay.metrics import Counters, MetricsFile, read_backlog
 from outbox_kit.relay.producer import BucketProducer
 from outbox_kit.relay.rows import RowReader
 from outbox_kit.relay.tables import RelayTables
-from outbox_kit.results.progress import Reporter
+from outbox_kit.results import Reporter
 
 REBALANCE_S = 0.5
 ONCE_MARGIN_S = 5

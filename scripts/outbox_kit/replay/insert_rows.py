@@ -9,8 +9,8 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg import sql
 
+from outbox_events.errors import RefusedError
 from outbox_kit.dead_letters.dead_letter import DeadLetter
-from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import Source
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import ddl

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from confluent_kafka import Message
 
 from outbox_events.contract.dead_letter_headers import CONSUMER_HEADERS
+from outbox_events.errors import RefusedError, UnreachableError
 from outbox_events.kafka.record import Record, header_pairs
 from outbox_events.kafka.topic_requests import Bounds
 from outbox_kit.dead_letters import dead_letter_topic
@@ -15,7 +16,6 @@ from outbox_kit.dead_letters.dead_letter import DeadLetter, FailedRecord
 from outbox_kit.delivery.stale_dead_letters import KeyRecord, read_key_records
 from outbox_kit.deployment import Deployment
 from outbox_kit.deployment.preconditions import refuse_wrong_cluster
-from outbox_kit.errors import RefusedError, UnreachableError
 from outbox_kit.kafka.client import KafkaClient, send_records
 
 DROP_HINT = "drop it with `outbox dead-letter drop PARTITION/OFFSET`"

@@ -19,6 +19,7 @@ from uuid import UUID
 from psycopg import sql
 
 from outbox_events.contract.source_sequence import UNVERSIONED
+from outbox_events.errors import RefusedError
 from outbox_kit import backfill
 from outbox_kit.connect.lifecycle import raise_if_failed
 from outbox_kit.dead_letters import dead_letter_topic
@@ -33,7 +34,6 @@ from outbox_kit.delivery.preconditions import (
 from outbox_kit.delivery.proof import Proof, ProofReader, is_superseded
 from outbox_kit.deployment import Deployment
 from outbox_kit.deployment.preconditions import refuse_wrong_cluster, require_connector
-from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import Lock, Source
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import ddl
@@ -43,7 +43,7 @@ from outbox_kit.postgres.replication_slot import wait_confirmed, wait_transactio
 from outbox_kit.recovery.resend_rows import locked_outbox
 from outbox_kit.replay.insert_rows import insert_again
 from outbox_kit.replay.send_records import DROP_HINT, Replay
-from outbox_kit.results.progress import Reporter
+from outbox_kit.results import Reporter
 
 COMMAND = "outbox dead-letter replay"
 AGAIN_HINT = "run the command again, or send the latest state with `outbox dead-letter replay --republish`"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 from xmlrpc.client import Fault, ProtocolError, ServerProxy, Transport
 
-from outbox_kit.errors import StackError
+from outbox_kit.stack.errors import StackError
 
 CALL_TIMEOUT_S = 10
 NOT_RUNNING_FAULT = 70  # supervisor.xmlrpc.Faults.NOT_RUNNING

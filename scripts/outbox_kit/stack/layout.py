@@ -7,7 +7,8 @@ import os
 import tempfile
 from pathlib import Path
 
-from outbox_kit.errors import ConfigurationError, StackError
+from outbox_events.errors import ConfigurationError
+from outbox_kit.stack.errors import StackError
 
 # Characters with a special meaning where the path is written: class paths and plugin.path (`:` `,`), Supervisor's
 # configuration (`%` `;` `#`), postgresql.conf and properties files (quotes, `\`).

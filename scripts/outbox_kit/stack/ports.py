@@ -6,7 +6,8 @@ import secrets
 import socket
 from collections.abc import Iterable, Mapping
 
-from outbox_kit.errors import ConfigurationError, StackError
+from outbox_events.errors import ConfigurationError
+from outbox_kit.stack.errors import StackError
 
 HOST = "127.0.0.1"
 PORT_NAMES = ("postgres", "kafka", "controller", "registry", "connect")

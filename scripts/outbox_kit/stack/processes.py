@@ -14,8 +14,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from outbox_events.errors import WaitTimeoutError
 from outbox_events.waiting import Observation, wait_for
-from outbox_kit.errors import WaitTimeoutError
 from outbox_kit.stack.layout import Layout
 
 MARKER = "outboxkit.stack"

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from xmlrpc.client import Fault
 
+from outbox_events.errors import OutboxError, WaitTimeoutError
 from outbox_events.waiting import Observation, wait_for
-from outbox_kit.errors import OutboxError, StackError, WaitTimeoutError
-from outbox_kit.results.progress import Reporter
+from outbox_kit.results import Reporter
 from outbox_kit.stack.control import Control
+from outbox_kit.stack.errors import StackError
 from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.processes import find_processes, terminate, wait_until_ended
 from outbox_kit.stack.services.catalog import STOP_ORDER

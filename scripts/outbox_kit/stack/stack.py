@@ -9,11 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from outbox_events.errors import ConfigurationError, OutboxError
 from outbox_kit import __version__
-from outbox_kit.errors import ConfigurationError, OutboxError, StackError
-from outbox_kit.results.progress import Reporter, silent
+from outbox_kit.results import Reporter, silent
 from outbox_kit.stack import logs
 from outbox_kit.stack.control import Control, ProcessStatus
+from outbox_kit.stack.errors import StackError
 from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.ports import choose_ports
 from outbox_kit.stack.processes import find_processes

@@ -6,9 +6,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from outbox_events.waiting import Observation, wait_for
-from outbox_kit.errors import StackError
-from outbox_kit.results.progress import Reporter
+from outbox_kit.results import Reporter
 from outbox_kit.stack.control import Control, ProcessStatus
+from outbox_kit.stack.errors import StackError
 from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.logs import excerpt, exit_description, redact
 from outbox_kit.stack.services.service import Service

@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from outbox_kit import __version__
-from outbox_kit.errors import StackError
+from outbox_kit.stack.errors import StackError
 from outbox_kit.stack.ports import HOST
 from outbox_kit.stack.services.databases import Logins
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from outbox_common.secret_patterns import write_private
 from outbox_events.waiting import Observation, wait_for
-from outbox_kit.errors import StackError
 from outbox_kit.stack.control import Control
+from outbox_kit.stack.errors import StackError
 from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.processes import process_marker
 from outbox_kit.stack.services.service import Program

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from outbox_kit.errors import StackError
+from outbox_kit.stack.errors import StackError
 
 MAX_OUTPUT_CHARACTERS = 2000
 # Variables that tools and services inherit. CLASSPATH, PGOPTIONS or QUARKUS_... of the caller would change their

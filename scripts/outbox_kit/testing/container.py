@@ -9,7 +9,7 @@ from testcontainers.core.container import DockerContainer
 from testcontainers.core.network import Network
 
 from outbox_events.waiting import Observation, wait_for
-from outbox_kit.errors import StackError
+from outbox_kit.stack.errors import StackError
 from outbox_kit.stack.ports import HOST, free_port
 from outbox_kit.testing.images import provide_image, provide_ryuk
 

@@ -11,7 +11,7 @@ from docker.errors import DockerException, ImageNotFound
 from testcontainers.core.config import testcontainers_config
 from testcontainers.core.docker_client import DockerClient
 
-from outbox_kit.errors import StackError
+from outbox_kit.stack.errors import StackError
 
 
 @dataclass(frozen=True)

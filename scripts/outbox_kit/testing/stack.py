@@ -11,9 +11,9 @@ from typing import Self, TypeVar
 from pydantic import SecretStr
 from testcontainers.core.network import Network
 
+from outbox_events.errors import ConfigurationError
 from outbox_events.text import plural
 from outbox_kit.deployment import Deployment, apply, deployment_of
-from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline import Environment, load_pipeline
 from outbox_kit.pipeline.environment import (
     Connect,
@@ -25,7 +25,7 @@ from outbox_kit.pipeline.environment import (
     Registry,
     SourceDatabase,
 )
-from outbox_kit.results.progress import Reporter, silent
+from outbox_kit.results import Reporter, silent
 from outbox_kit.stack.ports import HOST
 from outbox_kit.stack.services.connect import PASSWORD_VARIABLE
 from outbox_kit.testing.container import StackContainer

@@ -22,12 +22,12 @@ from outbox_events.contract import wire_format
 from outbox_events.contract.headers import AGGREGATE_TYPE, EVENT_ID
 from outbox_events.contract.partitioner import partition_of
 from outbox_events.contract.source_sequence import version_of
+from outbox_events.errors import OutboxError
 from outbox_events.kafka.record import text_headers
 from outbox_events.kafka.topic_reader import POLL_S, open_consumer
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect.state import LOST_LOCK_HINT
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import OutboxError
 from outbox_kit.kafka.client import client_settings
 from outbox_kit.pipeline import CANARY_AGGREGATE, Pipeline
 from outbox_kit.postgres import ddl

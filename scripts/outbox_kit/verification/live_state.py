@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
+from outbox_events.errors import OutboxError
 from outbox_kit.connect import verify_queries as connect_queries
 from outbox_kit.connect.checks import ConnectState
 from outbox_kit.connect.connector_config import outbox_router, parse_int, schema_versions
 from outbox_kit.connect.state import stored_lsn
 from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import OutboxError
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.kafka import verify_queries as kafka_queries
 from outbox_kit.kafka.checks import KafkaState
@@ -29,7 +29,7 @@ from outbox_kit.postgres.checks import DatabaseState
 from outbox_kit.registry import state as registry_state
 from outbox_kit.registry.checks import RegistryState
 from outbox_kit.registry.client import SchemaVersion
-from outbox_kit.results.progress import Reporter
+from outbox_kit.results import Reporter
 from outbox_kit.verification.key_sample import count_misplaced_keys
 
 T = TypeVar("T")

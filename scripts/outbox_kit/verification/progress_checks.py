@@ -5,13 +5,13 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from outbox_events.errors import OutboxError, WaitTimeoutError
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect.client import ConnectorStatus
 from outbox_kit.connect.connector_config import parse_int
 from outbox_kit.connect.lifecycle import is_running, status_text
 from outbox_kit.connect.state import ActualConnector, read_actual, read_without_offsets, stored_lsn
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import OutboxError, WaitTimeoutError
 from outbox_kit.postgres.replication_slot import Slot, read_slot
 from outbox_kit.results.checks import Check, Finding, Rules, Severity, Status, evaluate, skip_rules
 from outbox_kit.verification.live_state import LiveState, connect_database, read_open_transactions

@@ -6,18 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from outbox_events.errors import RefusedError
 from outbox_kit.connect import checks as connect_checks
 from outbox_kit.connect.connector_config import outbox_router, parse_int, router_routes
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import RefusedError
 from outbox_kit.kafka import checks as kafka_checks
 from outbox_kit.operations.state_comparison import StateComparison
 from outbox_kit.pipeline import CANARY_AGGREGATE, Lock
 from outbox_kit.postgres import checks as postgres_checks
 from outbox_kit.postgres import slot_checks
 from outbox_kit.registry import checks as registry_checks
+from outbox_kit.results import Reporter
 from outbox_kit.results.checks import Check, Finding, Rule, Status, evaluate, skip_rules
-from outbox_kit.results.progress import Reporter
 from outbox_kit.verification import canary, cross_checks, progress_checks, state_checks
 from outbox_kit.verification.canary import CanaryContract
 from outbox_kit.verification.live_state import LiveState, ReadResult, read_live_state

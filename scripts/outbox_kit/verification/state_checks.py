@@ -11,17 +11,17 @@ from typing import Any
 
 from fastavro.schema import fullname
 
+from outbox_events.errors import ConfigurationError, OutboxError, RefusedError
 from outbox_events.text import plural, shortened_list
 from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.dead_letters.dead_letter_topic import DeadLetter
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import ConfigurationError, OutboxError, RefusedError
 from outbox_kit.operations.state_comparison import ComparisonResult, StateComparison
 from outbox_kit.pipeline import Pipeline
 from outbox_kit.pipeline.schema_references import inlined_schema
 from outbox_kit.postgres.aggregate_queries import UnreadableStatesError
+from outbox_kit.results import Reporter
 from outbox_kit.results.checks import Check, Finding, Rule, Rules, Severity, evaluate, skip_rules
-from outbox_kit.results.progress import Reporter
 from outbox_kit.results.repair_commands import backfill_steps
 from outbox_kit.verification.stuck_causes import likely_causes, sequence_repair
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 
-from outbox_kit.errors import OutboxError
+from outbox_events.errors import OutboxError
 from outbox_kit.kafka.state import desired_topics
 from outbox_kit.operations.state_comparison import ComparisonResult, Kind, StateComparison, StuckAggregate
 from outbox_kit.postgres import aggregate_queries

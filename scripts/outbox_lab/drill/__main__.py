@@ -4,9 +4,9 @@ import sys
 
 import typer
 
+from outbox_events.errors import OutboxError
 from outbox_kit.cli import exit_codes
 from outbox_kit.cli.console import print_error
-from outbox_kit.errors import OutboxError
 from outbox_lab.drill.command import drill
 
 try:

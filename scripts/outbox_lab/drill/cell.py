@@ -14,8 +14,8 @@ from typing import Any
 import psycopg
 from confluent_kafka import KafkaException
 
+from outbox_events.errors import OutboxError, WaitTimeoutError
 from outbox_events.waiting import Observation, wait_for
-from outbox_kit.errors import OutboxError, WaitTimeoutError
 from outbox_lab.drill import accounts, materialization
 from outbox_lab.drill.components import ProcessComponent, start_module
 from outbox_lab.drill.faults import Fault, inject, prepared

@@ -9,11 +9,11 @@ from typing import Annotated
 import msgspec
 import typer
 
+from outbox_events.errors import ConfigurationError
 from outbox_events.text import plural
 from outbox_kit.cli import exit_codes
 from outbox_kit.cli.console import print_json, print_message, print_table
 from outbox_kit.cli.options import Output
-from outbox_kit.errors import ConfigurationError
 from outbox_lab.drill.cell import CellResult, Load
 from outbox_lab.drill.faults import FAULTS
 from outbox_lab.drill.project import DrillProject

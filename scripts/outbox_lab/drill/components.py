@@ -15,8 +15,8 @@ from typing import Protocol, Self, TypeVar
 
 import msgspec
 
+from outbox_events.errors import OutboxError
 from outbox_events.waiting import Observation, wait_for
-from outbox_kit.errors import OutboxError
 from outbox_kit.stack import Stack
 from outbox_kit.stack.control import Control
 from outbox_kit.stack.processes import find_processes, send_signal

@@ -9,8 +9,8 @@ from typing import IO
 import psycopg
 from psycopg import sql
 
-from outbox_kit.errors import OutboxError
-from outbox_kit.stack.spark_job import SPARK_TIMEOUT_S, job_command, job_environment
+from outbox_events.errors import OutboxError
+from outbox_kit.stack.services.java import SPARK_TIMEOUT_S, job_command, job_environment
 from outbox_lab.drill.ledger import Event, Ledger, Outcome
 from outbox_lab.drill.project import ENVIRONMENT
 from outbox_lab.drill.stack import DrillStack

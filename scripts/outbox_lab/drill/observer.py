@@ -19,11 +19,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from outbox_events.contract import wire_format
 from outbox_events.contract.headers import EVENT_ID
+from outbox_events.errors import UnreachableError
 from outbox_events.kafka.record import text_headers
 from outbox_events.kafka.topic_reader import READER_SETTINGS, read_records
 from outbox_events.text import plural
 from outbox_events.waiting import Observation, wait_for
-from outbox_kit.errors import UnreachableError
 from outbox_kit.kafka.client import KafkaClient, client_settings
 from outbox_kit.pipeline import Kafka
 from outbox_lab.drill import accounts

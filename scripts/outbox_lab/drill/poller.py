@@ -19,10 +19,10 @@ from psycopg import sql
 
 from outbox_events import Deliveries
 from outbox_events.contract.partitioner import partition_of
+from outbox_events.errors import ConfigurationError
 from outbox_events.kafka.record import PRODUCER_SETTINGS
 from outbox_kit.deployment import Deployment, open_deployment
 from outbox_kit.encoding import RecordEncoder
-from outbox_kit.errors import ConfigurationError
 from outbox_kit.kafka.client import client_settings
 from outbox_kit.pipeline.overrides import Overrides
 from outbox_kit.postgres import client, ddl

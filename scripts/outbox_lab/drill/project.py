@@ -13,9 +13,10 @@ from typing import Any
 import psycopg
 import yaml
 
-from outbox_kit.errors import ConfigurationError, StackError
-from outbox_kit.results.progress import Reporter
+from outbox_events.errors import ConfigurationError
+from outbox_kit.results import Reporter
 from outbox_kit.stack import Stack, StackState
+from outbox_kit.stack.errors import StackError
 from outbox_kit.stack.processes import terminate
 from outbox_lab.drill.accounts import AGGREGATE
 

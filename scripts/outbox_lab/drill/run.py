@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
+from outbox_events.errors import ConfigurationError, OutboxError
 from outbox_events.text import plural
-from outbox_kit.errors import ConfigurationError, OutboxError
-from outbox_kit.results.progress import Reporter
+from outbox_kit.results import Reporter
 from outbox_lab.drill.cell import Cell, CellResult, CellSettings, Load
 from outbox_lab.drill.faults import FAULTS, fault_named
 from outbox_lab.drill.project import DrillProject

@@ -11,7 +11,7 @@ import psycopg
 
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.pipeline import Kafka
-from outbox_kit.results.progress import Reporter
+from outbox_kit.results import Reporter
 from outbox_kit.stack import Stack, StackState, health_checks
 from outbox_lab.drill.components import ServiceComponent
 from outbox_lab.drill.project import DrillProject

@@ -21,7 +21,7 @@ from uuid import uuid4
 import psycopg
 from confluent_kafka import KafkaException
 
-from outbox_kit.errors import OutboxError
+from outbox_events.errors import OutboxError
 from outbox_lab.drill import accounts
 from outbox_lab.drill.components import flag_of_termination, read_settings
 from outbox_lab.drill.ledger import LedgerFile, Outcome

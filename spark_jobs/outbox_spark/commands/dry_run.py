@@ -12,9 +12,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from outbox_common.error_text import one_line
+from outbox_events.errors import OutboxError
 from outbox_spark.commands.exit_codes import Exit, exit_code, failure_fields
 from outbox_spark.commands.run_each import attempt
-from outbox_spark.errors import OutboxError
 from outbox_spark.jobs.model import MaterializeJob, PostgresTarget, ReadRange, Reporter, TableProgress
 from outbox_spark.kafka.offset_ranges import describe, resolve_range
 from outbox_spark.runs.missed_tombstones import TombstoneRetention

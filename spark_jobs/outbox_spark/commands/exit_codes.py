@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import Any
 
 from outbox_common.error_text import printable
-from outbox_spark.errors import OutboxError
+from outbox_events.errors import OutboxError
 from outbox_spark.jobs.model import Reporter
 from outbox_spark.session.error_redaction import debug_traceback
 

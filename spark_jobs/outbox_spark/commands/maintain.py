@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass
 from pyspark.sql import SparkSession
 
 from outbox_common.error_text import one_line
+from outbox_events.errors import OutboxError
 from outbox_spark.commands.exit_codes import exit_code, failure_fields, print_message, run_command
 from outbox_spark.commands.options import command_parser, selected_jobs
 from outbox_spark.commands.run_each import run_jobs
-from outbox_spark.errors import OutboxError
 from outbox_spark.jobs.model import MaterializeJob, Reporter
 from outbox_spark.session.run_session import in_run_session
 from outbox_spark.sinks import open_table

@@ -14,6 +14,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from outbox_common.secret_patterns import write_private
+from outbox_events.errors import ConfigurationError, OutboxError
 from outbox_spark.commands import dry_run, metrics, run_each
 from outbox_spark.commands.exit_codes import Exit, print_message, run_command
 from outbox_spark.commands.export import ExportFormat, export
@@ -34,7 +35,7 @@ from outbox_spark.commands.options import (
     selected_jobs,
 )
 from outbox_spark.commands.run_report import as_json, as_table, exit_of, failed_outcome
-from outbox_spark.errors import ConfigurationError, OutboxError, OverlapError
+from outbox_spark.errors import OverlapError
 from outbox_spark.jobs import job_file
 from outbox_spark.jobs.model import MaterializeJob, Outcome, ReadRange, Reporter, Status
 from outbox_spark.kafka.replay import BEGINNING, parse_time

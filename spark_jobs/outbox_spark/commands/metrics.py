@@ -17,7 +17,7 @@ from typing import Any, TextIO
 
 from pyspark.sql import SparkSession
 
-from outbox_spark.errors import ConfigurationError, OutboxError
+from outbox_events.errors import ConfigurationError, OutboxError
 from outbox_spark.jobs.model import MaterializeJob, Outcome, ReadRange, Reporter, Status, offsets_json, time_json
 from outbox_spark.kafka.offset_ranges import describe
 from outbox_spark.runs.apply_batch import AppliedBatch

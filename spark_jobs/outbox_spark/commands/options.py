@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 
 from outbox_common.interrupts import ended_by_ctrl_c
+from outbox_events.errors import ConfigurationError
 from outbox_spark.commands.exit_codes import EXIT_CODES
-from outbox_spark.errors import ConfigurationError
 from outbox_spark.jobs import job_file, pipeline_loader
 from outbox_spark.jobs.model import MaterializeJob
 from outbox_spark.runs.materialize_table import BATCH_RECORDS

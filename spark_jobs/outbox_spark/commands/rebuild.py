@@ -10,11 +10,12 @@ from dataclasses import replace
 from msgspec import structs
 from pyspark.sql import SparkSession
 
+from outbox_events.errors import RefusedError
 from outbox_spark.commands.exit_codes import print_message, run_command
 from outbox_spark.commands.options import add_batch_option, command_parser, selected_jobs
 from outbox_spark.commands.run_each import run_jobs
 from outbox_spark.commands.run_report import as_json, as_table, exit_of, failed_outcome
-from outbox_spark.errors import OverlapError, RefusedError
+from outbox_spark.errors import OverlapError
 from outbox_spark.jobs.model import MaterializeJob, MissedTombstones, Outcome, Reporter, Status
 from outbox_spark.kafka.offset_ranges import resolve_range
 from outbox_spark.kafka.topic_access import Topic, topic_of

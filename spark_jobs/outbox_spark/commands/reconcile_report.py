@@ -9,9 +9,9 @@ from enum import StrEnum
 from typing import Any
 
 from outbox_common.error_text import one_line
+from outbox_events.errors import OutboxError
 from outbox_spark.commands.exit_codes import Exit, exit_code, failure_fields
 from outbox_spark.commands.run_report import aligned_lines
-from outbox_spark.errors import OutboxError
 from outbox_spark.jobs.model import MaterializeJob
 from outbox_spark.runs.compare_source import SourceDifferences, SourceKind
 from outbox_spark.runs.row_differences import DifferenceKind

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
+from outbox_events.errors import OutboxError
 from outbox_spark.commands.exit_codes import (
     filtered_py4j_logs,
     print_message,
@@ -22,7 +23,7 @@ from outbox_spark.commands.exit_codes import (
     was_interrupted,
 )
 from outbox_spark.commands.interval import Stopped
-from outbox_spark.errors import OutboxError, OverlapError
+from outbox_spark.errors import OverlapError
 from outbox_spark.jobs.model import MaterializeJob, Outcome, Reporter
 from outbox_spark.session.error_redaction import debug_traceback, redacted
 from outbox_spark.session.spark_session import start_session

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from outbox_common.error_text import one_line
+from outbox_events.errors import OutboxError
 from outbox_spark.commands.exit_codes import Exit, exit_code, failure_fields
-from outbox_spark.errors import OutboxError
 from outbox_spark.jobs.model import MaterializeJob, Outcome, Status, offsets_json
 
 _TABLE_COLUMNS = [

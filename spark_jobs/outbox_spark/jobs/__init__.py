@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from outbox_spark.errors import ConfigurationError
+from outbox_events.errors import ConfigurationError
 from outbox_spark.jobs.model import MaterializeJob
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 from psycopg.sql import SQL, Identifier
 
+from outbox_events.errors import ConfigurationError
 from outbox_kit.pipeline import Backfill, Environment, Materialization, Overrides, Pipeline, load_files
-from outbox_spark.errors import ConfigurationError
 from outbox_spark.jobs.job_file import reference, select
 from outbox_spark.jobs.model import (
     IcebergTarget,

@@ -18,8 +18,8 @@ from typing import Any, TypeVar, get_args
 
 import msgspec
 
+from outbox_events.errors import ConfigurationError
 from outbox_events.http_session import HttpEndpoint
-from outbox_spark.errors import ConfigurationError
 from outbox_spark.jobs.model import JobSettings, MaterializeJob, MaterializeOptions, Target
 
 VERSION = 1

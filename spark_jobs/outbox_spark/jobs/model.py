@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
+from outbox_events.errors import RefusedError
 from outbox_events.http_session import HttpEndpoint
-from outbox_spark.errors import RefusedError
 
 Reporter = Callable[[str], None]
 """Receives progress messages and warnings, one line each."""

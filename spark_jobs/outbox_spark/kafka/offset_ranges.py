@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
-from outbox_spark.errors import ConfigurationError, RefusedError, UnreachableError
+from outbox_events.errors import ConfigurationError, RefusedError, UnreachableError
 from outbox_spark.jobs.model import Ordering, ReadRange, TableProgress
 
 REQUEST_SECONDS = 30.0

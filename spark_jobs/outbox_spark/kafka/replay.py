@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from outbox_spark.errors import ConfigurationError, RefusedError
+from outbox_events.errors import ConfigurationError, RefusedError
 from outbox_spark.jobs.model import ReadRange, TableProgress
 from outbox_spark.kafka.offset_ranges import TopicDescription
 from outbox_spark.kafka.topic_access import Topic

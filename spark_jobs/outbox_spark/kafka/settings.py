@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from outbox_spark.errors import ConfigurationError
+from outbox_events.errors import ConfigurationError
 
 # Settings that have the same name and values in both clients.
 _SHARED_NAMES = frozenset(

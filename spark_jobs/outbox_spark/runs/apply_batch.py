@@ -10,9 +10,9 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
+from outbox_events.errors import RefusedError
 from outbox_spark.decoding.columns import KEY_COLUMN
 from outbox_spark.decoding.schema_cache import SchemaRegistry
-from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import MaterializeJob, Mode, ReadRange, TableProgress, WriteCounts
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.kafka.topic_access import Topic

@@ -7,11 +7,12 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from outbox_events.errors import RefusedError
 from outbox_spark.decoding.columns import columns_of
 from outbox_spark.decoding.compatibility import check_writer
 from outbox_spark.decoding.rows import decode, types_of
 from outbox_spark.decoding.schema_cache import SchemaRegistry
-from outbox_spark.errors import RefusedError, SchemaError
+from outbox_spark.errors import SchemaError
 from outbox_spark.jobs.model import MaterializeJob, RecordFormat
 from outbox_spark.runs.newest_per_key import SchemaReferences, schemas_are_expected
 from outbox_spark.sinks import TargetTable

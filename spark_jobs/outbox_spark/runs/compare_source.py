@@ -30,9 +30,9 @@ from psycopg.sql import SQL, Identifier
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from outbox_events.errors import ConfigurationError, UnreachableError
 from outbox_spark.decoding.columns import KEY_COLUMN
 from outbox_spark.decoding.schema_cache import SchemaRegistry
-from outbox_spark.errors import ConfigurationError, UnreachableError
 from outbox_spark.jobs.model import MaterializeJob, RecordFormat, Reporter, SourceTable
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.runs.batch_decoder import BatchDecoder

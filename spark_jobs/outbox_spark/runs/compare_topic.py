@@ -23,10 +23,11 @@ from datetime import UTC, datetime, timedelta
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812
 
+from outbox_events.errors import RefusedError
 from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS
 from outbox_spark.decoding.columns import Column as TableColumn
 from outbox_spark.decoding.schema_cache import SchemaRegistry
-from outbox_spark.errors import OverlapError, RefusedError
+from outbox_spark.errors import OverlapError
 from outbox_spark.jobs.model import MaterializeJob, Mode, ReadRange, TableProgress
 from outbox_spark.kafka.offset_ranges import TopicDescription, resolve_range
 from outbox_spark.kafka.ordering import MALFORMED_SEQUENCE, VERSION_COLUMNS

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from outbox_spark.errors import RefusedError
+from outbox_events.errors import RefusedError
 from outbox_spark.jobs.model import MaterializeJob, MissedTombstones, ReadRange, TableProgress
 from outbox_spark.kafka.offset_ranges import TopicDescription
 from outbox_spark.kafka.topic_access import Topic

@@ -11,9 +11,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_events.contract.headers import SOURCE_SEQUENCE
+from outbox_events.errors import RefusedError
 from outbox_spark.decoding.framing import has_schema, schema_guid, schema_id
 from outbox_spark.decoding.record_keys import key_text
-from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import MaterializeJob, Ordering, ReadRange, RecordFormat, TableProgress
 from outbox_spark.kafka.ordering import (
     MALFORMED_SEQUENCE,

@@ -14,11 +14,12 @@ from dataclasses import replace
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
+from outbox_events.errors import OutboxError
 from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS
 from outbox_spark.decoding.framing import has_schema, schema_guid, schema_id
 from outbox_spark.decoding.quarantine_reasons import Reason
 from outbox_spark.decoding.schema_cache import SchemaRegistry
-from outbox_spark.errors import OutboxError, SchemaError
+from outbox_spark.errors import SchemaError
 from outbox_spark.jobs.model import MaterializeJob, Mode, Reporter, TableProgress, WriteCounts
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.kafka.topic_access import Topic

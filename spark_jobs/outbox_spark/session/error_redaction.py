@@ -11,7 +11,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, PySparkException
 
 from outbox_common.error_text import first_line, postgres_message, traceback_text
-from outbox_spark.errors import OutboxError
+from outbox_events.errors import OutboxError
 
 _JAVA_FRAME = re.compile(r"\s+at [\w.$/<>]+\(|\s+\.\.\. \d+ more$")
 _LOST_ROWS_EXCEPTION = "PersistedRows$LostException"

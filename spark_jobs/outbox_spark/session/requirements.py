@@ -9,7 +9,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from outbox_spark.errors import ConfigurationError
+from outbox_events.errors import ConfigurationError
 from outbox_spark.jobs.model import DeltaTarget, IcebergTarget, PostgresTarget, Target
 from outbox_spark.session import version_check
 

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from outbox_common.secret_patterns import NAME_PATTERN, VALUE_PATTERN
-from outbox_spark.errors import ConfigurationError
+from outbox_events.errors import ConfigurationError
 from outbox_spark.session import version_check
 from outbox_spark.session.requirements import ALL_CLASSES, DELTA_EXTENSION, ICEBERG_EXTENSION, check_jars
 from outbox_spark.session.settings import DELTA_CATALOG, PINNED_SETTINGS

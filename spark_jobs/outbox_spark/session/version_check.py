@@ -11,7 +11,7 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
-from outbox_spark.errors import ConfigurationError
+from outbox_events.errors import ConfigurationError
 
 SPARK_VERSION = "4.1"
 JAVA_VERSIONS = (17, 21)

@@ -16,7 +16,7 @@ from tests.conftest import REPOSITORY
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.kafka.client import client_settings
 from outbox_kit.pipeline import Kafka
-from outbox_kit.results.progress import Reporter
+from outbox_kit.results import Reporter
 from outbox_lab.drill.project import PARTITIONS, DrillProject
 from outbox_lab.drill.proxy import Proxy
 from outbox_lab.drill.stack import DrillStack

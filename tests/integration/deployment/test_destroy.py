@@ -10,16 +10,16 @@ import pytest
 from tests.integration.support import Deploy, Outbox, headers, wait_record
 from tests.integration.transforms.test_records import book, send
 
+from outbox_events.errors import RefusedError
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.deployment import Deployment, apply
-from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import Source
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.client import drop_publication, drop_slot
 from outbox_kit.postgres.count_undelivered import DeliveredPosition, count_between, count_undelivered
+from outbox_kit.results import silent
 from outbox_kit.results.checks import Status
-from outbox_kit.results.progress import silent
 from outbox_kit.verification import verify
 
 

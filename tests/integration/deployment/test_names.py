@@ -10,8 +10,8 @@ from psycopg import sql
 from tests.integration.support import Deploy
 
 from outbox_kit.deployment import make_plan
+from outbox_kit.results import silent
 from outbox_kit.results.checks import Status
-from outbox_kit.results.progress import silent
 from outbox_kit.stack import StackState
 from outbox_kit.verification import verify
 

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from tests.conftest import REPOSITORY
 
-from outbox_kit.results.progress import silent
+from outbox_kit.results import silent
 from outbox_kit.stack import Stack
 from outbox_lab.drill.faults import database
 from outbox_lab.drill.project import DrillProject

@@ -18,7 +18,7 @@ from tests.integration.transforms.test_records import book
 from outbox_events import emit
 from outbox_kit.deployment import Deployment
 from outbox_kit.stack import StackState
-from outbox_kit.stack.spark_job import FAST_START_OPTIONS
+from outbox_kit.stack.services.java import FAST_START_OPTIONS
 
 # The fixture runs the job twice, each time in a new JVM, while tests on another stack run.
 pytestmark = pytest.mark.timeout(600)

@@ -15,9 +15,9 @@ from pyspark import InheritableThread, StatusTracker
 from pyspark.sql import Row, SparkSession
 from tests.spark.spark_kafka import read_records, select_columns
 
+from outbox_events.errors import ConfigurationError, UnreachableError
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.stack import StackState
-from outbox_spark.errors import ConfigurationError, UnreachableError
 from outbox_spark.jobs.model import ReadRange, RecordFormat
 from outbox_spark.kafka.offset_ranges import describe, resolve_range
 from outbox_spark.kafka.record_reader import COLUMNS, read_every, read_newest

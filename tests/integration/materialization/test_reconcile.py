@@ -26,12 +26,12 @@ from msgspec import structs
 from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
 
+from outbox_events.errors import RefusedError
 from outbox_events.http_session import HttpEndpoint
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.stack import StackState
 from outbox_spark.commands.reconcile import reconcile
 from outbox_spark.commands.reconcile_report import ComparisonResult
-from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import MaterializeJob, PostgresTarget
 from outbox_spark.kafka.offset_ranges import describe, offsets_at
 from outbox_spark.runs.materialize_table import materialize

@@ -25,16 +25,16 @@ from book_management.tables import Author, Book
 from tests.conftest import REPOSITORY
 from tests.integration.support import Deploy, in_process, records, wait_record
 
+from outbox_events.errors import ConfigurationError, RefusedError, RejectedError
 from outbox_kit.backfill import BackfillOptions, backfill, republish
 from outbox_kit.backfill.newest_states import open_states
 from outbox_kit.demo import workload
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import ConfigurationError, RefusedError, RejectedError
 from outbox_kit.operations.preconditions import read_deletions
 from outbox_kit.postgres import aggregate_queries
 from outbox_kit.postgres.aggregate_queries import UnreadableStatesError
 from outbox_kit.postgres.client import connected
-from outbox_kit.results.progress import silent
+from outbox_kit.results import silent
 
 GUIDE = (REPOSITORY / "docs" / "backfill.md").read_text(encoding="utf-8")
 PARTITIONS = 2

@@ -18,7 +18,7 @@ from tests.integration.support import Deploy, decode, headers, records, wait_rec
 
 from outbox_kit.backfill import BackfillOptions, backfill
 from outbox_kit.deployment import Deployment
-from outbox_kit.results.progress import silent
+from outbox_kit.results import silent
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from outbox_events.kafka.topic_reader import read_record
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.deployment import Deployment, apply
 from outbox_kit.kafka.client import client_settings
-from outbox_kit.results.progress import silent
+from outbox_kit.results import silent
 
 NAME, TABLE, TOPIC, LETTERS = "replays", "public.replays_event", "replays.book", "replays.dead-letter"
 PARTITIONS = 2

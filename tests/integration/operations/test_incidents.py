@@ -27,7 +27,7 @@ from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.deployment import Deployment, apply, open_deployment
 from outbox_kit.kafka.state import desired_topics
-from outbox_kit.results.progress import silent
+from outbox_kit.results import silent
 from outbox_kit.stack import Stack
 
 NAME, TOPIC = "incidents", "incidents.book"

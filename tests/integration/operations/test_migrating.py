@@ -19,15 +19,15 @@ from tests.conftest import REPOSITORY
 from tests.integration.support import Deploy, headers, in_process, records, wait_record
 from tests.integration.transforms.test_records import book
 
+from outbox_events.errors import RefusedError
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.backfill import adopt
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.config_diff import PIPELINE_KEY, was_edited
 from outbox_kit.connect.offset_seeding import seed
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import RefusedError
 from outbox_kit.postgres.advisory_lock import pipeline_lock
-from outbox_kit.results.progress import Reporter, silent
+from outbox_kit.results import Reporter, silent
 
 GUIDE = (REPOSITORY / "docs" / "migrating.md").read_text(encoding="utf-8")
 # The columns that EventRouter requires; the guide adds those of the contract.

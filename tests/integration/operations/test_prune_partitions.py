@@ -15,15 +15,15 @@ from tests.integration.outbox_rows import insert
 from tests.integration.support import Deploy, headers, invoke, records, wait_record
 from tests.integration.transforms.test_records import book
 
+from outbox_events.errors import RefusedError
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect.offset_seeding import seed
 from outbox_kit.deployment import Deployment, apply
-from outbox_kit.errors import RefusedError
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.pruning import partitions as pruning_partitions
 from outbox_kit.pruning import prune_partitions as pruning
 from outbox_kit.pruning.partitions import refuse_other_partitioning
-from outbox_kit.results.progress import silent
+from outbox_kit.results import silent
 
 NAME, TABLE, BOOKS = "ranges", "public.ranges_event", "ranges.book"
 CREATE_TABLE = f"""

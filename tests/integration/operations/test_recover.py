@@ -24,8 +24,8 @@ from outbox_kit.deployment import Deployment, make_plan
 from outbox_kit.kafka.topic_identity import types_with_pending_backfill
 from outbox_kit.postgres.client import connected
 from outbox_kit.postgres.replication_slot import read_slot, wait_inactive
+from outbox_kit.results import silent
 from outbox_kit.results.checks import Status
-from outbox_kit.results.progress import silent
 from outbox_kit.verification import verify
 
 NAME, TABLE, TOPIC, SLOT = "recover", "public.recover_event", "recover.book", "recover_s"

@@ -20,8 +20,8 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.client import connected
 from outbox_kit.postgres.replication_slot import wait_inactive
+from outbox_kit.results import silent
 from outbox_kit.results.checks import Check, Status
-from outbox_kit.results.progress import silent
 from outbox_kit.stack import Stack
 from outbox_kit.verification import comparison_of, state_checks
 

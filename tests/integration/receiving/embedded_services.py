@@ -11,7 +11,7 @@ import pytest
 from tests.integration.conftest import remove_connector_and_slot
 
 from outbox_kit.deployment import apply, open_deployment
-from outbox_kit.results.progress import silent
+from outbox_kit.results import silent
 from outbox_kit.stack import Stack
 
 

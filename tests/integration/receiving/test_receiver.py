@@ -24,8 +24,8 @@ from outbox_events import (
     StoredOffsets,
     recoverers,
 )
+from outbox_events.errors import ConfigurationError, RejectedError
 from outbox_events.kafka.record import PRODUCER_SETTINGS
-from outbox_kit.errors import ConfigurationError, RejectedError
 
 FAST = Retries(attempts=3, first_delay_s=0.05, jitter=0)
 

@@ -19,8 +19,8 @@ from outbox_events.waiting import Observation, wait_for
 from outbox_kit.deployment import Deployment, apply
 from outbox_kit.relay import RelayOptions, run_relay
 from outbox_kit.relay.metrics import Counters
+from outbox_kit.results import silent
 from outbox_kit.results.changes import System
-from outbox_kit.results.progress import silent
 from outbox_kit.stack import Stack
 
 PROCESS_SECONDS = 30

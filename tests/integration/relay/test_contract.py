@@ -19,7 +19,7 @@ from tests.integration.support import Deploy, headers, in_process, read_all
 
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.deployment import Deployment, apply
-from outbox_kit.results.progress import silent
+from outbox_kit.results import silent
 
 SOURCE = {
     "schema_version_column": "schema_version",

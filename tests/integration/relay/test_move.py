@@ -16,11 +16,11 @@ from psycopg.types.json import Jsonb
 from tests.integration.relay.conftest import RelayProcess, relay_once
 from tests.integration.support import Deploy, decode, headers, in_process, records
 
+from outbox_events.errors import RefusedError
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import RefusedError
 from outbox_kit.operations import lifecycle
-from outbox_kit.results.progress import silent
+from outbox_kit.results import silent
 
 ITEMS, TABLE, TOPIC, SLOT = "public.switched_item", "public.switched_event", "switched.item", "switched_s"
 COUNT = 12

@@ -15,17 +15,17 @@ from tests.integration.relay.conftest import MAIN, STOP_BEFORE_COMMIT, RelayProc
 from tests.integration.support import Deploy, decode, headers, records
 from tests.integration.transforms.test_records import book, send, send_within
 
+from outbox_events.errors import RefusedError, WaitTimeoutError
 from outbox_events.kafka import topic_reader
 from outbox_events.kafka.record import Record
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.deployment import Deployment, apply
 from outbox_kit.encoding import OutboxRow, RecordEncoder
-from outbox_kit.errors import RefusedError, WaitTimeoutError
 from outbox_kit.postgres import client
 from outbox_kit.relay import batches, leases, worker
 from outbox_kit.relay.leases import Leases
-from outbox_kit.results.progress import silent
+from outbox_kit.results import silent
 
 TABLE, BOOKS = "public.relayed_event", "relayed.book"
 

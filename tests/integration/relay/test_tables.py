@@ -10,8 +10,8 @@ import pytest
 from tests.integration.relay.conftest import relay_once
 from tests.integration.transforms.test_records import book, send_within
 
+from outbox_events.errors import ConfigurationError, RefusedError
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import ConfigurationError, RefusedError
 from outbox_kit.pipeline import Pipeline
 from outbox_kit.postgres import client
 from outbox_kit.relay.leases import Leases

@@ -16,7 +16,7 @@ from psycopg.rows import dict_row
 from psycopg.types.string import StrDumper
 
 from outbox_events import InvalidEventError, OutboxEvent, OutboxTable, emit, emit_async, emit_many
-from outbox_kit.errors import RefusedError
+from outbox_events.errors import RefusedError
 
 pytestmark = pytest.mark.integration
 

@@ -14,7 +14,7 @@ from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from outbox_events import OutboxEvent, OutboxTable, emit, emit_many
-from outbox_kit.errors import RefusedError
+from outbox_events.errors import RefusedError
 
 pytestmark = pytest.mark.integration
 

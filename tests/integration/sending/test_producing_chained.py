@@ -25,10 +25,10 @@ from outbox_events import (
     fence,
     recover,
 )
+from outbox_events.errors import ConfigurationError, RefusedError, WaitTimeoutError
 from outbox_events.kafka.record import Record
 from outbox_events.producing.database import Order
 from outbox_events.producing.errors import FENCED_HINT
-from outbox_kit.errors import ConfigurationError, RefusedError, WaitTimeoutError
 
 pytestmark = pytest.mark.integration
 __all__ = ["world"]

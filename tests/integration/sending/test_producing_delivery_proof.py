@@ -12,8 +12,8 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from tests.integration.sending.producing_support import World, world
 
 from outbox_events import Deliveries, DeliveryProof
+from outbox_events.errors import ConfigurationError, RefusedError
 from outbox_events.waiting import Observation, wait_for
-from outbox_kit.errors import ConfigurationError, RefusedError
 
 pytestmark = pytest.mark.integration
 __all__ = ["world"]

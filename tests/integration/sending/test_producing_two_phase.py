@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from tests.integration.sending.producing_support import LostResponseProducer, World, world
 
 from outbox_events import InvalidEventError, Resolved, TwoPhaseSender, UnknownOutcomeError, fence, two_phase
-from outbox_kit.errors import ConfigurationError, RefusedError, WaitTimeoutError
+from outbox_events.errors import ConfigurationError, RefusedError, WaitTimeoutError
 
 pytestmark = pytest.mark.integration
 __all__ = ["world"]

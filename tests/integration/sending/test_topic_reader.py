@@ -9,8 +9,8 @@ from confluent_kafka import IsolationLevel, Message, Producer
 from tests.integration.sending.producing_support import World, world
 
 from outbox_events import fence
+from outbox_events.errors import UnreachableError, WaitTimeoutError
 from outbox_events.kafka.topic_reader import read_bounds, read_records
-from outbox_kit.errors import UnreachableError, WaitTimeoutError
 
 pytestmark = pytest.mark.integration
 __all__ = ["world"]

@@ -19,7 +19,7 @@ from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.demo.report import DemoReport
 from outbox_kit.demo.run import Demo
 from outbox_kit.deployment import Deployment
-from outbox_kit.results.progress import silent
+from outbox_kit.results import silent
 from outbox_kit.stack import Stack, StackState
 
 DEMO_SECONDS = 240

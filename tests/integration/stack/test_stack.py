@@ -16,8 +16,8 @@ import psycopg
 import pytest
 
 from outbox_events.waiting import Observation, wait_for
-from outbox_kit.errors import StackError
 from outbox_kit.stack import Stack
+from outbox_kit.stack.errors import StackError
 from outbox_kit.stack.ports import HOST
 from outbox_kit.stack.processes import command_lines
 

@@ -23,8 +23,8 @@ from tests.integration.support import Deploy, decode, wait_record
 from tests.integration.transforms.test_records import book
 
 from outbox_kit.deployment import Deployment, apply
+from outbox_kit.results import silent
 from outbox_kit.results.checks import Status
-from outbox_kit.results.progress import silent
 from outbox_kit.verification import verify
 
 BODIES = "public.bodies_event"

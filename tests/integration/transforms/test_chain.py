@@ -21,10 +21,10 @@ from tests.integration.transforms.test_records import book, murmur2_partition, s
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect.client import ConnectorStatus
 from outbox_kit.deployment import Deployment, apply, make_plan
+from outbox_kit.results import silent
 from outbox_kit.results.checks import Status
-from outbox_kit.results.progress import silent
 from outbox_kit.stack import StackState
-from outbox_kit.stack.spark_job import FAST_START_OPTIONS
+from outbox_kit.stack.services.java import FAST_START_OPTIONS
 from outbox_kit.verification import verify
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "records"

@@ -13,8 +13,8 @@ from tests.integration.transforms.test_records import book, murmur2_partition, s
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect import state as connect_state
 from outbox_kit.deployment import Deployment
+from outbox_kit.results import silent
 from outbox_kit.results.checks import Status
-from outbox_kit.results.progress import silent
 from outbox_kit.verification import verify
 
 TABLE = "public.routed_event"

@@ -13,8 +13,8 @@ from tests.integration.transforms.test_records import book, murmur2_partition
 from outbox_events.sending.values import to_json
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.deployment import Deployment, make_plan
+from outbox_kit.results import silent
 from outbox_kit.results.checks import Status
-from outbox_kit.results.progress import silent
 from outbox_kit.verification import verify
 
 EMIT = "select pg_logical_emit_message(%s, %s, %s)"

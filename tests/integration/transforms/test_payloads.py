@@ -28,7 +28,7 @@ from tests.integration.transforms.test_records import book, murmur2_partition
 from outbox_events.sending.values import to_json
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.deployment import Deployment, apply
-from outbox_kit.results.progress import silent
+from outbox_kit.results import silent
 
 TYPED = "public.typed_event"
 

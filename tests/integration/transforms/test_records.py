@@ -19,7 +19,7 @@ from outbox_kit.connect import state as connect_state
 from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.deployment import Deployment, apply_prerequisites, make_plan
 from outbox_kit.deployment.execution import start_position
-from outbox_kit.results.progress import silent
+from outbox_kit.results import silent
 
 
 def book(key: str, **changes: object) -> dict[str, object]:

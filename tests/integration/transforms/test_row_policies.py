@@ -15,8 +15,8 @@ from outbox_events.sending.values import to_json
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect.client import ConnectorStatus
 from outbox_kit.deployment import Deployment, apply, open_deployment
+from outbox_kit.results import silent
 from outbox_kit.results.checks import Status
-from outbox_kit.results.progress import silent
 from outbox_kit.verification import verify
 
 

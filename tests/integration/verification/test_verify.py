@@ -17,13 +17,13 @@ from tests.integration.verification.bench import AUTHOR_STATES, AUTHORS, BOOK_ST
 from tests.integration.verification.breakages import STOPPED, STUCK, Breakage, environment, live, lock, sql, topic
 from tests.remedies import commands_of
 
+from outbox_events.errors import RefusedError
 from outbox_kit.connect import checks as connect_checks
 from outbox_kit.deployment import apply, open_deployment
-from outbox_kit.errors import RefusedError
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import slot_checks
+from outbox_kit.results import silent
 from outbox_kit.results.checks import Status
-from outbox_kit.results.progress import silent
 from outbox_kit.verification import canary, verify
 from outbox_lab.documents.check_catalogue import DEFAULT_IDS as IDS
 from outbox_lab.documents.check_reference import REMEDIES_RUN_BY_TESTS

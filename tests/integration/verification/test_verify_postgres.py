@@ -12,8 +12,8 @@ from psycopg import sql
 from tests.conftest import REPOSITORY
 from tests.integration.verification.servers import ADMIN, reading, run_server
 
+from outbox_events.errors import RejectedError
 from outbox_events.waiting import Observation, wait_for
-from outbox_kit.errors import RejectedError
 from outbox_kit.pipeline import CANARY_AGGREGATE, Environment, LockedSource, Pipeline, load_pipeline
 from outbox_kit.postgres import apply as postgres_apply
 from outbox_kit.postgres import client, count_undelivered, ddl, role_limits, state, triggers_and_rules, verify_queries
@@ -22,8 +22,8 @@ from outbox_kit.postgres.ddl import insertion
 from outbox_kit.postgres.other_tables import read_shadowing_tables
 from outbox_kit.postgres.replication_slot import read_slot
 from outbox_kit.postgres.slot_checks import RULES as SLOT_RULES
+from outbox_kit.results import silent
 from outbox_kit.results.checks import Check, Status, evaluate
-from outbox_kit.results.progress import silent
 
 ROW_FILTERS, FAILOVER, IDLE_TIMEOUT = 15, 17, 18
 ADD_ROWS = "insert into filler select md5(i::text) from generate_series(1, 20000) as i"

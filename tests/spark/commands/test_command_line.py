@@ -10,11 +10,11 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.spark.job_files import pipeline
 
+from outbox_events.errors import RefusedError
 from outbox_spark.commands import materialize as jobs
 from outbox_spark.commands import run_each
 from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.commands.materialize import main
-from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import MaterializeJob, Outcome, Reporter, Status
 
 __all__ = ["pipeline"]  # the fixture

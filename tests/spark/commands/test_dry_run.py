@@ -18,10 +18,11 @@ from tests.spark.kafka_log import Log
 from tests.spark.table_under_test import Target, job_for
 from tests.spark.thing_records import SCHEMAS
 
+from outbox_events.errors import OutboxError, RefusedError, UnreachableError
 from outbox_spark.commands import dry_run as module
 from outbox_spark.commands.dry_run import Preview, as_json, as_text, dry_run, exit_of, preview
 from outbox_spark.commands.exit_codes import Exit
-from outbox_spark.errors import OutboxError, RefusedError, SchemaError, UnreachableError
+from outbox_spark.errors import SchemaError
 from outbox_spark.jobs.model import (
     DeltaTarget,
     MaterializeJob,

@@ -11,6 +11,7 @@ import pytest
 from msgspec import structs
 from tests.spark.table_under_test import job_for
 
+from outbox_events.errors import ConfigurationError, OutboxError, UnreachableError
 from outbox_spark.commands import materialize as command
 from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.commands.interval import (
@@ -22,7 +23,7 @@ from outbox_spark.commands.interval import (
 )
 from outbox_spark.commands.materialize import Runner
 from outbox_spark.commands.run_report import failed_outcome
-from outbox_spark.errors import ConfigurationError, OutboxError, SchemaError, UnreachableError
+from outbox_spark.errors import SchemaError
 from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, Outcome, ReadRange, Status, TableProgress, WriteCounts
 from outbox_spark.runs.apply_batch import AppliedBatch
 

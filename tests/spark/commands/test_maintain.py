@@ -15,12 +15,13 @@ from tests.spark.kafka_log import Log
 from tests.spark.table_under_test import Target
 from tests.spark.thing_records import SCHEMAS, delete, put
 
+from outbox_events.errors import ConfigurationError, OutboxError, RefusedError
 from outbox_spark.commands import maintain as maintain_command
 from outbox_spark.commands import run_each
 from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.commands.maintain import MaintainedTable, failed_maintenance, main, maintain
 from outbox_spark.commands.run_each import run_jobs
-from outbox_spark.errors import ConfigurationError, OutboxError, OverlapError, RefusedError
+from outbox_spark.errors import OverlapError
 from outbox_spark.jobs.from_pipeline import load_jobs
 from outbox_spark.jobs.model import DeltaTarget, MaterializeJob
 from outbox_spark.sinks import DeltaTable, IcebergTable

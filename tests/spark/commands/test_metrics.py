@@ -22,11 +22,11 @@ from tests.spark.job_files import write_job_file
 from tests.spark.kafka_log import START, Log, framed, sequence
 from tests.spark.table_under_test import job_for
 
+from outbox_events.errors import UnreachableError
 from outbox_spark.commands import metrics as module
 from outbox_spark.commands.materialize import main
 from outbox_spark.commands.metrics import Metrics, open_metrics
 from outbox_spark.commands.run_report import failed_outcome
-from outbox_spark.errors import UnreachableError
 from outbox_spark.jobs.job_file import as_text
 from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, Outcome, PostgresTarget, Status
 from outbox_spark.kafka.offset_ranges import TopicDescription

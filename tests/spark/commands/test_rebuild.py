@@ -15,9 +15,10 @@ from tests.spark.live_topic import LiveTopic
 from tests.spark.table_under_test import Target
 from tests.spark.thing_records import THING, CrashError, crash, delete, poison, put
 
+from outbox_events.errors import ConfigurationError, OutboxError, RefusedError
 from outbox_spark.commands import rebuild as rebuild_module
 from outbox_spark.commands.rebuild import rebuild, shadow_of
-from outbox_spark.errors import ConfigurationError, OutboxError, OverlapError, RefusedError
+from outbox_spark.errors import OverlapError
 from outbox_spark.jobs.model import IcebergTarget, Mode, Outcome, PostgresTarget, Status
 from outbox_spark.runs.materialize_table import materialize
 from outbox_spark.session.run_session import active_session

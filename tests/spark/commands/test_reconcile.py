@@ -17,11 +17,11 @@ from tests.spark.kafka_log import Log, Schemas, framed, sequence
 from tests.spark.live_topic import LiveTopic
 from tests.spark.table_under_test import Target, job_for, set_clock
 
+from outbox_events.errors import RefusedError
 from outbox_spark.commands import reconcile as reconcile_module
 from outbox_spark.commands import run_each
 from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.commands.reconcile_report import ComparisonResult, ReconciledTable, as_json, as_table, exit_of
-from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, WriteCounts
 from outbox_spark.runs import compare_topic as compare_module
 from outbox_spark.runs.compare_source import SourceDifferences

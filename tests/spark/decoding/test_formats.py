@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from tests.spark.kafka_log import Log, Schemas, framed, sequence
 from tests.spark.memory_table import MemoryTable, run
 
-from outbox_spark.errors import RefusedError
+from outbox_events.errors import RefusedError
 from outbox_spark.jobs.model import MaterializeOptions, RecordFormat
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}, {"name": "s", "type": "string"}]}

@@ -11,7 +11,8 @@ from tests.spark.kafka_log import POISON, Log, Record, Schemas, framed, sequence
 from tests.spark.live_topic import LiveTopic
 from tests.spark.memory_table import JOB, MemoryTable, run
 
-from outbox_spark.errors import RefusedError, SchemaError
+from outbox_events.errors import RefusedError
+from outbox_spark.errors import SchemaError
 from outbox_spark.jobs.model import MaterializeOptions, Mode, ReadRange
 from outbox_spark.runs.apply_batch import apply
 from outbox_spark.session.persisted import DecodedCounts

@@ -11,7 +11,8 @@ from msgspec import structs
 from tests.spark.kafka_log import Log, Schemas, framed, sequence
 from tests.spark.table_under_test import Target
 
-from outbox_spark.errors import RefusedError, SchemaError
+from outbox_events.errors import RefusedError
+from outbox_spark.errors import SchemaError
 from outbox_spark.jobs.model import MaterializeOptions, RecordFormat
 
 THING = {

@@ -15,11 +15,11 @@ import pytest
 from pydantic import SecretStr
 from tests.unit.events.tls import make_authority
 
-from outbox_events.errors import RejectedError
+from outbox_events.errors import ConfigurationError, RejectedError, UnreachableError
 from outbox_events.http_session import HttpEndpoint
 from outbox_kit.pipeline import HttpService
 from outbox_spark.decoding.schema_cache import SchemaRegistry
-from outbox_spark.errors import ConfigurationError, SchemaError, UnreachableError
+from outbox_spark.errors import SchemaError
 
 GUID = "89791762-2336-186f-9674-299b90a8e2ad"
 RESPONSES: dict[str, object] = {

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from outbox_events.errors import RejectedError
+from outbox_events.errors import RejectedError, UnreachableError
 from outbox_events.http_session import HttpEndpoint
 from outbox_spark.decoding.schema_cache import SchemaRegistry
-from outbox_spark.errors import SchemaError, UnreachableError
+from outbox_spark.errors import SchemaError
 
 SCHEMA = '{"type":"string"}'
 GUID = "89791762-2336-186f-9674-299b90a8e2ad"

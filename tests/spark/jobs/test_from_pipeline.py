@@ -8,9 +8,9 @@ from typing import get_args
 import pytest
 from tests.spark.job_files import ENVIRONMENT, pipeline
 
+from outbox_events.errors import ConfigurationError
 from outbox_events.http_session import HttpEndpoint
 from outbox_kit.pipeline import environment
-from outbox_spark.errors import ConfigurationError
 from outbox_spark.jobs.from_pipeline import load_jobs
 from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, PostgresTarget, Target
 

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from tests.spark.job_files import CATALOG_SECRETS, ENVIRONMENT, PROJECT, job, pipeline, write_job_file
 
+from outbox_events.errors import ConfigurationError
 from outbox_events.http_session import HttpEndpoint
 from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.commands.materialize import main
 from outbox_spark.decoding.schema_cache import SchemaRegistry
-from outbox_spark.errors import ConfigurationError
 from outbox_spark.jobs.from_pipeline import load_jobs
 from outbox_spark.jobs.job_file import VERSION, as_text, read_jobs, variables
 from outbox_spark.jobs.model import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from outbox_spark.errors import RefusedError
+from outbox_events.errors import RefusedError
 from outbox_spark.jobs.model import Ordering, ReadRange, TableProgress
 from outbox_spark.kafka.offset_ranges import TopicDescription, resolve_range
 

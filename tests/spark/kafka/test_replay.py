@@ -13,7 +13,7 @@ from tests.spark.kafka_log import START, Log, Schemas, framed, sequence
 from tests.spark.live_topic import LiveTopic
 from tests.spark.table_under_test import Target, set_clock
 
-from outbox_spark.errors import ConfigurationError, RefusedError
+from outbox_events.errors import ConfigurationError, RefusedError
 from outbox_spark.jobs.model import MaterializeOptions, Ordering, Outcome, ReadRange, TableProgress
 from outbox_spark.kafka.replay import parse_time, replay_range
 from outbox_spark.runs import materialize_table

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from outbox_spark.errors import ConfigurationError, UnreachableError
+from outbox_events.errors import ConfigurationError, UnreachableError
 from outbox_spark.kafka.offset_ranges import describe
 from outbox_spark.kafka.settings import java_settings
 

@@ -12,7 +12,7 @@ from tests.spark.live_topic import LiveTopic
 from tests.spark.memory_table import JOB, MemoryTable
 from tests.spark.table_under_test import Target, staging_tables
 
-from outbox_spark.errors import RefusedError
+from outbox_events.errors import RefusedError
 from outbox_spark.jobs.model import Mode
 from outbox_spark.runs.apply_batch import apply
 from outbox_spark.sinks import PostgresTable, StagedRows

@@ -13,7 +13,7 @@ from tests.spark.damaged_rows import damage
 from tests.spark.kafka_log import Log, Schemas, framed, sequence
 from tests.spark.table_under_test import Target
 
-from outbox_spark.errors import ConfigurationError
+from outbox_events.errors import ConfigurationError
 from outbox_spark.jobs.from_pipeline import load_sources
 from outbox_spark.jobs.model import PostgresTarget, SourceTable
 from outbox_spark.runs.compare_source import SourceDifferences, compare_with_source, wait_confirmed

@@ -12,7 +12,7 @@ from tests.spark import oracle
 from tests.spark.kafka_log import Log, Record, Schemas, framed, sequence
 from tests.spark.table_under_test import Target
 
-from outbox_spark.errors import RefusedError
+from outbox_events.errors import RefusedError
 from outbox_spark.kafka.ordering import sequence_of
 
 THING_1 = {

@@ -15,7 +15,7 @@ from tests.spark.live_topic import LiveTopic
 from tests.spark.table_under_test import Target, set_clock
 from tests.spark.thing_records import SCHEMAS, delete, put
 
-from outbox_spark.errors import RefusedError
+from outbox_events.errors import RefusedError
 from outbox_spark.jobs.model import (
     MaterializeOptions,
     MissedTombstones,

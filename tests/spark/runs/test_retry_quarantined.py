@@ -16,9 +16,8 @@ from tests.spark.live_topic import LiveTopic
 from tests.spark.table_under_test import Target, set_clock
 from tests.spark.thing_records import THING, CrashError, crash, delete, put
 
-from outbox_events.errors import UnreachableError
+from outbox_events.errors import RefusedError, UnreachableError
 from outbox_spark.decoding.quarantine_reasons import Reason
-from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import MissedTombstones, Mode, Outcome, Status
 from outbox_spark.runs import retry_quarantined as module
 from outbox_spark.runs.materialize_table import materialize

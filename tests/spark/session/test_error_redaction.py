@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from outbox_spark.errors import RefusedError
+from outbox_events.errors import RefusedError
 from outbox_spark.session.error_redaction import debug_traceback, redacted
 
 SECRET = "p4yload"

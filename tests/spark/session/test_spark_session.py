@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from outbox_spark.errors import ConfigurationError
+from outbox_events.errors import ConfigurationError
 from outbox_spark.session import spark_session
 
 

@@ -8,7 +8,7 @@ import pytest
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from outbox_spark.errors import ConfigurationError
+from outbox_events.errors import ConfigurationError
 from outbox_spark.session import spark_session, version_check
 from outbox_spark.session.requirements import ALL_CLASSES
 

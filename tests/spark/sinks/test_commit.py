@@ -13,8 +13,8 @@ from tests.spark.kafka_log import Log, sequence
 from tests.spark.table_under_test import Target, staging_tables
 from tests.spark.thing_records import SCHEMAS, CrashError, crash, put, two_part_log
 
+from outbox_events.errors import ConfigurationError, OutboxError, RefusedError, UnreachableError
 from outbox_spark.decoding.columns import Column
-from outbox_spark.errors import ConfigurationError, OutboxError, RefusedError, UnreachableError
 from outbox_spark.jobs.model import DeltaTarget, IcebergTarget, PostgresTarget
 from outbox_spark.sinks import DeltaTable, PostgresTable, StagedRows
 from outbox_spark.sinks.iceberg.catalog import table_name

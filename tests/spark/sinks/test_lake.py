@@ -18,9 +18,10 @@ from tests.spark.kafka_log import START, Log, Schemas, framed, sequence
 from tests.spark.table_under_test import Target
 from tests.spark.thing_records import SCHEMAS, THING, CrashError, poison, put, two_part_log
 
+from outbox_events.errors import RefusedError
 from outbox_spark.commands.export import export
 from outbox_spark.decoding.columns import columns_of
-from outbox_spark.errors import OverlapError, RefusedError
+from outbox_spark.errors import OverlapError
 from outbox_spark.jobs.model import DeltaTarget, IcebergTarget, Mode
 from outbox_spark.sinks import DeltaTable
 from outbox_spark.sinks.iceberg.catalog import configure_catalog, table_name

@@ -14,7 +14,8 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.spark.table_under_test import Target
 
-from outbox_spark.errors import OverlapError, UnreachableError
+from outbox_events.errors import UnreachableError
+from outbox_spark.errors import OverlapError
 from outbox_spark.sinks.lake.lease import Lease, LeaseHolder
 
 

@@ -11,7 +11,8 @@ import pytest
 from tests.spark.kafka_log import POISON, Log, Schemas, framed, sequence
 from tests.spark.table_under_test import Target
 
-from outbox_spark.errors import ConfigurationError, OutboxError, RefusedError, SchemaError
+from outbox_events.errors import ConfigurationError, OutboxError, RefusedError
+from outbox_spark.errors import SchemaError
 from outbox_spark.jobs.model import Mode, PostgresTarget
 
 

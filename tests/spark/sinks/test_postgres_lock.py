@@ -10,7 +10,8 @@ from psycopg.sql import SQL
 from tests.spark.kafka_log import sequence
 from tests.spark.sql_batches import TOMBSTONE, UPSERT, Change, Table, fresh_schema
 
-from outbox_spark.errors import OutboxError, OverlapError
+from outbox_events.errors import OutboxError
+from outbox_spark.errors import OverlapError
 from outbox_spark.jobs.model import PostgresTarget
 from outbox_spark.sinks import PostgresTable
 

@@ -15,8 +15,8 @@ from tests.spark.sql_batches import TOMBSTONE, UPSERT, Change, Table, fresh_sche
 from tests.spark.staged_rows import create_table, staged_row
 from tests.spark.table_under_test import Target
 
+from outbox_events.errors import OutboxError
 from outbox_spark.decoding.columns import KEY_COLUMN
-from outbox_spark.errors import OutboxError
 from outbox_spark.jobs.model import PostgresTarget
 from outbox_spark.sinks.postgres.staging import StagingTable, copy_rows, count_staged
 

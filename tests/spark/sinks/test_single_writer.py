@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.spark.table_under_test import job_for
 
-from outbox_spark.errors import ConfigurationError
+from outbox_events.errors import ConfigurationError
 from outbox_spark.jobs.model import DeltaTarget, IcebergTarget
 from outbox_spark.sinks import open_table
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from outbox_events.errors import ConfigurationError, RefusedError
 from outbox_kit.backfill import BackfillOptions, backfill, republish
 from outbox_kit.cli.commands.backfill import _read_keys
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import ConfigurationError, RefusedError
 from outbox_kit.pipeline import Pipeline
-from outbox_kit.results.progress import silent
+from outbox_kit.results import silent
 
 
 def test_reads_keys_one_per_line_unchanged(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.unit.postgres.samples import SLOT
 from tests.unit.support import Script, ScriptedServer
 
+from outbox_events.errors import RefusedError
 from outbox_kit.backfill.foreign_connector import (
     POSTGRES_CONNECTOR_CLASS,
     ForeignConnector,
@@ -18,7 +19,6 @@ from outbox_kit.backfill.foreign_connector import (
     refuse_different_outbox,
 )
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import Connect
 from outbox_kit.postgres.state import ActualDatabase
 

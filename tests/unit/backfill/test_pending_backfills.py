@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
+from outbox_events.errors import ConfigurationError
 from outbox_kit.backfill import acknowledge, pending_backfills
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import ConfigurationError
 from outbox_kit.kafka.topic_identity import require_backfill, types_with_pending_backfill
 from outbox_kit.pipeline import Lock
-from outbox_kit.results.progress import silent
+from outbox_kit.results import silent
 
 pytestmark = pytest.mark.usefixtures("database")
 

@@ -9,9 +9,9 @@ import pytest
 from tests.unit.fake_topic import FakeTopic, Record
 
 from outbox_events.contract.partitioner import partition_of
+from outbox_events.errors import RefusedError
 from outbox_kit.backfill.republish import read_partition_values
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import RefusedError
 
 PARTITIONS = 4
 SEQUENCE = "0001_1"

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from outbox_events.errors import RefusedError
 from outbox_kit.backfill.session import open_session
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import RefusedError
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.remedies import commands_of
 
+from outbox_events.errors import OutboxError
 from outbox_kit.cli.console import commands_completed, completed, completed_checks
-from outbox_kit.errors import OutboxError
 from outbox_kit.results.checks import Check, Status
 
 OPTIONS = r"-p 'a \1/b.yaml' -e here"

@@ -15,9 +15,9 @@ import psycopg
 import pytest
 from tests.unit.cli.samples import SECRETS, RunMain
 
+from outbox_events.errors import RejectedError
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit import deployment
-from outbox_kit.errors import RejectedError
 from outbox_kit.stack.ports import HOST
 
 RUN = [sys.executable, "-c", "from outbox_kit.cli import main; main()"]

@@ -12,10 +12,10 @@ import pytest
 import typer
 from tests.unit.fake_kafka import FakeKafka
 
+from outbox_events.errors import ConfigurationError, RefusedError
 from outbox_kit.cli.confirmation import confirm, confirm_names, describe_environment, require_names
 from outbox_kit.cli.options import CommonOptions
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import ConfigurationError, RefusedError
 
 PLACE = "environment fixed (database library at db.example.internal:5433, Kafka cluster cluster-1)"
 Type = Callable[[str], None]

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
+from outbox_events.errors import OutboxError
 from outbox_kit.cli import console
-from outbox_kit.errors import OutboxError
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:

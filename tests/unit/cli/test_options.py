@@ -8,9 +8,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from outbox_events.errors import ConfigurationError
 from outbox_kit.cli.app import app, group_callback
 from outbox_kit.cli.options import CommonOptions, Output, common_options
-from outbox_kit.errors import ConfigurationError
 
 PIPELINE, ENVIRONMENT = Path("connectors/library.yaml"), "local"
 

@@ -14,10 +14,10 @@ from tests.conftest import REPOSITORY
 from tests.remedies import commands_of
 from typer.testing import CliRunner
 
+from outbox_events.errors import OutboxError
 from outbox_kit.cli.app import app
 from outbox_kit.cli.console import commands_completed, completed, print_message, stderr
 from outbox_kit.cli.options import CommonOptions, common_options
-from outbox_kit.errors import OutboxError
 
 PACKAGE = REPOSITORY / "scripts" / "outbox_kit"
 # Texts that name a command without its required arguments, or with arguments that are only known at run time.

@@ -19,13 +19,13 @@ from tests.unit.connect_samples import (
 from tests.unit.fake_connect import FakeConnect, Fault, error
 from tests.unit.support import Request
 
+from outbox_events.errors import RefusedError, RejectedError, WaitTimeoutError
 from outbox_kit.connect import lifecycle
 from outbox_kit.connect.apply import apply, refuse_invalid, refuse_missing_plugins
 from outbox_kit.connect.offset_seeding import StartPosition
 from outbox_kit.connect.state import State
-from outbox_kit.errors import RefusedError, RejectedError, WaitTimeoutError
+from outbox_kit.results import silent
 from outbox_kit.results.changes import Change
-from outbox_kit.results.progress import silent
 
 
 @pytest.fixture(autouse=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from tests.unit.connect_samples import DESIRED, MOVED, PLUGIN, RUNNING, written
 
+from outbox_events.errors import RefusedError
 from outbox_kit.connect.client import LiveConnector
 from outbox_kit.connect.conflicts import duplicates, orphans, refuse_duplicates, shared_topics
 from outbox_kit.connect.connector_config import EVENT_ROUTER, ROUTER
 from outbox_kit.connect.state import ActualConnector, diff
-from outbox_kit.errors import RefusedError
 
 OUR_CONFIG = {
     "connector.class": PLUGIN,

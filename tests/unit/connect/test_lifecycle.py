@@ -9,6 +9,7 @@ from tests.unit.connect_samples import POLL_S, Serve, client, ticking, writes
 from tests.unit.fake_connect import FakeConnect, Fault, error, status_body
 from tests.unit.support import Request
 
+from outbox_events.errors import RejectedError, WaitTimeoutError
 from outbox_kit.connect import lifecycle
 from outbox_kit.connect.client import ConnectorStatus
 from outbox_kit.connect.lifecycle import (
@@ -23,8 +24,7 @@ from outbox_kit.connect.lifecycle import (
 )
 from outbox_kit.connect.rest import NotFoundError
 from outbox_kit.connect.state import State
-from outbox_kit.errors import RejectedError, WaitTimeoutError
-from outbox_kit.results.progress import silent
+from outbox_kit.results import silent
 
 STABLE_S = 3.5 * POLL_S
 GET_STATUS = Request("GET", "/connectors/c/status")

@@ -8,8 +8,8 @@ from tests.unit.fake_connect import FakeConnect
 
 from outbox_kit.connect.apply import apply
 from outbox_kit.connect.offset_seeding import StartPosition
+from outbox_kit.results import silent
 from outbox_kit.results.changes import Change
-from outbox_kit.results.progress import silent
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ import pytest
 from pydantic import SecretStr
 from tests.unit.support import Page, Redirect, Script, ScriptedServer
 
+from outbox_events.errors import OutboxError, RejectedError, UnreachableError
 from outbox_kit.connect import rest
 from outbox_kit.connect.client import ConnectClient
 from outbox_kit.connect.rest import AlreadyExistsError, NotFoundError, RebalanceError, UnknownOutcomeError
-from outbox_kit.errors import OutboxError, RejectedError, UnreachableError
 from outbox_kit.pipeline import Connect, HttpService
 
 Serve = Callable[[Script], ScriptedServer]

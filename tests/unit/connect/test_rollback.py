@@ -9,13 +9,13 @@ from tests.unit.connect_samples import POLL_S, Serve, client, ticking, writes, w
 from tests.unit.fake_connect import FakeConnect
 from tests.unit.support import ScriptedServer
 
+from outbox_events.errors import RejectedError
 from outbox_kit.connect import lifecycle
 from outbox_kit.connect.config_diff import FINGERPRINT_KEY
 from outbox_kit.connect.lifecycle import FailedError
 from outbox_kit.connect.rollback import roll_back
 from outbox_kit.connect.state import EPOCH_KEY, State
-from outbox_kit.errors import RejectedError
-from outbox_kit.results.progress import Reporter, silent
+from outbox_kit.results import Reporter, silent
 
 LAST_WORKING, NEW = written({"a": "1", EPOCH_KEY: "2"}), written({"a": "2", EPOCH_KEY: "2"})
 FAILURE = FailedError("connector c FAILED: x.Y: no", "see docs/operations.md")

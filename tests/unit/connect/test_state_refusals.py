@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.connect_samples import DESIRED, NULL, RUNNING, STOPPED
 
+from outbox_events.errors import RefusedError
 from outbox_kit.connect.client import ConnectorStatus
 from outbox_kit.connect.state import (
     EPOCH_KEY,
@@ -16,7 +17,6 @@ from outbox_kit.connect.state import (
     refuse_lower_epoch,
     stored_lsn,
 )
-from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import Lock
 from outbox_kit.results.repair_commands import APPLY_RECOVER_HINT, RECOVER_HINT
 

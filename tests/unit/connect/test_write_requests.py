@@ -9,13 +9,13 @@ from tests.unit.connect_samples import CREATE, SEED, START, Serve, client, store
 from tests.unit.fake_connect import FakeConnect, Fault, error
 from tests.unit.support import Request, ScriptedServer
 
+from outbox_events.errors import RejectedError
 from outbox_kit.connect import write_requests
 from outbox_kit.connect.apply import apply
 from outbox_kit.connect.lifecycle import put_config
 from outbox_kit.connect.offset_seeding import StartPosition
 from outbox_kit.connect.rest import AlreadyExistsError, UnknownOutcomeError
-from outbox_kit.errors import RejectedError
-from outbox_kit.results.progress import silent
+from outbox_kit.results import silent
 
 CONFIG, OLD = written({"a": "1"}), written({"a": "0"})
 LOST = Fault(error(500, "Request timed out. The worker is currently starting"))

@@ -9,7 +9,8 @@ import pytest
 from docker.errors import ImageNotFound
 from testcontainers.core.config import testcontainers_config
 
-from outbox_kit.errors import ConfigurationError, StackError
+from outbox_events.errors import ConfigurationError
+from outbox_kit.stack.errors import StackError
 from outbox_kit.stack.services.jvm import environment_variables
 from outbox_kit.testing import OutboxStack
 from outbox_kit.testing import images as images_module

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from outbox_events.errors import RefusedError
 from outbox_kit.dead_letters.acknowledged_offsets import Acknowledged
-from outbox_kit.errors import RefusedError
 
 
 @pytest.mark.parametrize(

@@ -12,15 +12,15 @@ from tests.unit.fake_postgres import FakePostgres
 from tests.unit.operations.samples import CONFIRMED, NAME
 from tests.unit.postgres.samples import DEPLOYED, PUBLICATION, SLOT
 
+from outbox_events.errors import RefusedError, WaitTimeoutError
 from outbox_kit.connect.offset_seeding import seed
 from outbox_kit.delivery import preconditions
 from outbox_kit.delivery.preconditions import refuse_unsafe_pruning, wait_delivered
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import RefusedError, WaitTimeoutError
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client
 from outbox_kit.postgres.replication_slot import SlotCounters
-from outbox_kit.results.progress import silent
+from outbox_kit.results import silent
 
 COUNTERS = SlotCounters(5, 500, None)
 Check = Callable[[], Lock]

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from outbox_events.errors import ConfigurationError
 from outbox_kit.demo.compare_values import (
     MAX_EXAMPLES,
     Comparison,
@@ -23,7 +24,6 @@ from outbox_kit.demo.compare_values import (
     compare,
     json_rows,
 )
-from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline.avro import read_definition
 
 BOOK = read_definition(Path(__file__).parents[3] / "schemas" / "book.avsc")

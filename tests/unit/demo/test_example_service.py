@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from outbox_events.errors import ConfigurationError
 from outbox_kit import demo
-from outbox_kit.errors import ConfigurationError
 
 
 def test_names_the_folder_that_an_installation_without_checkout_does_not_have(tmp_path: Path) -> None:

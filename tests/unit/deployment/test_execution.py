@@ -22,13 +22,13 @@ from tests.unit.fake_postgres import FakePostgres
 from tests.unit.postgres.samples import DEPLOYED
 from tests.unit.support import Request, ScriptedServer
 
+from outbox_events.errors import RefusedError, RejectedError
 from outbox_kit.connect.offset_seeding import seed
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import apply
-from outbox_kit.errors import RefusedError, RejectedError
 from outbox_kit.operations.preconditions import refuse_unsafe_start
 from outbox_kit.pipeline import Lock
-from outbox_kit.results.progress import silent
+from outbox_kit.results import silent
 
 PATH = f"/connectors/{NAME}"
 SERVER_LSN = DEPLOYED.wal_position

@@ -12,11 +12,11 @@ from tests.unit.operations.samples import positions
 from tests.unit.postgres.samples import SLOT
 
 from outbox_events.contract import lsn
+from outbox_events.errors import WaitTimeoutError
 from outbox_events.text import format_size
 from outbox_kit.connect.lifecycle import FailedError
 from outbox_kit.deployment import lag
 from outbox_kit.deployment.lag import Positions
-from outbox_kit.errors import WaitTimeoutError
 from outbox_kit.postgres.replication_slot import Slot
 
 

@@ -11,12 +11,12 @@ from tests.unit.fake_kafka import FakeKafka
 from tests.unit.fake_postgres import FakePostgres
 from tests.unit.postgres.samples import DEPLOYED, LOCKED
 
+from outbox_events.errors import RefusedError, UnreachableError
 from outbox_kit.deployment import Deployment, Plan, apply, apply_prerequisites
-from outbox_kit.errors import RefusedError, UnreachableError
 from outbox_kit.kafka.topic_identity import types_with_pending_backfill
 from outbox_kit.pipeline import Lock
+from outbox_kit.results import silent
 from outbox_kit.results.changes import Change
-from outbox_kit.results.progress import silent
 
 pytestmark = pytest.mark.usefixtures("database", "kafka")
 BOOK = "library.book"

@@ -18,9 +18,9 @@ from tests.unit.deployment.samples import (
 from tests.unit.fake_postgres import FakePostgres
 from tests.unit.postgres.samples import DEPLOYED, PUBLICATION, SLOT
 
+from outbox_events.errors import RefusedError
 from outbox_kit.deployment import make_plan, open_deployment
 from outbox_kit.deployment.plan import check_rules, plan_connect, plan_postgres, plan_registry
-from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import Lock
 from outbox_kit.results.changes import Change
 from outbox_kit.results.checks import Status

@@ -20,12 +20,12 @@ from tests.unit.fake_connect import FakeConnect
 from tests.unit.fake_postgres import FakePostgres
 from tests.unit.postgres.samples import DEPLOYED, SLOT
 
+from outbox_events.errors import RefusedError
 from outbox_kit.connect.offset_seeding import StartPosition
 from outbox_kit.connect.state import EPOCH_KEY
 from outbox_kit.deployment import source_epochs
 from outbox_kit.deployment.execution import start_position
 from outbox_kit.deployment.plan import add_dangers, lock_for, plan_connect
-from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import Lock, Pipeline
 from outbox_kit.results.changes import Change
 

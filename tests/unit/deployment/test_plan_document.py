@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from outbox_events.errors import ConfigurationError
 from outbox_kit.deployment import Plan, RollOut, read_plan, to_document
-from outbox_kit.errors import ConfigurationError
 from outbox_kit.results.changes import Change
 
 CHANGES = (

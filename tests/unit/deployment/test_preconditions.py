@@ -10,6 +10,7 @@ from tests.unit.fake_connect import FakeConnect
 from tests.unit.fake_kafka import FakeKafka
 
 from outbox_events.contract.source_sequence import Version
+from outbox_events.errors import RefusedError
 from outbox_events.kafka.topic_requests import Bounds
 from outbox_kit.deployment import Plan, make_plan, preconditions, source_epochs
 from outbox_kit.deployment.preconditions import (
@@ -19,7 +20,6 @@ from outbox_kit.deployment.preconditions import (
     refuse_violated_rules,
     refuse_wrong_cluster,
 )
-from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import Kafka, Lock
 from outbox_kit.results.changes import Change
 from outbox_kit.results.checks import Check, Severity, Status

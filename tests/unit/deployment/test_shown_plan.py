@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.deployment.samples import Deployed
 
+from outbox_events.errors import RefusedError
 from outbox_kit.deployment import Plan
 from outbox_kit.deployment.preconditions import (
     refuse_stale_plan,
@@ -15,7 +16,6 @@ from outbox_kit.deployment.preconditions import (
     refuse_unplanned_config,
     refuse_unplanned_schemas,
 )
-from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import Lock
 from outbox_kit.results.changes import Change
 

@@ -13,14 +13,14 @@ from tests.unit.fake_postgres import FakePostgres
 from tests.unit.postgres.samples import DEPLOYED
 from tests.unit.support import Request
 
+from outbox_events.errors import RefusedError, RejectedError
 from outbox_events.kafka.topic_requests import Bounds
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import Deployment, DestroyOptions, destroy, plan_destroy
 from outbox_kit.deployment.teardown import delivered_position
-from outbox_kit.errors import RefusedError, RejectedError
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres.count_undelivered import DeliveredPosition
-from outbox_kit.results.progress import silent
+from outbox_kit.results import silent
 
 TOPICS = ("library.book", "library.author", "__debezium-heartbeat.library")
 
@@ -129,10 +129,10 @@ def test_rejects_objects_that_the_lock_file_does_not_contain(
         (pipeline.model_copy(update={"prefix": "victim"}), "topic victim.book"),
         (pipeline.model_copy(update={"source": source}), "slot victim"),
     ):
-        with pytest.raises(RefusedError, match=f"{title} is not of the pipeline"):
+        with pytest.raises(RefusedError, match=f"{title} does not belong"):
             destroy(replace(deployment, pipeline=changed), silent, everything)
     subjects |= {"victim.book-value"}
-    with pytest.raises(RefusedError, match=r"schema victim\.book-value is not of the pipeline"):
+    with pytest.raises(RefusedError, match=r"schema victim\.book-value does not belong"):
         destroy(replace(deployment, pipeline=pipeline.model_copy(update={"prefix": "victim"})), silent, schemas)
     connect.configs[NAME]["slot.name"] = "victim"
     with pytest.raises(RefusedError, match=f"connector {NAME} is not of the pipeline"):

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.encoding.samples import SEQUENCE, encoder, record_schema, row
 
+from outbox_events.errors import ConfigurationError
 from outbox_kit.encoding import InvalidRowError, RecordEncoder
 from outbox_kit.encoding.avro.numbers import LongNode
 from outbox_kit.encoding.dead_letter import dead_letter_record
-from outbox_kit.errors import ConfigurationError
 
 SCHEMA = record_schema(n="long", x="double", s="string", items={"type": "array", "items": "long"})
 NEXT = record_schema(n="long", t="string")

@@ -14,8 +14,8 @@ import pytest
 from pydantic import SecretStr
 from tests.unit.events.tls import Authority, SecureServer, make_authority
 
+from outbox_events.errors import ConfigurationError, OutboxError, UnreachableError
 from outbox_kit.connect.client import ConnectClient
-from outbox_kit.errors import ConfigurationError, OutboxError, UnreachableError
 from outbox_kit.pipeline import HttpService
 from outbox_kit.registry.client import RegistryClient
 

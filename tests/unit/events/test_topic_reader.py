@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import pytest
 from confluent_kafka import IsolationLevel, KafkaError, TopicPartition
 
+from outbox_events.errors import UnreachableError, WaitTimeoutError
 from outbox_events.kafka import topic_reader
 from outbox_events.kafka.topic_reader import read_bounds, read_record, read_records
 from outbox_events.kafka.topic_requests import Bounds
-from outbox_kit.errors import UnreachableError, WaitTimeoutError
 
 END = KafkaError._PARTITION_EOF
 

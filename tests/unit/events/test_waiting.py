@@ -6,8 +6,8 @@ import time
 
 import pytest
 
+from outbox_events.errors import RejectedError, WaitTimeoutError
 from outbox_events.waiting import Observation, wait_for
-from outbox_kit.errors import RejectedError, WaitTimeoutError
 
 
 def test_returns_an_existing_result_immediately() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from outbox_kit.errors import ConfigurationError, RejectedError, UnreachableError
+from outbox_events.errors import ConfigurationError, RejectedError, UnreachableError
 from outbox_kit.kafka import client as kafka_client
 from outbox_kit.kafka.apply import apply
 from outbox_kit.kafka.client import KafkaClient, client_settings

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.fake_topic import FakeTopic, Record
 
 from outbox_events.contract.partitioner import partition_of
-from outbox_kit.errors import RefusedError, WaitTimeoutError
+from outbox_events.errors import RefusedError, WaitTimeoutError
 
 
 @pytest.fixture

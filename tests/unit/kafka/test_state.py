@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from outbox_kit.errors import RefusedError
+from outbox_events.errors import RefusedError
 from outbox_kit.kafka.client import ActualTopic
 from outbox_kit.kafka.state import (
     SETTING_PURPOSES,

@@ -13,12 +13,12 @@ from tests.unit.operations.samples import NAME
 from tests.unit.postgres.samples import DEPLOYED
 from tests.unit.support import ScriptedServer
 
+from outbox_events.errors import RefusedError, RejectedError, WaitTimeoutError
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import RefusedError, RejectedError, WaitTimeoutError
 from outbox_kit.operations import lifecycle
 from outbox_kit.pipeline import ConnectorSettings
-from outbox_kit.results.progress import silent
+from outbox_kit.results import silent
 
 PATH = f"/connectors/{NAME}"
 ROOT_CAUSE = r"FAILED: org\.postgresql\.util\.PSQLException: ERROR: publication does not exist"

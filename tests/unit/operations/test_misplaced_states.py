@@ -9,10 +9,10 @@ import pytest
 from tests.unit.fake_connect import FakeConnect
 from tests.unit.fake_topic import FakeTopic, Record
 
+from outbox_events.errors import RefusedError, UnreachableError
 from outbox_events.kafka.record import Record as SentRecord
 from outbox_kit.connect.state import EPOCH_KEY
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import RefusedError, UnreachableError
 from outbox_kit.kafka import client
 from outbox_kit.operations import misplaced_states as module
 from outbox_kit.operations.misplaced_states import MisplacedStates, misplaced_states, refuse_unsafe, write_tombstones

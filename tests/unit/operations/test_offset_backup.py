@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from tests.unit.operations.samples import connector, positions
 
+from outbox_events.errors import ConfigurationError, OutboxError, RefusedError
 from outbox_kit.connect.offset_seeding import seed
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import ConfigurationError, OutboxError, RefusedError
 from outbox_kit.operations import offset_backup
 from outbox_kit.pipeline import Lock
 

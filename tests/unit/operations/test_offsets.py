@@ -15,13 +15,13 @@ from tests.unit.operations.samples import NAME, positions
 from tests.unit.postgres.samples import DEPLOYED, SLOT
 from tests.unit.support import ScriptedServer
 
+from outbox_events.errors import ConfigurationError, OutboxError, RefusedError
 from outbox_kit.connect.offset_seeding import seed
 from outbox_kit.deployment import Deployment
 from outbox_kit.deployment.lag import Positions
-from outbox_kit.errors import ConfigurationError, OutboxError, RefusedError
 from outbox_kit.operations import offsets
 from outbox_kit.operations.offsets import OffsetChange, validated_change
-from outbox_kit.results.progress import silent
+from outbox_kit.results import silent
 
 PATH = f"/connectors/{NAME}"
 OWN_PARTITION, OTHER_PARTITION = {"server": "library"}, {"server": "old"}

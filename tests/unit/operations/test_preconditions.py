@@ -13,10 +13,10 @@ from tests.unit.operations.samples import CONFIRMED, NAME
 from tests.unit.postgres.samples import DEPLOYED, SLOT
 
 from outbox_events.contract.source_sequence import Version
+from outbox_events.errors import RefusedError
 from outbox_kit.connect.state import EPOCH_KEY
 from outbox_kit.deployment import Deployment, preconditions
 from outbox_kit.deployment.preconditions import require_connector, require_unchanged_source
-from outbox_kit.errors import RefusedError
 from outbox_kit.operations.preconditions import (
     DEFAULT_LIMIT,
     DeletionLimit,

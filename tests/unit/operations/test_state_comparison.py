@@ -13,13 +13,13 @@ from tests.unit.operations.samples import backfilled
 
 from outbox_events.contract.partitioner import partition_of
 from outbox_events.contract.source_sequence import WalPosition
+from outbox_events.errors import RefusedError, RejectedError, WaitTimeoutError
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import RefusedError, RejectedError, WaitTimeoutError
 from outbox_kit.operations import state_comparison
 from outbox_kit.operations.state_comparison import StateComparison, StuckAggregate
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres.replication_slot import Slot
-from outbox_kit.results.progress import silent
+from outbox_kit.results import silent
 
 Deployed = Callable[..., Deployment]
 POSITION = WalPosition(2, 0x100)

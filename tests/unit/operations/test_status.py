@@ -14,12 +14,12 @@ from tests.unit.postgres.samples import DEPLOYED
 from tests.unit.postgres.samples import SLOT as DEPLOYED_SLOT
 from tests.unit.support import ScriptedServer
 
+from outbox_events.errors import UnreachableError
 from outbox_kit.connect.client import ConnectClient
 from outbox_kit.connect.config_diff import FINGERPRINT_KEY
 from outbox_kit.connect.offset_seeding import seed
 from outbox_kit.connect.state import EPOCH_KEY
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import UnreachableError
 from outbox_kit.operations import status
 from outbox_kit.operations.status import read_status
 from outbox_kit.pipeline import Connect, Login

@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection
 import pytest
 from tests.unit.operations.samples import backfilled
 
+from outbox_events.errors import RefusedError
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import RefusedError
 from outbox_kit.operations import stuck
 from outbox_kit.operations.state_comparison import ComparisonResult, StateComparison, StuckAggregate
-from outbox_kit.results.progress import silent
+from outbox_kit.results import silent
 
 Deployed = Callable[..., Deployment]
 

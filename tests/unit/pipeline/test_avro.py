@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from fastavro.schema import fullname
 
-from outbox_kit.errors import ConfigurationError
+from outbox_events.errors import ConfigurationError
 from outbox_kit.pipeline.avro import (
     MAX_BRANCHES,
     MAX_LEVELS,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from outbox_kit.errors import ConfigurationError
+from outbox_events.errors import ConfigurationError
 from outbox_kit.pipeline import load_pipeline
 from outbox_kit.pipeline.values_with_origins import MAX_LEVELS, parse_yaml
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from outbox_kit.errors import ConfigurationError
+from outbox_events.errors import ConfigurationError
 from outbox_kit.pipeline import DeltaTarget, Environment, Overrides, PostgresTarget, load_environment
 
 SECRETS = {

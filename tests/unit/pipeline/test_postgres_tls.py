@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from outbox_kit.errors import ConfigurationError
+from outbox_events.errors import ConfigurationError
 from outbox_kit.pipeline import Environment, Overrides, load_environment, load_pipeline, render_connector
 from outbox_kit.pipeline.environment import PostgresTarget
 

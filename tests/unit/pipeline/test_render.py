@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from outbox_kit.errors import ConfigurationError
+from outbox_events.errors import ConfigurationError
 from outbox_kit.kafka.state import desired_topics
 from outbox_kit.pipeline import UNKNOWN, Environment, Lock, Pipeline, render_connector
 from outbox_kit.pipeline.avro import without_docs

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from outbox_kit.errors import ConfigurationError
+from outbox_events.errors import ConfigurationError
 from outbox_kit.pipeline import Environment, Lock, Pipeline, render_connector
 from outbox_kit.pipeline.model import Connector
 

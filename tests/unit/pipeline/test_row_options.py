@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from outbox_kit.errors import ConfigurationError
+from outbox_events.errors import ConfigurationError
 from outbox_kit.pipeline import Environment, Lock, Pipeline, load_pipeline, render_connector
 
 AUTHOR, BOOK, SOURCE = "aggregates/author", "aggregates/book", "source"

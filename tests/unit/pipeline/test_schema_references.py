@@ -13,8 +13,8 @@ import pytest
 from fastavro import schemaless_reader, schemaless_writer
 from fastavro.schema import parse_schema
 
+from outbox_events.errors import ConfigurationError
 from outbox_events.schemas.avro_schema import inline
-from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline import Aggregate
 from outbox_kit.pipeline.avro import fingerprint, read_schema, same_schema
 from outbox_kit.pipeline.schema_references import NamedSchema, inlined_schema, read_references, registered_schema

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from outbox_kit.errors import ConfigurationError
+from outbox_events.errors import ConfigurationError
 from outbox_kit.pipeline import Environment, Overrides, load_environment
 
 STACK = {

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.fake_postgres import FakeCursor, FakePostgres
 
 from outbox_common.error_text import postgres_message
-from outbox_kit.errors import RefusedError, RejectedError, UnreachableError
+from outbox_events.errors import RefusedError, RejectedError, UnreachableError
 from outbox_kit.pipeline import Environment, Login
 from outbox_kit.postgres import client
 

@@ -13,7 +13,7 @@ from outbox_kit.pipeline import Backfill, Environment, Login, Pipeline, Postgres
 from outbox_kit.postgres import apply as postgres_apply
 from outbox_kit.postgres import client, state
 from outbox_kit.postgres.dba_script import script
-from outbox_kit.results.progress import silent
+from outbox_kit.results import silent
 
 TARGET = {"kind": "postgres", "host": "wh", "database": "warehouse", "user": "filler", "password": "target-secret"}
 

@@ -9,7 +9,7 @@ import pytest
 from psycopg import sql
 from tests.unit.postgres.samples import DEPLOYED, DETAILS, LOCKED, PUBLICATION
 
-from outbox_kit.errors import RefusedError
+from outbox_events.errors import RefusedError
 from outbox_kit.pipeline import Aggregate, Columns, Environment, Pipeline, Source
 from outbox_kit.postgres import aggregate_queries, ddl, slot_checks
 from outbox_kit.postgres.checks import DatabaseState

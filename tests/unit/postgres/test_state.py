@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.postgres.samples import DEPLOYED, EMPTY, LOCKED, PUBLICATION, SLOT, by_tenant
 
-from outbox_kit.errors import RefusedError
+from outbox_events.errors import RefusedError
 from outbox_kit.pipeline import Columns, Environment, LockedSource, Pipeline
 from outbox_kit.postgres.state import COLUMN_TYPES, ActualDatabase, column_problems, diff, refuse_unsafe
 from outbox_kit.results.repair_commands import APPLY_RECOVER_HINT, RECOVER_HINT

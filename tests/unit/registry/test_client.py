@@ -9,8 +9,8 @@ import pytest
 from pydantic import SecretStr
 from tests.unit.support import Redirect, Script, ScriptedServer
 
+from outbox_events.errors import RejectedError, UnreachableError
 from outbox_events.schemas import registry_reader
-from outbox_kit.errors import RejectedError, UnreachableError
 from outbox_kit.pipeline import HttpService
 from outbox_kit.registry.client import RegistryClient, SchemaVersion
 

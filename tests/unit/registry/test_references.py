@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.unit.support import Script, ScriptedServer
 
-from outbox_kit.errors import ConfigurationError
+from outbox_events.errors import ConfigurationError
 from outbox_kit.pipeline import Aggregate, HttpService, Pipeline
 from outbox_kit.registry import apply as registry_apply
 from outbox_kit.registry.client import Reference, RegistryClient

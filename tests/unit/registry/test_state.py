@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from tests.unit.support import Request, Script, ScriptedServer
 
-from outbox_kit.errors import RefusedError
+from outbox_events.errors import RefusedError
 from outbox_kit.pipeline import HttpService, Pipeline
 from outbox_kit.registry import apply as registry_apply
 from outbox_kit.registry.client import RegistryClient, SchemaVersion

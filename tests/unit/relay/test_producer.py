@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from outbox_events.errors import RejectedError, UnreachableError
 from outbox_events.kafka.record import Record
-from outbox_kit.errors import RejectedError, UnreachableError
 from outbox_kit.pipeline import Kafka
 from outbox_kit.relay import producer
 from outbox_kit.relay.producer import BucketProducer

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from outbox_kit.errors import ConfigurationError, StackError
+from outbox_events.errors import ConfigurationError
+from outbox_kit.stack.errors import StackError
 from outbox_kit.stack.layout import MAX_SOCKET_PATH_BYTES, Layout, create_own_folder
 
 

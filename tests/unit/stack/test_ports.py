@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from outbox_kit.errors import ConfigurationError, StackError
+from outbox_events.errors import ConfigurationError
+from outbox_kit.stack.errors import StackError
 from outbox_kit.stack.ports import (
     FIRST_CHOSEN_PORT,
     HOST,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from outbox_kit.errors import StackError
 from outbox_kit.stack import Stack
+from outbox_kit.stack.errors import StackError
 
 
 def test_purge_deletes_no_folder_of_another_program(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from outbox_kit.errors import StackError
+from outbox_kit.stack.errors import StackError
 from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.services.connect import plugin_folders, worker_settings
 from outbox_kit.stack.services.jvm import kafka_class_path, render_properties, write_properties

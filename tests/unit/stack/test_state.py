@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg.conninfo
 import pytest
 
-from outbox_kit.errors import StackError
+from outbox_kit.stack.errors import StackError
 from outbox_kit.stack.state import StackState, kafka_cluster_id, read_state, write_state
 
 PORTS = {"postgres": 25432, "kafka": 29092, "controller": 29093, "registry": 28081, "connect": 28083}

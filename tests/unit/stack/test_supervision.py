@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from outbox_events.waiting import Observation, wait_for
-from outbox_kit.errors import StackError
-from outbox_kit.results.progress import silent
+from outbox_kit.results import silent
 from outbox_kit.stack.control import Control
+from outbox_kit.stack.errors import StackError
 from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.processes import command_lines, find_processes, process_marker, terminate
 from outbox_kit.stack.services.service import Program

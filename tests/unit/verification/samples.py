@@ -8,13 +8,13 @@ from typing import Any
 from tests.unit.kafka_samples import actual_topics
 from tests.unit.postgres.samples import DEPLOYED, DETAILS
 
+from outbox_events.errors import UnreachableError
 from outbox_kit import __version__
 from outbox_kit.connect.checks import ConnectState
 from outbox_kit.connect.client import ConnectorStatus, Validation
 from outbox_kit.connect.state import CLASS_KEYS, ActualConnector
 from outbox_kit.connect.verify_queries import Endpoint, ObservedConnect, Worker
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import UnreachableError
 from outbox_kit.kafka.checks import KafkaState
 from outbox_kit.kafka.client import ActualTopic
 from outbox_kit.kafka.state import desired_topics

@@ -9,8 +9,8 @@ import pytest
 from tests.unit.postgres.samples import DETAILS, SLOT
 from tests.unit.verification.samples import REACHED, live_state, with_error, with_live
 
+from outbox_events.errors import UnreachableError
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import UnreachableError
 from outbox_kit.pipeline import Lock
 from outbox_kit.registry.client import SchemaVersion
 from outbox_kit.results.checks import Check, Status, evaluate

@@ -9,9 +9,9 @@ import pytest
 from tests.unit.postgres.samples import SLOT
 from tests.unit.verification.samples import RUNNING, live_state, with_error
 
+from outbox_events.errors import UnreachableError
 from outbox_kit.connect.client import ConnectorStatus
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import UnreachableError
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres.replication_slot import Slot
 from outbox_kit.results.checks import Check, Status, evaluate

@@ -13,10 +13,10 @@ import pytest
 from tests.unit.postgres.samples import DEPLOYED, SLOT
 from tests.unit.verification.samples import live_state
 
+from outbox_events.errors import RefusedError, RejectedError, UnreachableError
 from outbox_kit.connect.client import ConnectorStatus
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import RefusedError, RejectedError, UnreachableError
 from outbox_kit.pipeline import Connect, Environment, HttpService, Kafka, Lock
 from outbox_kit.postgres.triggers_and_rules import TriggersAndRules
 from outbox_kit.results.checks import Check, Status

@@ -11,16 +11,16 @@ from confluent_kafka import Message
 from tests.unit.fake_topic import FakeTopic, Record
 from tests.unit.operations.samples import backfilled
 
+from outbox_events.errors import ConfigurationError, OutboxError, RefusedError, WaitTimeoutError
 from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.dead_letters.dead_letter_topic import DeadLetter, Place
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import ConfigurationError, OutboxError, RefusedError, WaitTimeoutError
 from outbox_kit.kafka.client import KafkaClient
 from outbox_kit.operations.state_comparison import ComparisonResult, StateComparison, StuckAggregate
 from outbox_kit.postgres.aggregate_queries import UnreadableStatesError
 from outbox_kit.registry.client import RegistryClient, SchemaVersion
+from outbox_kit.results import silent
 from outbox_kit.results.checks import Check, Status
-from outbox_kit.results.progress import silent
 from outbox_kit.verification import comparison_of, state_checks
 
 Deployed = Callable[..., Deployment]

@@ -9,12 +9,12 @@ from typing import Annotated
 
 import typer
 
+from outbox_events.errors import ConfigurationError
 from outbox_kit import backfill as backfills
 from outbox_kit.backfill.session import LOCK_TIMEOUT_S
 from outbox_kit.cli.confirmation import MaxDeletionsOption, confirm_tombstones
 from outbox_kit.cli.console import print_json, print_message, print_table
 from outbox_kit.cli.options import CommonOptions, Output, common_options
-from outbox_kit.errors import ConfigurationError
 from outbox_kit.operations.preconditions import DEFAULT_LIMIT
 
 LockTimeoutOption = Annotated[

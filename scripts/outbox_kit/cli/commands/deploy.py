@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from outbox_events.errors import ConfigurationError
 from outbox_events.text import plural
 from outbox_kit import deployment as deployments
 from outbox_kit.cli import exit_codes
@@ -15,7 +16,6 @@ from outbox_kit.cli.confirmation import confirm
 from outbox_kit.cli.console import print_changes, print_json, print_message, stderr, write_file
 from outbox_kit.cli.options import CommonOptions, Output, WaitOption, common_options
 from outbox_kit.deployment import Plan
-from outbox_kit.errors import ConfigurationError
 from outbox_kit.results.changes import System
 
 OnlyOption = Annotated[

@@ -18,7 +18,7 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.operations import lifecycle
 from outbox_kit.operations import status as pipeline_status
 from outbox_kit.operations.status import PipelineStatus
-from outbox_kit.results.progress import Reporter
+from outbox_kit.results import Reporter
 
 UNKNOWN = "unknown"
 

@@ -19,8 +19,8 @@ from outbox_kit.cli.console import completed_checks, print_json, print_message, 
 from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.deployment import Deployment
 from outbox_kit.operations.state_comparison import StateComparison
+from outbox_kit.results import Reporter, silent
 from outbox_kit.results.checks import Status
-from outbox_kit.results.progress import Reporter, silent
 from outbox_kit.verification import Report
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from outbox_common.column_problems import MAX_PRECISION, column_problems
 from outbox_common.object_stores import hadoop_warehouse, s3_scheme
+from outbox_events.errors import ConfigurationError
 from outbox_events.schemas.avro_schema import load
-from outbox_kit.errors import ConfigurationError
 from outbox_kit.linting.lint_rule import LintInput, LintRules, violation
 from outbox_kit.pipeline import Aggregate, PostgresTarget, inlined_schema
 from outbox_kit.pipeline.environment import DeltaTarget

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from outbox_kit.errors import ConfigurationError
+from outbox_events.errors import ConfigurationError
 from outbox_kit.stack.services.connect import Connect
 from outbox_kit.stack.services.kafka import Kafka
 from outbox_kit.stack.services.postgres import Postgres

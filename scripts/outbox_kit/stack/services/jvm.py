@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from outbox_common.secret_patterns import write_private
-from outbox_kit.errors import StackError
+from outbox_kit.stack.errors import StackError
 from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.processes import process_marker
 from outbox_kit.stack.services.service import Context

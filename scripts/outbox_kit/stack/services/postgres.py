@@ -10,8 +10,8 @@ import psycopg
 
 from outbox_common.secret_patterns import write_private
 from outbox_events.waiting import Observation
-from outbox_kit.errors import StackError
 from outbox_kit.stack import health_checks
+from outbox_kit.stack.errors import StackError
 from outbox_kit.stack.ports import HOST
 from outbox_kit.stack.processes import command_lines, process_marker
 from outbox_kit.stack.services.postgres_home import change_owner, create_home, unpack

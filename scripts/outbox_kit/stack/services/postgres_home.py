@@ -16,7 +16,8 @@ import sys
 import tarfile
 from pathlib import Path
 
-from outbox_kit.errors import ConfigurationError, StackError
+from outbox_events.errors import ConfigurationError
+from outbox_kit.stack.errors import StackError
 from outbox_kit.stack.layout import Layout, create_own_folder
 
 UNPRIVILEGED_USER = "nobody"

@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from outbox_events.waiting import Observation
-from outbox_kit.errors import StackError
 from outbox_kit.stack import health_checks
+from outbox_kit.stack.errors import StackError
 from outbox_kit.stack.ports import HOST
 from outbox_kit.stack.services.databases import Logins
 from outbox_kit.stack.services.jvm import jvm_command

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from outbox_kit.errors import ConfigurationError, OutboxError
+from outbox_events.errors import ConfigurationError, OutboxError
 
 _PROMOTE = "SIGKILL of PostgreSQL; its synchronous standby replaces it,"
 

@@ -14,8 +14,8 @@ from threading import Event as Flag
 from threading import Thread
 from typing import Self
 
+from outbox_events.errors import OutboxError, WaitTimeoutError
 from outbox_events.waiting import Observation, wait_for
-from outbox_kit.errors import OutboxError, WaitTimeoutError
 from outbox_kit.kafka.client import KafkaClient
 from outbox_kit.pipeline import Kafka
 from outbox_lab.drill.components import READY_TIMEOUT_S, ProcessComponent, start_module

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outbox_kit.errors import ConfigurationError
+from outbox_events.errors import ConfigurationError
 from outbox_lab.drill.ways.cdc import Cdc, ExactlyOnceCdc, MessageCdc
 from outbox_lab.drill.ways.polling import HorizonPolling, IncrementingPolling, Relay
 from outbox_lab.drill.ways.producing import PRODUCING_WAYS

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import ClassVar
 
+from outbox_events.errors import OutboxError
 from outbox_kit.connect import lifecycle
-from outbox_kit.errors import OutboxError
 from outbox_lab.drill.senders.sender import SenderSettings
 from outbox_lab.drill.ways.pipeline import PipelineWay
 from outbox_lab.drill.ways.way import STACK_FAULTS, Deployed, Promise

@@ -7,17 +7,17 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 from typing import ClassVar
 
+from outbox_events.errors import OutboxError, RejectedError, UnreachableError
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect import lifecycle
 from outbox_kit.deployment import Deployment, apply, open_deployment
-from outbox_kit.errors import OutboxError, RejectedError, UnreachableError
 from outbox_kit.kafka.topic_identity import types_with_pending_backfill
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.replication_slot import read_slot, wait_inactive
 from outbox_kit.recovery import recover
+from outbox_kit.results import silent
 from outbox_kit.results.changes import System
 from outbox_kit.results.checks import Status
-from outbox_kit.results.progress import silent
 from outbox_kit.verification import verify
 from outbox_lab.drill.accounts import AGGREGATE
 from outbox_lab.drill.components import Component

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from pyspark.sql import DataFrame, SparkSession
 
-from outbox_spark.errors import RefusedError
+from outbox_events.errors import RefusedError
 from outbox_spark.jobs.model import DeltaTarget, Mode, Reporter
 from outbox_spark.session.run_session import without_rows
 from outbox_spark.session.settings import changed_settings

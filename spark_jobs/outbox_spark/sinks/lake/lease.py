@@ -24,7 +24,8 @@ from typing import Any
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from outbox_spark.errors import OverlapError, UnreachableError
+from outbox_events.errors import UnreachableError
+from outbox_spark.errors import OverlapError
 from outbox_spark.jobs.model import Reporter
 from outbox_spark.session.run_session import hadoop_configuration
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 from outbox_common.object_stores import hadoop_warehouse, s3_scheme
-from outbox_spark.errors import ConfigurationError
+from outbox_events.errors import ConfigurationError
 from outbox_spark.jobs.model import DeltaTarget, IcebergTarget
 
 _LOG_STORE_CLASS = "spark.delta.logStore.class"

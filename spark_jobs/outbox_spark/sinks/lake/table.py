@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
+from outbox_events.errors import RefusedError
 from outbox_spark.decoding.columns import (
     DELETED_AT_COLUMN,
     KEY_COLUMN,
@@ -32,7 +33,7 @@ from outbox_spark.decoding.columns import (
 )
 from outbox_spark.decoding.json_text import JSON_OPTIONS
 from outbox_spark.decoding.rows import defaults
-from outbox_spark.errors import OverlapError, RefusedError, SchemaError
+from outbox_spark.errors import OverlapError, SchemaError
 from outbox_spark.jobs.model import Mode, TableProgress, WriteCounts
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.session.persisted import persist

@@ -12,7 +12,8 @@ from psycopg.sql import SQL, Composed
 from pyspark.sql import DataFrame, SparkSession
 
 from outbox_common.error_text import postgres_message
-from outbox_spark.errors import OverlapError, UnreachableError
+from outbox_events.errors import UnreachableError
+from outbox_spark.errors import OverlapError
 from outbox_spark.jobs.model import PostgresTarget
 
 APPLICATION_NAME = "outbox-materialize"

@@ -12,7 +12,7 @@ from datetime import datetime
 from psycopg.sql import SQL
 from psycopg.types.json import Jsonb
 
-from outbox_spark.errors import RefusedError
+from outbox_events.errors import RefusedError
 from outbox_spark.jobs.model import TableProgress
 from outbox_spark.sinks.postgres.catalog import column_types, relation_exists
 from outbox_spark.sinks.postgres.connection import Connection, creation_lock, scalar

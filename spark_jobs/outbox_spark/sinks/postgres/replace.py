@@ -12,8 +12,8 @@ from collections.abc import Collection
 import psycopg
 from psycopg.sql import SQL, Composed, Identifier
 
+from outbox_events.errors import RefusedError
 from outbox_spark.decoding.columns import KEY_COLUMN
-from outbox_spark.errors import RefusedError
 from outbox_spark.sinks.postgres.catalog import column_constraints, column_types, primary_key
 from outbox_spark.sinks.postgres.connection import Connection
 from outbox_spark.sinks.postgres.statements import TableStatements, comma_separated, identifiers

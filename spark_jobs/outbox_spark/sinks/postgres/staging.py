@@ -19,9 +19,9 @@ from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from outbox_events.errors import OutboxError
 from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS, OUTCOME_COLUMNS, Column, ColumnType
 from outbox_spark.decoding.json_text import JSON_OPTIONS
-from outbox_spark.errors import OutboxError
 from outbox_spark.jobs.model import PostgresTarget
 from outbox_spark.session.expressions import cached_expressions
 from outbox_spark.session.persisted import DecodedCounts

@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 
 from outbox_common.column_problems import MAX_POSTGRES_BYTES
 from outbox_common.error_text import postgres_message
+from outbox_events.errors import ConfigurationError, OutboxError, RefusedError
 from outbox_spark.decoding.columns import (
     DELETED_AT_COLUMN,
     KEY_COLUMN,
@@ -33,7 +34,7 @@ from outbox_spark.decoding.columns import (
 )
 from outbox_spark.decoding.json_text import JSON_OPTIONS
 from outbox_spark.decoding.rows import defaults
-from outbox_spark.errors import ConfigurationError, OutboxError, OverlapError, RefusedError, SchemaError
+from outbox_spark.errors import OverlapError, SchemaError
 from outbox_spark.jobs.model import Mode, PostgresTarget, TableProgress, WriteCounts
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.session.persisted import DecodedCounts, persist

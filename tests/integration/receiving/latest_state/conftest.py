@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from outbox_events.errors import RejectedError
 from outbox_events.waiting import Observation, wait_for
-from outbox_kit.errors import RejectedError
 from outbox_kit.kafka.client import KafkaClient
 from outbox_kit.pipeline import Kafka
 from outbox_kit.stack import StackState

@@ -18,11 +18,11 @@ from tests.integration.receiving.latest_state.conftest import CompactedTopic, Ma
 from tests.integration.support import Deploy
 
 from outbox_events import AvroValues, LatestState, StaleStateError, emit, json_value
+from outbox_events.errors import ConfigurationError, RefusedError, UnreachableError, WaitTimeoutError
 from outbox_events.latest_state.reader import TopicDescription, TopicReader, TopicRequests
 from outbox_events.latest_state.states import States
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import ConfigurationError, RefusedError, UnreachableError, WaitTimeoutError
 from outbox_kit.stack import StackState
 
 WAIT_S = 30

@@ -22,7 +22,7 @@ from tests.integration.receiving.strategies.crashes import (
 )
 
 from outbox_events import BloomFilter, Event, ProcessedEvents, Receiver, Retries, recoverers
-from outbox_kit.errors import ConfigurationError, RefusedError
+from outbox_events.errors import ConfigurationError, RefusedError
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 from tests.integration.receiving.service import Service
 
 from outbox_events import Retries, claim, processed_table
+from outbox_events.errors import ConfigurationError, RefusedError, UnreachableError
 from outbox_events.receiving.strategies.processed_retention import check_retention, expire
-from outbox_kit.errors import ConfigurationError, RefusedError, UnreachableError
 
 DAY = timedelta(days=1)
 DAY_MS = str(24 * 3600 * 1000)

@@ -15,8 +15,8 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from tests.integration.receiving.service import SECONDS, Service
 
 from outbox_events import claim, claim_async, processed_table
+from outbox_events.errors import ConfigurationError, RefusedError, WaitTimeoutError
 from outbox_events.waiting import Observation, wait_for
-from outbox_kit.errors import ConfigurationError, RefusedError, WaitTimeoutError
 
 Connection = psycopg.Connection[Any]
 THREADS, IDS, BATCH = 8, 500, 50

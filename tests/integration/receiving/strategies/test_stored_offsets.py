@@ -17,9 +17,9 @@ from tests.integration.receiving.service import SECONDS, Service, run_until
 from tests.integration.receiving.strategies.crashes import committed, crash, crashing, create_again, events
 
 from outbox_events import Event, Receiver, ReceiverStoppedError, Retries, StoredOffsets, recoverers
+from outbox_events.errors import RefusedError
 from outbox_events.receiving.recoverers import Failure
 from outbox_events.waiting import Observation, wait_for
-from outbox_kit.errors import RefusedError
 
 POSITIONS = "select sum(next_offset) from consumer_offset where consumer_group = %s"
 WAITING = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"

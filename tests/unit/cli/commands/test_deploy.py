@@ -11,10 +11,10 @@ import pytest
 from tests.unit.cli.samples import CHANGES
 from typer.testing import CliRunner
 
+from outbox_events.errors import ConfigurationError
 from outbox_kit import deployment
 from outbox_kit.cli.app import app
 from outbox_kit.deployment import Plan, RollOut
-from outbox_kit.errors import ConfigurationError
 from outbox_kit.results.changes import Change
 
 TWO_SYSTEMS = ["postgres", "kafka"]

@@ -8,10 +8,10 @@ import pytest
 from tests.unit.fake_kafka import FakeKafka
 from typer.testing import CliRunner
 
+from outbox_events.errors import ConfigurationError
 from outbox_kit import deployment
 from outbox_kit.cli.app import app
 from outbox_kit.deployment import Deployment, Removal
-from outbox_kit.errors import ConfigurationError
 from outbox_kit.results.changes import Change
 
 REMOVAL = Removal((Change("kafka", "topic", "library.book", "delete", "states", danger="records are lost"),), ())

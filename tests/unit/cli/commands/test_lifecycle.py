@@ -17,12 +17,12 @@ from tests.unit.operations.samples import positions
 from tests.unit.postgres.samples import SLOT
 from typer.testing import CliRunner
 
+from outbox_events.errors import ConfigurationError
 from outbox_kit import backfill
 from outbox_kit.cli.app import app
 from outbox_kit.connect.client import ConnectorStatus
 from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.dead_letters.dead_letter_topic import DeadLetter, Place
-from outbox_kit.errors import ConfigurationError
 from outbox_kit.operations import lifecycle, offsets, preconditions, stuck
 from outbox_kit.operations import status as pipeline_status
 from outbox_kit.operations.offsets import OffsetChange, ResetResult

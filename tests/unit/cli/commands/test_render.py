@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from outbox_events.errors import ConfigurationError
 from outbox_kit.cli.app import app
-from outbox_kit.errors import ConfigurationError
 
 EXAMPLE = ("-e", "production.example")
 

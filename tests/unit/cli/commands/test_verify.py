@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from outbox_events.errors import ConfigurationError
 from outbox_kit import verification
 from outbox_kit.cli import options
 from outbox_kit.cli.app import app
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import ConfigurationError
 from outbox_kit.operations.state_comparison import StateComparison
 from outbox_kit.results.checks import Check, Status
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from outbox_events import Event, Handlers, InvalidRecordError, payload_id, position_id
-from outbox_kit.errors import ConfigurationError
+from outbox_events.errors import ConfigurationError
 
 EVENT = Event("library.book", 1, 7, b"b-1", b'{"loan": "l-1"}', decode=lambda _: {"loan": "l-1"})
 TOMBSTONE = replace(EVENT, raw_value=None)

@@ -12,8 +12,8 @@ from confluent_kafka import KafkaError, KafkaException
 from psycopg import sql
 
 from outbox_events import InvalidRecordError, NotDeliveredError, Reaction, Retries, default_reaction
+from outbox_events.errors import ConfigurationError, UnreachableError
 from outbox_events.receiving.recoverers import describe
-from outbox_kit.errors import ConfigurationError, UnreachableError
 
 WAIT = ["08006", "25006", "53100", "53300", "57P01", "57P03", "58030"]
 RETRY = ["22P02", "23505", "40001", "40P01", "42883", "53400", "54000", "55P03", "57014"]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from outbox_events import Event, ReceiverStoppedError
+from outbox_events.errors import RefusedError
 from outbox_events.receiving.strategies.position_table import (
     Partition,
     PartitionState,
@@ -19,7 +20,6 @@ from outbox_events.receiving.strategies.position_table import (
     refuse_change,
     refuse_start,
 )
-from outbox_kit.errors import RefusedError
 
 TABLE = "public.consumer_offset"
 SOURCES = [("t", 0), ("t", 1)]

@@ -18,9 +18,9 @@ import pytest
 
 from outbox_events import AvroValues, json_value, raw
 from outbox_events.contract.wire_format import PREFIX
+from outbox_events.errors import ConfigurationError, OutboxError, UnreachableError
 from outbox_events.http_session import HttpEndpoint
 from outbox_events.receiving.event import Event, InvalidRecordError
-from outbox_kit.errors import ConfigurationError, OutboxError, UnreachableError
 
 AUTHOR = {
     "type": "record",

@@ -13,8 +13,8 @@ from uuid import UUID
 import pytest
 
 from outbox_events import InvalidEventError, OutboxEvent
+from outbox_events.errors import RefusedError
 from outbox_events.sending.event import RESERVED_HEADERS
-from outbox_kit.errors import RefusedError
 
 VALID: dict[str, Any] = {
     "aggregate_type": "book",

@@ -15,9 +15,9 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import Session
 
 from outbox_events import InvalidEventError, OutboxEvent, emit, emit_async, emit_many
+from outbox_events.errors import ConfigurationError
 from outbox_events.sending import psycopg_writer, sqlalchemy_writer
 from outbox_events.sending.outbox_table import OutboxTable
-from outbox_kit.errors import ConfigurationError
 
 EVENT: dict[str, Any] = {
     "aggregate_type": "book",

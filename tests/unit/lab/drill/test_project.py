@@ -9,10 +9,10 @@ import pytest
 import yaml
 from tests.conftest import REPOSITORY
 
+from outbox_events.errors import ConfigurationError
 from outbox_kit.deployment.deployment import templates_of
-from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline import load_pipeline
-from outbox_kit.results.progress import silent
+from outbox_kit.results import silent
 from outbox_lab.drill.project import ENVIRONMENT, DrillProject
 
 LOCAL = Path("connectors", "environments", "local.yaml")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.unit.lab.drill.samples import deliveries_of, ledger_of, result_of
 
-from outbox_kit.errors import ConfigurationError
+from outbox_events.errors import ConfigurationError
 from outbox_lab.drill.cell import Load
 from outbox_lab.drill.faults import FAULTS
 from outbox_lab.drill.ledger import Outcome

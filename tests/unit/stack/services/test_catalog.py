@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from outbox_kit.errors import ConfigurationError
+from outbox_events.errors import ConfigurationError
 from outbox_kit.stack.services.catalog import SERVICES, STOP_ORDER, needs_java, select_services
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from outbox_kit.errors import ConfigurationError
+from outbox_events.errors import ConfigurationError
 from outbox_kit.stack.services import java
 from outbox_kit.stack.services.java import find_java, java_version, parse_version
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from outbox_kit.errors import ConfigurationError, StackError
+from outbox_events.errors import ConfigurationError
+from outbox_kit.stack.errors import StackError
 from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.services import postgres_home
 from outbox_kit.stack.services.postgres_home import choose_home, find_archive, postgres_user, unpack
