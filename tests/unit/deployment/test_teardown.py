@@ -135,7 +135,7 @@ def test_rejects_objects_that_the_lock_file_does_not_contain(
     with pytest.raises(RefusedError, match=r"schema victim\.book-value does not belong"):
         destroy(replace(deployment, pipeline=pipeline.model_copy(update={"prefix": "victim"})), silent, schemas)
     connect.configs[NAME]["slot.name"] = "victim"
-    with pytest.raises(RefusedError, match=f"connector {NAME} is not of the pipeline"):
+    with pytest.raises(RefusedError, match=f"connector {NAME} does not belong"):
         destroy(deployment, silent, everything)
     assert "victim.book" in kafka.states
     assert connect.states == {NAME: "RUNNING"}
