@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from outbox_events.producing import delivery_proof, recovery_store, two_phase
     from outbox_events.producing.chained import ChainedSender
     from outbox_events.producing.database import Order
-    from outbox_events.producing.delivery import Deliveries, KafkaTransaction, fence
+    from outbox_events.producing.deliveries import Deliveries, KafkaTransaction, fence
     from outbox_events.producing.delivery_proof import DeliveryProof
     from outbox_events.producing.errors import (
         NotCommittedError,
@@ -57,8 +57,8 @@ if TYPE_CHECKING:
     from outbox_events.receiving.strategies.stored_offsets import StoredOffsets
     from outbox_events.receiving.strategies.without_deduplication import WithoutDeduplication
     from outbox_events.receiving.strategy import Strategy, Work
+    from outbox_events.sending.emit import emit, emit_async, emit_many
     from outbox_events.sending.event import InvalidEventError, OutboxEvent
-    from outbox_events.sending.insert import emit, emit_async, emit_many
     from outbox_events.sending.outbox_table import OutboxTable
     from outbox_events.waiting import Observation, wait_for
 
@@ -72,7 +72,7 @@ _MODULES = {
     "producing": "delivery_proof recovery_store two_phase",
     "producing.chained": "ChainedSender",
     "producing.database": "Order",
-    "producing.delivery": "Deliveries KafkaTransaction fence",
+    "producing.deliveries": "Deliveries KafkaTransaction fence",
     "producing.delivery_proof": "DeliveryProof",
     "producing.errors": "NotCommittedError NotDeliveredError ProducerUnusableError UnknownOutcomeError",
     "producing.recovery_store": "Recovered RecoveryStore recover",
@@ -93,7 +93,7 @@ _MODULES = {
     "receiving.strategy": "Strategy Work",
     "receiving.avro_values": "AvroValues",
     "sending.event": "InvalidEventError OutboxEvent",
-    "sending.insert": "emit emit_async emit_many",
+    "sending.emit": "emit emit_async emit_many",
     "sending.outbox_table": "OutboxTable",
     "waiting": "Observation wait_for",
 }

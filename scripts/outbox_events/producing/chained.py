@@ -28,7 +28,7 @@ from outbox_events.producing.database import (
     require_order,
     rolled_back_on_error,
 )
-from outbox_events.producing.delivery import DELIVERY_S, KafkaTransaction
+from outbox_events.producing.deliveries import DELIVERY_S, KafkaTransaction
 from outbox_events.producing.errors import NotCommittedError
 from outbox_events.producing.recovery_store import RecoveryStore
 
@@ -82,7 +82,7 @@ class ChainedSender:
         finally:
             self._open = None
         if self._store is not None and transaction.records:
-            # Both have committed. A row that remains is no error: the next recovery proves it by the topic.
+            # Both have committed. A row that remains is not an error: the next recovery proves it by the topic.
             with suppress(psycopg.Error):
                 self._store.forget(transaction_id)
 

@@ -59,7 +59,7 @@ def commit(connection: Connection) -> None:
 
 
 def roll_back(connection: Connection) -> None:
-    """Roll back. A lost connection is no error, because the server rolls back when it notices."""
+    """Roll back. A lost connection is not an error, because the server rolls back when it notices."""
     with suppress(psycopg.OperationalError):
         connection.rollback()
 

@@ -24,7 +24,7 @@ from outbox_events.kafka import offsets
 from outbox_events.kafka.record import Record
 from outbox_events.producing import stored_record
 from outbox_events.producing.database import Connection
-from outbox_events.producing.delivery import DELIVERY_S, Deliveries
+from outbox_events.producing.deliveries import DELIVERY_S, Deliveries
 from outbox_events.producing.stored_record import READ_S, delivered_event_ids, message_event_id
 from outbox_events.sending.psycopg_writer import refuse_autocommit
 

@@ -20,7 +20,7 @@ from outbox_events.errors import RefusedError
 from outbox_events.kafka.record import Record
 from outbox_events.producing import stored_record
 from outbox_events.producing.database import Connection, wait_until_ended
-from outbox_events.producing.delivery import DELIVERY_S, KafkaTransaction, fence
+from outbox_events.producing.deliveries import DELIVERY_S, KafkaTransaction, fence
 from outbox_events.producing.errors import NotCommittedError, NotDeliveredError
 from outbox_events.producing.stored_record import READ_S, delivered_event_ids
 from outbox_events.waiting import Deadline, Observation, wait_for

@@ -27,7 +27,7 @@ from outbox_events.producing.database import (
     roll_back,
     wait_until_ended,
 )
-from outbox_events.producing.delivery import DELIVERY_S, KafkaTransaction, fence
+from outbox_events.producing.deliveries import DELIVERY_S, KafkaTransaction, fence
 from outbox_events.producing.errors import NotCommittedError, UnknownOutcomeError
 from outbox_events.producing.stored_record import READ_S, delivered_event_ids, event_id
 from outbox_events.sending.event import InvalidEventError

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException, Producer
 from outbox_events.contract import dead_letter_headers
 from outbox_events.errors import ConfigurationError, OutboxError, RejectedError
 from outbox_events.kafka.record import Record
-from outbox_events.producing.delivery import DELIVERY_S, Deliveries, KafkaTransaction
+from outbox_events.producing.deliveries import DELIVERY_S, Deliveries, KafkaTransaction
 from outbox_events.receiving.event import Event
 from outbox_events.receiving.retries import driver_error
 from outbox_events.text import plural

@@ -69,7 +69,7 @@ class AggregateStates:
     def normalize_keys(self, connection: Connection, keys: Sequence[str]) -> list[str]:
         """Cast `keys` to the type of the key column and back to text; return them in order and without duplicates.
 
-        Keys that are no value of the type are returned unchanged: a topic can contain any key.
+        Keys that are not a value of the type are returned unchanged: a topic can contain any key.
         """
         normalized = self._cast_keys(connection, keys)
         return list(dict.fromkeys(normalized.get(key, key) for key in keys))

@@ -14,8 +14,8 @@ from confluent_kafka import Message
 from outbox_events.errors import RefusedError
 from outbox_events.kafka.topic_reader import READ_TIMEOUT_S, read_record, read_records
 from outbox_events.kafka.topic_requests import Bounds
-from outbox_kit.dead_letters.acknowledged_offsets import Acknowledged
 from outbox_kit.dead_letters.dead_letter import DeadLetter, FailedRecord, Place, is_dead_letter, parse_dead_letter
+from outbox_kit.dead_letters.offset_metadata import Acknowledged
 from outbox_kit.kafka.client import KafkaClient, client_settings
 from outbox_kit.pipeline import Pipeline
 
@@ -36,7 +36,7 @@ class DeadLetterQueue:
         return "" if self.of_connector else f" --topic {self.name}"
 
     def require_dead_letter(self, record: Message) -> None:
-        """Raise RefusedError if this is a consumer's topic and the record is no dead letter."""
+        """Raise RefusedError if this is a consumer's topic and the record is not a dead letter."""
         if not self.of_connector and not is_dead_letter(record):
             place = f"{record.partition()}/{record.offset()}"
             message = f"topic {self.name} is not a dead letter topic: its record {place} is not a dead letter"
@@ -198,7 +198,7 @@ def _read_after(
     """Return the records of the partitions in `bounds` that are not acknowledged, at most `limit`.
 
     A partition without records after its acknowledged offset is not read. Raises RefusedError for a record of a
-    consumer's topic that is no dead letter.
+    consumer's topic that is not a dead letter.
     """
     entries = {number: acknowledged.get(number, Acknowledged(bound.first)) for number, bound in bounds.items()}
     unread = {number: Bounds(entry.upto, bounds[number].end) for number, entry in entries.items()}

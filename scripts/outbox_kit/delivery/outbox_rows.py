@@ -97,7 +97,10 @@ def open_snapshot(connection: Connection, source: Source) -> Iterator[OutboxSnap
 def select_rows(
     connection: Connection, source: Source, condition: LiteralString, *parameters: object
 ) -> list[StoredRow]:
-    """Return the rows OF_EVENTS or OF_AGGREGATE in the order of aggregates(). None of them counts as young."""
+    """Return the rows that the condition selects, in the order of OutboxSnapshot.aggregates().
+
+    None of them counts as young.
+    """
     with connection.cursor(row_factory=class_row(StoredRow)) as cursor:
         return cursor.execute(_query(connection, source, condition=condition), parameters).fetchall()
 

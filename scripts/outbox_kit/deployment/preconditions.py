@@ -233,7 +233,7 @@ def refuse_unplanned_changes(plan: Plan, changes: list[Change]) -> None:
 
 
 def _effect(change: Change) -> tuple[str, ...]:
-    """Return what a change does. Reasons and dangers are texts, which differ between releases."""
+    """Return what a change does. Reason and danger are omitted, because their texts differ between releases."""
     return change.system, change.object, change.action, change.before, change.after
 
 

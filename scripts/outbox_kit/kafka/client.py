@@ -25,7 +25,7 @@ from outbox_events.errors import ConfigurationError, RejectedError, UnreachableE
 from outbox_events.kafka import topic_requests
 from outbox_events.kafka.record import PRODUCER_SETTINGS, Record
 from outbox_events.kafka.topic_requests import Bounds, ClientErrors
-from outbox_events.producing.delivery import Deliveries
+from outbox_events.producing.deliveries import Deliveries
 from outbox_kit.pipeline import Kafka
 
 REQUEST_TIMEOUT_S = 20

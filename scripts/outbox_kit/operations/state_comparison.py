@@ -266,7 +266,7 @@ class _TypeComparison:
         self._ahead_keys = self._read_ahead(self._ahead_keys)
 
     def _present_keys(self) -> set[str]:
-        """Return the keys whose newest record is a state, or of which compaction retains a state."""
+        """Return the keys whose newest record is a state, or for which compaction retains a state."""
         topic = self.topic
         return topic.keys_with_state() | {key for key in topic.overwritten if topic.by_key[key].has_state}
 

@@ -114,7 +114,7 @@ class _Resolver:
         for name in self._type_names[path][0]:
             if name not in self._files:
                 types = ", ".join(sorted(name for name in self._files if self._files[name] in self._reference_paths))
-                message = f"schema file {path}: type {name} is not defined in it or in a reference"
+                message = f"schema file {path}: type {name} is defined neither in this file nor in its references"
                 raise ConfigurationError(
                     message, f"add the file of the type to `references`; the listed files define: {types or 'no type'}"
                 )

@@ -39,7 +39,8 @@ HOLDER: LiteralString = """
 def pipeline_lock(database: SourceDatabase, pipeline: str, *, command: str, seconds: float = 0) -> Iterator[None]:
     """Hold the lock of a pipeline in the context. If another session holds the lock, wait up to `seconds`.
 
-    The name of the session contains `command`, so that the message of a command that finds the lock held names it.
+    The name of the session contains `command`, so that another command that finds the lock held can name the one that
+    holds it.
 
     Raises RefusedError if another session holds the lock and `seconds` is 0, WaitTimeoutError, UnreachableError.
     """

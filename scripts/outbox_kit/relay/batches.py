@@ -15,8 +15,9 @@ from psycopg import sql
 
 from outbox_events.errors import RejectedError
 from outbox_kit.postgres.client import Connection, Row
+from outbox_kit.relay.buckets import BUCKETS
 from outbox_kit.relay.rows import RowReader
-from outbox_kit.relay.tables import BUCKETS, MARK_COLUMN, ORDER_COLUMN
+from outbox_kit.relay.tables import MARK_COLUMN, ORDER_COLUMN
 
 ALL_BUCKETS = [*range(BUCKETS)]
 MAX_BYTES = 1_000_000

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import LiteralString
 
 from outbox_kit.postgres.client import Connection
-from outbox_kit.relay.tables import BUCKETS
+from outbox_kit.relay.buckets import BUCKETS
 
 LEASE_S = 10
 KEEP_S = 0.5

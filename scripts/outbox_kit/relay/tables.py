@@ -11,9 +11,8 @@ from outbox_events.errors import ConfigurationError, RefusedError
 from outbox_kit.pipeline import Pipeline
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import Connection, read_column_types
+from outbox_kit.relay.buckets import bucket_of_row
 
-BUCKETS = 16
-"""Number of buckets, and thus the highest number of processes that send. A change would move aggregates."""
 ORDER_COLUMN = "seq"
 MARK_COLUMN = "relayed_at"
 INTEGER_TYPES = ("smallint", "integer", "bigint")
@@ -65,14 +64,8 @@ class RelayTables:
 
     @property
     def bucket(self) -> sql.Composed:
-        """Bucket of a row: a hash of aggregate type and id. A row without them has one too, and is a dead letter."""
-        columns = self.pipeline.source.columns
-        text = sql.SQL("coalesce({}::text, '')")
-        return sql.SQL("(hashtextextended({}, hashtextextended({}, 0)) & {})").format(
-            text.format(sql.Identifier(columns.aggregate_id)),
-            text.format(sql.Identifier(columns.aggregate_type)),
-            sql.Literal(BUCKETS - 1),
-        )
+        """Bucket of a row."""
+        return bucket_of_row(self.pipeline.source)
 
     @property
     def pending(self) -> sql.Composable:

@@ -18,6 +18,7 @@ from outbox_kit.encoding.dead_letter import dead_letter_record
 from outbox_kit.postgres.client import Connection
 from outbox_kit.relay import leases
 from outbox_kit.relay.batches import Batch, BatchStore
+from outbox_kit.relay.buckets import transactional_id
 from outbox_kit.relay.leases import Leases
 from outbox_kit.relay.metrics import Counters, MetricsFile, read_backlog
 from outbox_kit.relay.producer import BucketProducer
@@ -178,8 +179,8 @@ class Worker:
         kafka = self._process.deployment.environment.kafka
         for bucket in buckets:
             if bucket not in self._producers:
-                transactional_id = f"outbox-relay.{self._process.tables.pipeline.prefix}.{bucket}"
-                self._producers[bucket] = BucketProducer(kafka, transactional_id, self._leases.keep)
+                name = transactional_id(self._process.tables.pipeline.prefix, bucket)
+                self._producers[bucket] = BucketProducer(kafka, name, self._leases.keep)
         for bucket in buckets:
             self._producers[bucket].initialize()
         return {bucket: self._producers[bucket] for bucket in buckets}

@@ -116,7 +116,7 @@ class RegistryContainer(StackContainer):
 
     @property
     def url(self) -> str:
-        """URL of the Confluent API for this machine."""
+        """URL of the registry's Confluent-compatible API, for clients on this machine."""
         return f"http://{HOST}:{self.port}{REGISTRY_API}"
 
     @property

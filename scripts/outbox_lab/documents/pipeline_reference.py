@@ -1,4 +1,4 @@
-"""Generated part of docs/pipeline.md, and the JSON Schemas in connectors/, from the models."""
+"""Generates the reference part of docs/pipeline.md and the JSON Schemas in connectors/ from the models."""
 
 from __future__ import annotations
 

@@ -196,8 +196,8 @@ def read_deliveries(kafka: Kafka, topic: str) -> list[Delivery]:
 def complete(observer: Observer, kafka: Kafka, topic: str) -> tuple[list[Delivery], str]:
     """Return the records that the observer or a second reader saw, and a note if the observer missed some.
 
-    After a restart of the broker, a long-lived consumer can remain without records, which is no loss of the way. So a
-    fresh consumer reads what the observer may have missed.
+    After a restart of the broker, a long-lived consumer can remain without records, which is not a loss of the way.
+    So a fresh consumer reads what the observer may have missed.
 
     Raises UnreachableError, and WaitTimeoutError after END_S.
     """

@@ -58,7 +58,7 @@ def result_file(project: DrillProject, cell: CellSettings) -> Path:
 
 
 def read_results(project: DrillProject, seed: int | None) -> list[CellResult]:
-    """Return the results with this seed, by default of all, by way and fault in the order of the lists of both."""
+    """Return the results of a seed (None: of all seeds), in the order of WAYS, then of FAULTS."""
     files = project.results.glob(f"seed-{'*' if seed is None else seed}/*.json")
     results = [msgspec.json.decode(file.read_bytes(), type=CellResult) for file in files]
     ways, faults = list(WAYS), list(FAULTS)

@@ -109,7 +109,7 @@ class Column:
     name: str
     kind: ColumnType
     avro_type: str
-    """Avro type (string, union, ...). For times of day the logical type (time-millis, time-micros)."""
+    """Avro type (string, union, ...). For times of day, the logical type (time-millis, time-micros) instead."""
     precision: int = 0
     scale: int = 0
     has_default: bool = False

@@ -34,7 +34,7 @@ def check_writer(writer_schema: str, reader_schema: str, subject: str) -> None:
 
 
 def _with_enum_defaults(schema: str) -> str:
-    """Add a default to every enum: an unknown symbol is no incompatibility, because its record is quarantined."""
+    """Add a default to every enum: an unknown symbol is not an incompatibility, because its record is quarantined."""
     return json.dumps(_add_enum_defaults(json.loads(schema)))
 
 

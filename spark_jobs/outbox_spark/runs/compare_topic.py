@@ -75,7 +75,7 @@ class Comparison:
     column_counts: Mapping[str, int]
     """By column: the number of `different` keys whose rows differ in it."""
     uncompared: Sequence[str]
-    """Columns of the table that are no fields of the schema, and fields that have no column yet."""
+    """Columns of the table that are not fields of the schema, and fields that have no column yet."""
     record_count: int
     pass_count: int
     scan_result: str

@@ -23,7 +23,7 @@ from outbox_events.errors import ConfigurationError, OutboxError, RefusedError, 
 from outbox_events.kafka import offsets
 from outbox_events.kafka.record import PRODUCER_SETTINGS
 from outbox_events.kafka.topic_requests import kafka_error
-from outbox_events.producing.delivery import DELIVERY_S, KafkaTransaction, fence
+from outbox_events.producing.deliveries import DELIVERY_S, KafkaTransaction, fence
 from outbox_events.producing.errors import FENCED_CODES, NotCommittedError, ProducerUnusableError, UnknownOutcomeError
 from outbox_events.receiving.event import Event
 from outbox_events.receiving.recoverers import ReceiverStoppedError
@@ -42,7 +42,7 @@ FENCED_HINT = (
 class KafkaTransactions:
     """Consume, transform, produce: handlers send records through the KafkaTransaction that they receive.
 
-    After an unknown outcome the next transaction is begun by a new producer, whose initialisation ends the old
+    After an unknown outcome the next transaction is begun by a new producer, whose initialization ends the old
     transaction, and the committed offsets tell which events were applied: those are duplicates and are not applied
     again. A recoverer such as DeadLetterTopic sends in the same transaction as the offset; the producer that
     DeadLetterTopic requires then only checks that the topic exists, and needs no transactional.id.

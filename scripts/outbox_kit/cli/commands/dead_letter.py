@@ -19,8 +19,8 @@ from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.dead_letters.dead_letter_topic import DeadLetter, DeadLetterQueue, Place, dead_letter_queue
 from outbox_kit.delivery.stale_dead_letters import list_stale
 from outbox_kit.deployment import Deployment
-from outbox_kit.replay.send_records import Replay, replay_records
-from outbox_kit.replay.send_rows import replay_rows, republish_states
+from outbox_kit.replay.replay_records import Replay, replay_records
+from outbox_kit.replay.replay_rows import replay_rows, republish_states
 
 app = typer.Typer(help="List, show, replay and acknowledge dead letters.", no_args_is_help=True)
 COLUMNS = ["place", "time", "aggregate_type", "key", "event_id", "reason", "message"]
@@ -41,7 +41,7 @@ def list_dead_letters(
     common: CommonOptions,
     include_acknowledged: Annotated[bool, typer.Option("--all", help="Include acknowledged dead letters.")] = False,
     stale: Annotated[
-        bool, typer.Option("--stale", help="Only those without a newer record of their key on its topic.")
+        bool, typer.Option("--stale", help="List only the dead letters whose key has no newer record on its topic.")
     ] = False,
     topic: TopicOption = None,
 ) -> None:

@@ -66,7 +66,7 @@ def check_materialization_target(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "materialization.mode",
-    "no Iceberg table has mode history",
+    "no Iceberg table has `mode: history`",
     reason="the Spark commands reject history tables in Iceberg",
 )
 def check_materialization_mode(lint_input: LintInput) -> Iterator[Finding]:

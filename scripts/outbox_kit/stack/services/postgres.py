@@ -77,14 +77,14 @@ class Postgres(Service):
         create_home(self.home, self.layout)
         unpack(self.layout, self.home)
         if not self.data.exists():
-            self.initialise()
+            self.initialize()
         self.remove_stale_pid_file()
         marker = process_marker(self.layout, self.name)
         settings = server_settings(self.state.postgres_port, marker)
         for file, text in (("postgresql.conf", render_settings(settings)), ("pg_hba.conf", PG_HBA)):
             (self.data / file).write_text(text)
 
-    def initialise(self) -> None:
+    def initialize(self) -> None:
         """Run initdb in a temporary folder, so that the result of an interrupted run is never used."""
         unfinished_folder = self.home / "data.unfinished"
         shutil.rmtree(unfinished_folder, ignore_errors=True)

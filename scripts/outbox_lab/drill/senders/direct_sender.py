@@ -20,7 +20,7 @@ from outbox_events.producing.database import (
     require_order,
     roll_back,
 )
-from outbox_events.producing.delivery import DELIVERY_S, Deliveries
+from outbox_events.producing.deliveries import DELIVERY_S, Deliveries
 
 
 class DirectTransaction:

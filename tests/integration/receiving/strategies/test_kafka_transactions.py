@@ -24,7 +24,7 @@ from tests.integration.receiving.strategies.transforming import (
 from outbox_events import DeadLetterTopic, Event, KafkaTransactions, Receiver, ReceiverStoppedError, Retries, recoverers
 from outbox_events.errors import ConfigurationError
 from outbox_events.kafka.record import Record
-from outbox_events.producing.delivery import KafkaTransaction
+from outbox_events.producing.deliveries import KafkaTransaction
 
 CHILD = Path(__file__).with_name("transforming_process.py")
 REPOSITORY = Path(__file__).parents[4]

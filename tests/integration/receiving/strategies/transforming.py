@@ -14,7 +14,7 @@ from tests.integration.receiving.service import SECONDS, Service
 
 from outbox_events import Event, Handlers, KafkaTransactions
 from outbox_events.kafka.record import Record
-from outbox_events.producing.delivery import KafkaTransaction
+from outbox_events.producing.deliveries import KafkaTransaction
 from outbox_events.waiting import Observation, wait_for
 from outbox_lab.drill.proxy import CHUNK_BYTES, Proxy
 

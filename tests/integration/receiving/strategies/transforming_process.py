@@ -13,7 +13,7 @@ import threading
 from tests.integration.receiving.strategies.transforming import TransformingService
 
 from outbox_events import Event
-from outbox_events.producing.delivery import KafkaTransaction
+from outbox_events.producing.deliveries import KafkaTransaction
 
 BOOTSTRAP, TOPIC, OUTPUT, GROUP, EVENT_ID = sys.argv[1:]
 

@@ -41,8 +41,8 @@ from outbox_kit.postgres.aggregate_queries import SEQUENCE
 from outbox_kit.postgres.client import Connection
 from outbox_kit.postgres.replication_slot import wait_confirmed, wait_transactions_ended
 from outbox_kit.recovery.resend_rows import locked_outbox
-from outbox_kit.replay.insert_rows import insert_again
-from outbox_kit.replay.send_records import DROP_HINT, Replay
+from outbox_kit.replay.replay_records import DROP_HINT, Replay
+from outbox_kit.replay.write_row import insert_again
 from outbox_kit.results import Reporter
 
 COMMAND = "outbox dead-letter replay"

@@ -80,7 +80,7 @@ def _checked_record(topic: str, dead_letter: DeadLetter, destinations: Mapping[s
     """Return the record to send. Raises RefusedError."""
     failed, key = dead_letter.failed, dead_letter.record_key
     if failed is None:
-        message = f"{dead_letter.place} of topic {topic} is no dead letter of a consumer: it does not name a record"
+        message = f"{dead_letter.place} of topic {topic} is not a dead letter of a consumer: it does not name a record"
         raise RefusedError(message, "check --topic")
     destination = destinations.get(failed.topic)
     if destination is None or failed.place.partition not in destination.bounds:

@@ -124,7 +124,7 @@ def _rejection_hint(error: KafkaException) -> str:
 
 
 def fence(producer: Producer, *, seconds: float = DELIVERY_S) -> None:
-    """Initialise a transactional producer, and end every earlier transaction of its transactional.id.
+    """Initialize a transactional producer, and end every earlier transaction of its transactional.id.
 
     When it returns, an earlier producer with this transactional.id can no longer commit: a transaction whose commit
     had begun is committed, and any other is aborted. Call it once per producer.
@@ -132,7 +132,7 @@ def fence(producer: Producer, *, seconds: float = DELIVERY_S) -> None:
     try:
         producer.init_transactions(seconds)
     except KafkaException as error:
-        raise unusable("initialise the transactions of the producer", kafka_error(error)) from error
+        raise unusable("initialize the transactions of the producer", kafka_error(error)) from error
 
 
 class KafkaTransaction:

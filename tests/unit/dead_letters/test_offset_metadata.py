@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from outbox_events.errors import RefusedError
-from outbox_kit.dead_letters.acknowledged_offsets import Acknowledged
+from outbox_kit.dead_letters.offset_metadata import Acknowledged
 
 
 @pytest.mark.parametrize(

@@ -79,5 +79,5 @@ def _parse_row(dead_letter: DeadLetter) -> tuple[str, dict[str, Any]]:
     except ValueError:
         row = None
     if not isinstance(row, dict):
-        raise RefusedError("the value of the dead letter is no JSON object", REPUBLISH_HINT)
+        raise RefusedError("the value of the dead letter is not a JSON object", REPUBLISH_HINT)
     return text, row
