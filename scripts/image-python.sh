@@ -5,7 +5,11 @@
 # The images copy these folders, so that `docker build` needs no package index.
 set -eu
 cd "$(dirname "$0")/.."
-python=$(realpath -s "${1:-.venv/bin/python}")
+python=${1:-.venv/bin/python}
+case "$python" in
+/*) ;;
+*) python=$PWD/$python ;;
+esac
 images=build/images
 wheels=$PWD/$images/wheels
 

@@ -57,7 +57,7 @@ def open_consumer(settings: Mapping[str, Any], starts: Mapping[Partition, int]) 
     with _readable({topic for topic, _ in starts}):
         consumer = Consumer(
             {
-                "group.id": "outbox-kit-reader",
+                "group.id": "outbox-reader",
                 **settings,
                 **READER_SETTINGS,
                 "auto.offset.reset": "earliest",  # the first records can have been deleted since the request

@@ -25,7 +25,6 @@ POLL_S = 0.2
 RESEND_HINT = "send the current state again: `outbox republish`"
 # surrogateescape: each key has a text, and different keys have different texts.
 KEY_ERRORS = "surrogateescape"
-_LOG = logging.getLogger(__name__)
 RETRY_S = 1.0
 STOP_S = 60.0
 """Limit for the end of the thread: above that of a check of the topic and the saving of a snapshot."""

@@ -42,7 +42,6 @@ HINTS = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant Read and Describe on the topic",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "grant Read on the group",
 }
-log = logging.getLogger("outbox_events.receiving")
 Hook = Callable[[str, int], None]
 """Called with the name of a counter and the number that was added."""
 

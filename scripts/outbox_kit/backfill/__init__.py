@@ -1,7 +1,4 @@
-"""`backfill` and `republish`, which write latest states of aggregates to the outbox table, and `adopt`.
-
-`adopt` replaces a connector that outbox-kit did not create. The other two commands require a deployed pipeline.
-"""
+"""Commands that write latest states to the outbox table, and `adopt`, which replaces the connector of somebody else."""
 
 from outbox_kit.backfill.adopt import AdoptResult, adopt
 from outbox_kit.backfill.backfill_batches import BackfillOptions, BackfillResult, backfill

@@ -23,7 +23,7 @@ __all__ = ["DeadLetter", "FailedRecord", "Place"]
 
 
 @dataclass(frozen=True)
-class DeadLetterQueue:
+class DeadLetterSource:
     """Dead letter topic, and the consumer group whose committed offsets are the acknowledged offsets."""
 
     name: str
@@ -53,11 +53,11 @@ def group_of(pipeline: Pipeline) -> str:
     return f"outbox-kit.{pipeline.name}.dead-letter"
 
 
-def dead_letter_queue(pipeline: Pipeline, name: str | None = None) -> DeadLetterQueue:
+def dead_letter_source(pipeline: Pipeline, name: str | None = None) -> DeadLetterSource:
     """Return the dead letter topic of a consumer, or that of the connector if `name` is None or its name."""
     if name is None or name == pipeline.dead_letter_topic:
-        return DeadLetterQueue(pipeline.dead_letter_topic, group_of(pipeline), of_connector=True)
-    return DeadLetterQueue(name, f"outbox-kit.{name}", of_connector=False)
+        return DeadLetterSource(pipeline.dead_letter_topic, group_of(pipeline), of_connector=True)
+    return DeadLetterSource(name, f"outbox-kit.{name}", of_connector=False)
 
 
 def read_dead_letters(
@@ -73,7 +73,7 @@ def read_dead_letters(
 
     At most `limit` dead letters are read. Raises UnreachableError, RejectedError, and WaitTimeoutError after `seconds`.
     """
-    source = dead_letter_queue(pipeline, topic)
+    source = dead_letter_source(pipeline, topic)
     bounds = client.bounds(source.name)
     acknowledged = {} if list_all else _acknowledged(client, source, bounds)
     messages = _read_after(client, source, bounds, acknowledged, limit=limit, seconds=seconds)
@@ -85,7 +85,7 @@ def count(client: KafkaClient, pipeline: Pipeline, *, limit: int | None = None, 
 
     Raises UnreachableError, RejectedError, and WaitTimeoutError after `seconds`.
     """
-    source = dead_letter_queue(pipeline)
+    source = dead_letter_source(pipeline)
     bounds = client.bounds(source.name)
     acknowledged = _acknowledged(client, source, bounds)
     return len(_read_after(client, source, bounds, acknowledged, limit=limit, seconds=seconds))
@@ -93,7 +93,7 @@ def count(client: KafkaClient, pipeline: Pipeline, *, limit: int | None = None, 
 
 def read_dead_letter(client: KafkaClient, pipeline: Pipeline, place: Place, topic: str | None = None) -> DeadLetter:
     """Return the dead letter at `place`. Raises RefusedError if there is none."""
-    source = dead_letter_queue(pipeline, topic)
+    source = dead_letter_source(pipeline, topic)
     bound = _bounds_of(client.bounds(source.name), source, place)
     message = None
     if bound.first <= place.offset < bound.end:
@@ -110,7 +110,7 @@ def acknowledge(client: KafkaClient, pipeline: Pipeline, upto: Place | None, *, 
 
     No record is deleted, and no acknowledged offset is lowered. Raises RefusedError if `upto` is after the end.
     """
-    source = dead_letter_queue(pipeline, topic)
+    source = dead_letter_source(pipeline, topic)
     bounds = client.bounds(source.name)
     if upto is None:
         end_offsets = {number: bound.end for number, bound in bounds.items()}
@@ -137,7 +137,7 @@ def acknowledge_places(
 
     Raises RefusedError if the metadata of an offset cannot list them.
     """
-    source = dead_letter_queue(pipeline, topic)
+    source = dead_letter_source(pipeline, topic)
     bounds = client.bounds(source.name)
     acknowledged = _acknowledged(client, source, bounds)
     new_places = {place for place in places if place.offset not in acknowledged[place.partition]}
@@ -154,7 +154,7 @@ def acknowledge_places(
 
 def purge(client: KafkaClient, pipeline: Pipeline, *, topic: str | None = None) -> int:
     """Delete the records before the first unacknowledged one of each partition; return the number of their offsets."""
-    source = dead_letter_queue(pipeline, topic)
+    source = dead_letter_source(pipeline, topic)
     bounds = client.bounds(source.name)
     offsets = {number: entry.upto for number, entry in _acknowledged(client, source, bounds).items()}
     deleted = {number: offset for number, offset in offsets.items() if offset > bounds[number].first}
@@ -163,14 +163,14 @@ def purge(client: KafkaClient, pipeline: Pipeline, *, topic: str | None = None) 
     return sum(offset - bounds[number].first for number, offset in deleted.items())
 
 
-def _commit(client: KafkaClient, source: DeadLetterQueue, acknowledged: Mapping[int, Acknowledged]) -> None:
+def _commit(client: KafkaClient, source: DeadLetterSource, acknowledged: Mapping[int, Acknowledged]) -> None:
     if acknowledged:
         offsets = {number: (entry.upto, entry.metadata) for number, entry in acknowledged.items()}
         client.commit_offsets(source.group, source.name, offsets)
 
 
 def _acknowledged(
-    client: KafkaClient, source: DeadLetterQueue, bounds: Mapping[int, Bounds]
+    client: KafkaClient, source: DeadLetterSource, bounds: Mapping[int, Bounds]
 ) -> dict[int, Acknowledged]:
     """Return the acknowledged offsets by partition.
 
@@ -188,7 +188,7 @@ def _acknowledged(
 
 def _read_after(
     client: KafkaClient,
-    source: DeadLetterQueue,
+    source: DeadLetterSource,
     bounds: Mapping[int, Bounds],
     acknowledged: Mapping[int, Acknowledged],
     *,
@@ -214,7 +214,7 @@ def _read_after(
     return messages
 
 
-def _bounds_of(bounds: dict[int, Bounds], topic: DeadLetterQueue, place: Place) -> Bounds:
+def _bounds_of(bounds: dict[int, Bounds], topic: DeadLetterSource, place: Place) -> Bounds:
     if place.partition not in bounds:
         raise RefusedError(f"topic {topic.name} has no partition {place.partition}", topic.list_hint)
     return bounds[place.partition]

@@ -112,7 +112,7 @@ def wait_delivered(
 def refuse_stopped_connector(name: str, actual: ActualConnector) -> None:
     """Raise RefusedError for a connector that does not read, so that the slot would not advance."""
     if actual.status is not None and not connect_state.is_in_state("running", actual.status):
-        message = f"connector {name!r} is {actual.status.connector_state}, so the slot proves no delivery"
+        message = f"connector {name!r} is {actual.status.connector_state}, so the slot does not advance"
         raise RefusedError(message, "run `outbox resume`, then the command again")
 
 

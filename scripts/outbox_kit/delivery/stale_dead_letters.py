@@ -14,7 +14,7 @@ from outbox_events.kafka.topic_reader import read_records
 from outbox_events.kafka.topic_requests import Bounds
 from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.dead_letters.dead_letter import DeadLetter, FailedRecord, Place
-from outbox_kit.dead_letters.dead_letter_topic import dead_letter_queue
+from outbox_kit.dead_letters.dead_letter_topic import dead_letter_source
 from outbox_kit.delivery.proof import first_versions, is_superseded
 from outbox_kit.kafka.client import KafkaClient, client_settings
 from outbox_kit.kafka.latest_records import READ_TIMEOUT_S, LatestRecord, LatestRecords
@@ -79,7 +79,7 @@ def list_stale(
     Dead letters of types that have no topic are not stale. Raises UnreachableError, RejectedError, WaitTimeoutError.
     """
     dead_letters = dead_letter_topic.read_dead_letters(client, pipeline, topic=topic, list_all=list_all)
-    if not dead_letter_queue(pipeline, topic).of_connector:
+    if not dead_letter_source(pipeline, topic).of_connector:
         return _stale_of_consumer(client, dead_letters)
     every = dead_letter_topic.read_dead_letters(client, pipeline, list_all=True)
     return _stale_of_connector(client, pipeline, dead_letters, first_versions(every))

@@ -162,7 +162,7 @@ class Aggregate(Model):
     unknown_fields: Literal["refuse", "ignore"] = Field(
         default="refuse",
         description="Handling of a field of the JSON payload that no schema version has: `refuse` makes the row a dead "
-        "dead letter, `ignore` omits the field.",
+        "letter, `ignore` omits the field.",
     )
     tombstone_event_types: list[EventType] = Field(
         default=[], description="Event types whose rows become tombstones, regardless of the payload."

@@ -1,1 +1,1 @@
-"""Schema registry: desired and actual subjects, checks. RegistryReader, which Spark uses too, is in `outbox_common`."""
+"""Schema registry: desired and actual subjects, checks. RegistryReader is in `outbox_events.schemas`."""

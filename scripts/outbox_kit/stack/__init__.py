@@ -1,8 +1,6 @@
 """The embedded stack: PostgreSQL, Kafka, registry and Connect as local processes under Supervisor.
 
-    Stack(root).up(progress)  →  StackState  →  Stack(root).down(progress)
-
-This package controls processes. `services` defines the services; `outbox_kit.testing` runs them in containers.
+`services` defines the services; `outbox_kit.testing` runs them in containers.
 """
 
 from outbox_kit.stack.control import ProcessStatus

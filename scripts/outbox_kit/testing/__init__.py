@@ -1,12 +1,6 @@
-"""The stack in containers, for component tests of services that use outbox-kit.
+"""The stack in containers, for component tests of services (docs/testing.md). Needs the extra `testing`, and images.
 
-    with OutboxStack() as stack:
-        stack.apply(Path("connectors/books.yaml"))
-        add_book(stack.source_dsn, ...)
-
-or, in a conftest.py, `pytest_plugins = ["outbox_kit.testing.fixtures"]` and the fixture `outbox_stack`.
-
-Needs the extra `outbox-kit[testing]`, a container engine on this machine, and images: see docs/testing.md.
+In a conftest.py: `pytest_plugins = ["outbox_kit.testing.fixtures"]` and the fixture `outbox_stack`.
 """
 
 from outbox_kit.testing.images import Images

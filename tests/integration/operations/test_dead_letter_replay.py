@@ -267,7 +267,7 @@ def test_republishes_the_latest_state(service: Service) -> None:
     service.command("drop", other)
 
 
-def test_lists_exactly_the_stale_letters(service: Service) -> None:
+def test_lists_exactly_the_stale_dead_letters(service: Service) -> None:
     stale, superseded, unknown = str(uuid4()), str(uuid4()), str(uuid4())
     service.deliver(stale)
     _, expected = service.fail(stale)

@@ -241,5 +241,5 @@ def test_purges_only_before_the_first_unacknowledged_letter(library: Pipeline, t
 
 
 def test_the_topic_of_a_consumer_has_its_own_group(library: Pipeline) -> None:
-    assert dead_letter_topic.dead_letter_queue(library, "mail.dead-letter").group == "outbox-kit.mail.dead-letter"
-    assert dead_letter_topic.dead_letter_queue(library, "library.dead-letter").of_connector
+    assert dead_letter_topic.dead_letter_source(library, "mail.dead-letter").group == "outbox-kit.mail.dead-letter"
+    assert dead_letter_topic.dead_letter_source(library, "library.dead-letter").of_connector

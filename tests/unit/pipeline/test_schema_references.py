@@ -150,14 +150,14 @@ INVALID: list[tuple[dict[str, Any], list[dict[str, Any]], str, str]] = [
     (
         record("Order", "Price"),
         [CURRENCY],
-        "0-Order.avsc: type io.acme.Price is not defined in it or in a reference",
+        "0-Order.avsc: type io.acme.Price is defined neither in this file nor in its references",
         "the listed files define: io.acme.Currency",
     ),
     (record("Order", "Price"), [], "type io.acme.Price", "the listed files define: no type"),
     (
         record("Order", "Money"),
         [MONEY],
-        "1-Money.avsc: type io.acme.Currency is not defined in it or in a reference",
+        "1-Money.avsc: type io.acme.Currency is defined neither in this file nor in its references",
         "add the file of the type to `references`",
     ),
     (

@@ -17,6 +17,12 @@ from outbox_events.receiving.recoverers import ReceiverStoppedError
 from outbox_events.receiving.retries import is_outage
 from outbox_events.sending.psycopg_writer import refuse_autocommit
 
+if TYPE_CHECKING:
+    import sqlalchemy.orm
+
+    SyncConnection: TypeAlias = psycopg.Connection[Any] | sqlalchemy.Connection | sqlalchemy.orm.Session
+
+
 SAVEPOINT_HINT = "execute a statement that may fail in a savepoint: `with connection.transaction():`"
 Connected = TypeVar("Connected")
 
@@ -81,12 +87,6 @@ def _committed(connection: psycopg.Connection[Any]) -> Iterator[None]:
 
 def _has_status(connection: psycopg.Connection[Any], status: TransactionStatus) -> bool:
     return connection.info.transaction_status is status
-
-
-if TYPE_CHECKING:
-    import sqlalchemy.orm
-
-    SyncConnection: TypeAlias = psycopg.Connection[Any] | sqlalchemy.Connection | sqlalchemy.orm.Session
 
 
 def execute(connection: SyncConnection, statement: str, table: str, **values: object) -> list[tuple[Any, ...]]:

@@ -16,7 +16,7 @@ from outbox_kit.cli.confirmation import confirm
 from outbox_kit.cli.console import print_json, print_message, print_table
 from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.dead_letters import dead_letter_topic
-from outbox_kit.dead_letters.dead_letter_topic import DeadLetter, DeadLetterQueue, Place, dead_letter_queue
+from outbox_kit.dead_letters.dead_letter_topic import DeadLetter, DeadLetterSource, Place, dead_letter_source
 from outbox_kit.delivery.stale_dead_letters import list_stale
 from outbox_kit.deployment import Deployment
 from outbox_kit.replay.replay_records import Replay, replay_records
@@ -52,7 +52,7 @@ def list_dead_letters(
     with common.deployment() as deployment:
         read = list_stale if stale else dead_letter_topic.read_dead_letters
         dead_letters = read(deployment.kafka, deployment.pipeline, topic=topic, list_all=include_acknowledged)
-        columns = COLUMNS if dead_letter_queue(deployment.pipeline, topic).of_connector else CONSUMER_COLUMNS
+        columns = COLUMNS if dead_letter_source(deployment.pipeline, topic).of_connector else CONSUMER_COLUMNS
     documents = [dead_letter.to_dict() for dead_letter in dead_letters]
     if common.output is Output.JSON:
         print_json({"dead_letters": documents})
@@ -67,7 +67,7 @@ def list_dead_letters(
 def show(common: CommonOptions, place: PlaceArgument, topic: TopicOption = None) -> None:
     """Print one dead letter as JSON, including its payload."""
     with common.deployment() as deployment:
-        of_connector = dead_letter_queue(deployment.pipeline, topic).of_connector
+        of_connector = dead_letter_source(deployment.pipeline, topic).of_connector
         found = dead_letter_topic.read_dead_letter(deployment.kafka, deployment.pipeline, parse_place(place), topic)
     if of_connector:
         content = {"row": _parse_row(found.value or b"")}
@@ -111,7 +111,7 @@ def replay(
     letter was refused.
     """
     with common.deployment() as deployment:
-        source = dead_letter_queue(deployment.pipeline, topic)
+        source = dead_letter_source(deployment.pipeline, topic)
         if republish and not source.of_connector:
             raise typer.BadParameter("only rows of the connector have a state", param_hint="--republish")
         dead_letters = selected_dead_letters(deployment, place, topic, select_all=replay_all)
@@ -126,7 +126,7 @@ def replay(
 
 
 def _replay(
-    deployment: Deployment, dead_letters: Collection[DeadLetter], source: DeadLetterQueue, *, republish: bool
+    deployment: Deployment, dead_letters: Collection[DeadLetter], source: DeadLetterSource, *, republish: bool
 ) -> Replay:
     if republish:
         return republish_states(deployment, dead_letters, print_message)
@@ -169,7 +169,7 @@ def drop(
             places = [dead_letter.place for dead_letter in dead_letters]
             count = dead_letter_topic.acknowledge_places(deployment.kafka, deployment.pipeline, places, topic=topic)
         if purge:
-            name = dead_letter_queue(deployment.pipeline, topic).name
+            name = dead_letter_source(deployment.pipeline, topic).name
             _confirm(common, deployment, topic, f"Delete the acknowledged records of topic {name}")
             purged = dead_letter_topic.purge(deployment.kafka, deployment.pipeline, topic=topic)
     if common.output is Output.JSON:
@@ -219,7 +219,7 @@ def _confirm_all(common: CommonOptions, deployment: Deployment, topic: str | Non
 
 
 def _confirm(common: CommonOptions, deployment: Deployment, topic: str | None, action: str) -> None:
-    option = dead_letter_queue(deployment.pipeline, topic).option
+    option = dead_letter_source(deployment.pipeline, topic).option
     confirm(common, deployment, action, hint=f"run `outbox dead-letter list{option}`, then add --yes")
 
 
