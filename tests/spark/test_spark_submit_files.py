@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import outbox_common
+import outbox_events
 import outbox_spark
 from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.spark_submit_files import ZIP_NAME, build, main
@@ -37,8 +38,13 @@ def names(folder: Path) -> set[str]:
 def test_zip_contains_jobs_and_shared_modules(folder: Path) -> None:
     actual = names(folder)
     assert {f"outbox_spark/{path.relative_to(SOURCES)}" for path in SOURCES.rglob("*.py")} <= actual
-    common = {f"outbox_common/{path.name}" for path in Path(outbox_common.__file__).parent.glob("*.py")}
-    assert {name for name in actual if not name.startswith("outbox_spark/")} == {*common, "outbox_common/py.typed"}
+    shared = [Path(module.__file__ or "").parent for module in (outbox_common, outbox_events)]
+    expected = {
+        f"{package.name}/{path.relative_to(package).as_posix()}"
+        for package in shared
+        for path in [*package.rglob("*.py"), package / "py.typed"]
+    }
+    assert {name for name in actual if not name.startswith("outbox_spark/")} == expected
 
 
 def test_folder_contains_launchers(folder: Path) -> None:

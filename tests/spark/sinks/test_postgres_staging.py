@@ -93,7 +93,7 @@ def test_ignores_rows_of_unreported_tasks(postgres: psycopg.conninfo.ConninfoDic
         other.commit()
         with connection.transaction():
             staged = count_staged(connection, StagingTable(table.staging, {reported[0]: 2}))
-        assert (staged.rows, staged.tombstones, staged.quarantined) == (1, 1, 0)
+        assert (staged.live, staged.tombstones, staged.quarantined) == (1, 1, 0)
         transactions = connection.execute(SQL("select distinct xmin::text::bigint from {}").format(table.staging))
         assert transactions.fetchall() == [reported]
 
