@@ -171,7 +171,7 @@ unit:
 
 test: check older-postgres wiremock test-browser ## Run everything that CI runs: check, Spark tests, integration tests on the embedded stack.
 	@$(WITH_JAVA) $(BIN)/pytest -q -n 2 tests/spark --durations=15 --junitxml=build/junit-spark.xml
-	@$(WITH_JAVA) $(BIN)/pytest -q -n 4 --dist loadfile tests/integration --durations=25 --junitxml=build/junit.xml
+	@$(WITH_JAVA) $(BIN)/pytest -q -n 3 --dist loadfile --timeout=600 tests/integration --durations=25 --junitxml=build/junit.xml
 	@$(MAKE) --no-print-directory drill
 	@if scripts/container-engine.sh status; then $(MAKE) --no-print-directory test-compose; \
 	elif [ "$$CI" = true ]; then echo "error: CI has no container engine" >&2; exit 1; \
