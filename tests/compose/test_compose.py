@@ -152,6 +152,15 @@ def test_no_lost_or_duplicate_rows_after_a_killed_worker(stack: ComposeStack) ->
     stack.wait_healthy(worker)
 
 
+def test_transform_chain_connects_to_the_registry_in_a_container(stack: ComposeStack) -> None:
+    """The converter must use connector_url: the registry address of this machine is invalid inside the container."""
+    path = stack.project / "connectors" / "chain.yaml"
+    path.write_text(yaml.safe_dump(CHAIN))
+    for command in (("apply", "--yes"), ("verify",)):
+        done = stack.outbox("-p", str(path), *command)
+        assert done.code == 0, done.output
+
+
 def test_restarted_registry_returns_old_schemas(stack: ComposeStack) -> None:
     key = str(uuid4())
     old = send(stack.source_dsn, "book", key, book(key, title="before"))
@@ -170,15 +179,6 @@ def test_restarted_registry_returns_old_schemas(stack: ComposeStack) -> None:
     assert len({actual[event].value()[:5] for event in (old, during, new)}) == 1
     verified = stack.outbox("verify")
     assert verified.code == 0, verified.output
-
-
-def test_transform_chain_connects_to_the_registry_in_a_container(stack: ComposeStack) -> None:
-    """The converter must use connector_url: the registry address of this machine is invalid inside the container."""
-    path = stack.project / "connectors" / "chain.yaml"
-    path.write_text(yaml.safe_dump(CHAIN))
-    for command in (("apply", "--yes"), ("verify",)):
-        done = stack.outbox("-p", str(path), *command)
-        assert done.code == 0, done.output
 
 
 def test_keeps_all_rows_over_stop_and_start(stack: ComposeStack) -> None:
