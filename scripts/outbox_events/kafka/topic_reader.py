@@ -23,9 +23,9 @@ POLL_S = 0.2
 READ_TIMEOUT_S = 60.0
 READER_SETTINGS: dict[str, Any] = {
     "enable.auto.commit": False,
-    "enable.partition.eof": True,
     "isolation.level": "read_committed",
 }
+REPORT_END = {"enable.partition.eof": True}  # the consumer returns the end of a partition as an error
 
 Partition = tuple[str, int]
 Process = Callable[[Message], bool | None]
@@ -92,7 +92,7 @@ def read_records(
     if not starts:
         return set()
     reading = _Reading({(topic, number): ranges[topic][number].end for topic, number in starts}, process, limit)
-    with open_consumer(settings, starts) as consumer:
+    with open_consumer({**settings, **REPORT_END}, starts) as consumer:
 
         def poll() -> Observation[bool]:
             has_progress = reading.read(consumer)

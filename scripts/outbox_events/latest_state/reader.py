@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from outbox_events.errors import ConfigurationError, UnreachableError
 from outbox_events.kafka import topic_requests
-from outbox_events.kafka.topic_reader import READER_SETTINGS
+from outbox_events.kafka.topic_reader import READER_SETTINGS, REPORT_END
 from outbox_events.kafka.topic_requests import READ_HINT, ClientErrors, unreadable
 from outbox_events.latest_state.states import States
 
@@ -49,8 +49,8 @@ class TopicRequests:
         self._seconds = seconds
         self._errors = ClientErrors()
         try:
-            own: dict[str, Any] = {"error_cb": self._errors, **settings, "log_level": 0}
-            self._admin = AdminClient(own)
+            client_settings: dict[str, Any] = {"error_cb": self._errors, **settings, "log_level": 0}
+            self._admin = AdminClient(client_settings)
         except KafkaException as error:
             raise invalid_settings(error) from None
 
@@ -125,6 +125,7 @@ class TopicReader:
                     "group.id": f"outbox-latest-state-{uuid4().hex}",
                     "auto.offset.reset": "error",
                     **READER_SETTINGS,
+                    **REPORT_END,
                 }
             )
         except KafkaException as error:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 
 import fastavro
 import psycopg
-from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import Consumer, Message
 from psycopg import sql
 
 from outbox_events.contract import wire_format
@@ -272,12 +272,9 @@ def _receive(consumer: Consumer, event_id: str, seconds: float) -> Arrival:
     def poll() -> Observation[Arrival]:
         nonlocal skipped_count
         message = consumer.poll(POLL_S)
-        if message is not None and (error := message.error()) is not None:
-            if (
-                error.code() != KafkaError._PARTITION_EOF
-            ):  # the end of the log only means that the canary is not there yet
-                return Observation(None, str(error))
-        elif message is not None:
+        if message is not None and message.error():
+            return Observation(None, str(message.error()))
+        if message is not None:
             if text_headers(message).get(EVENT_ID) == event_id:
                 return Observation(Arrival(message, time.monotonic() - started_at), "arrived")
             skipped_count += 1

@@ -21,7 +21,7 @@ from outbox_events.contract import wire_format
 from outbox_events.contract.headers import EVENT_ID
 from outbox_events.errors import UnreachableError
 from outbox_events.kafka.record import text_headers
-from outbox_events.kafka.topic_reader import READER_SETTINGS, read_records
+from outbox_events.kafka.topic_reader import READER_SETTINGS, REPORT_END, read_records
 from outbox_events.text import plural
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.kafka.client import KafkaClient, client_settings
@@ -105,7 +105,7 @@ class Observer:
 
     def _open_consumer(self) -> Consumer:
         own = {"group.id": "outbox-drill", "auto.offset.reset": "error", "fetch.wait.max.ms": 20}
-        consumer = Consumer({**client_settings(self._kafka), **READER_SETTINGS, **own})
+        consumer = Consumer({**client_settings(self._kafka), **READER_SETTINGS, **REPORT_END, **own})
 
         def poll() -> Observation[list[int]]:
             metadata = consumer.list_topics(self._topic, timeout=METADATA_TIMEOUT_S).topics[self._topic]
