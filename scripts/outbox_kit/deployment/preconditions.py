@@ -13,7 +13,7 @@ from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.plan_model import EXCLUDED_OBJECTS_MESSAGE, Plan
 from outbox_kit.deployment.source_epochs import highest_epoch, highest_version
-from outbox_kit.pipeline import Lock, LockedSchema
+from outbox_kit.pipeline import Lock, LockedSchema, LockedSource
 from outbox_kit.pipeline.lock import RETAINED_VERSIONS
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import state as postgres_state
@@ -76,15 +76,20 @@ def require_connector(deployment: Deployment) -> ActualConnector:
 
 def require_unchanged_source(deployment: Deployment) -> tuple[Lock, ActualDatabase]:
     """Return lock file and database. Raises RefusedError if slot, publication or database differ from the lock file."""
-    lock = deployment.lock()
+    lock, source = require_locked_source(deployment, deployment.lock())
+    database = deployment.read_database()
+    postgres_state.refuse_unsafe(deployment.pipeline, database, source)
+    return lock, database
+
+
+def require_locked_source(deployment: Deployment, lock: Lock | None) -> tuple[Lock, LockedSource]:
+    """Return the lock file and the source in it. Raises RefusedError if it does not contain the slot."""
     if lock is None or lock.source is None:
         raise RefusedError(
             f"lock file {deployment.lock_file} does not contain the slot: the live slot cannot be compared with it",
             "restore the lock file from version control, or run `outbox apply`",
         )
-    database = deployment.read_database()
-    postgres_state.refuse_unsafe(deployment.pipeline, database, lock.source)
-    return lock, database
+    return lock, lock.source
 
 
 def refuse_lost_lock(deployment: Deployment, lock: Lock | None) -> None:

@@ -10,6 +10,7 @@ from outbox_events.errors import RefusedError
 from outbox_kit.connect import state as connect_state
 from outbox_kit.deployment import Deployment
 from outbox_kit.deployment.lag import Positions, read_positions
+from outbox_kit.deployment.preconditions import require_locked_source
 from outbox_kit.pipeline import LockedSource
 from outbox_kit.postgres.replication_slot import Slot
 from outbox_kit.postgres.state import ActualDatabase
@@ -56,14 +57,10 @@ def diagnose(deployment: Deployment) -> Cause | None:
         raise RefusedError("the database is a standby", "set source.host to the host of the primary")
     if lock is not None and lock.unfinished == "recover":
         return Cause("recovery-interrupted", "an earlier recovery was not completed", positions.connector)
-    if lock is None or lock.source is None:
-        raise RefusedError(
-            f"lock file {deployment.lock_file} does not contain the slot: the live slot cannot be compared with it",
-            "restore the lock file from version control, or run `outbox apply`",
-        )
+    _, recorded = require_locked_source(deployment, lock)
     return (
-        _replaced_database(lock.source, database, positions)
-        or _unusable_slot(deployment, lock.source, database, positions)
+        _replaced_database(recorded, database, positions)
+        or _unusable_slot(deployment, recorded, database, positions)
         or _unusable_offset(deployment, positions)
     )
 
