@@ -1,4 +1,4 @@
-"""Secrets: the only list of patterns in names and values of settings, and files that only their owner can read.
+"""Secrets: the only list of patterns in names and values of settings.
 
 lint, plans, job files and Spark's redaction use the patterns, which are valid regular expressions of Python and Java.
 """
@@ -6,7 +6,6 @@ lint, plans, job files and Spark's redaction use the patterns, which are valid r
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 NAME_PATTERN = (
     r"passw|passphrase|secret|token|credential|authorization|jaas|user\.?info|connection-string|oauthbearer\.config"
@@ -29,11 +28,3 @@ def is_secret_name(name: str) -> bool:
 def has_secret(value: str) -> bool:
     """Return whether a value contains a secret in plain text, whatever its name is."""
     return _VALUE.search(value) is not None
-
-
-def write_private(path: Path, text: str) -> None:
-    """Write a UTF-8 file that from its creation only the owner can read. A device or pipe keeps its mode."""
-    path.touch(mode=0o600)
-    if path.is_file():
-        path.chmod(0o600)
-    path.write_text(text, encoding="utf-8")

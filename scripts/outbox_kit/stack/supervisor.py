@@ -8,7 +8,7 @@ import shlex
 import sys
 from collections.abc import Mapping
 
-from outbox_common.secret_patterns import write_private
+from outbox_common.private_files import write_private
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.stack.control import Control
 from outbox_kit.stack.errors import StackError

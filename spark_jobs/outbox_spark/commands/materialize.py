@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from outbox_common.secret_patterns import write_private
+from outbox_common.private_files import write_private
 from outbox_events.errors import ConfigurationError, OutboxError
 from outbox_spark.commands import dry_run, metrics, run_each
 from outbox_spark.commands.exit_codes import Exit, print_message, run_command

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import psycopg
 
-from outbox_common.secret_patterns import write_private
+from outbox_common.private_files import write_private
 from outbox_events.waiting import Observation
 from outbox_kit.stack import health_checks
 from outbox_kit.stack.errors import StackError

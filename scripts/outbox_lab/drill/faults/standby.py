@@ -12,7 +12,7 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg import sql
 
-from outbox_common.secret_patterns import write_private
+from outbox_common.private_files import write_private
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.stack.ports import HOST, free_port
 from outbox_kit.stack.processes import process_marker

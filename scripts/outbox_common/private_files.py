@@ -1,0 +1,11 @@
+"""Files that only their owner can read."""
+
+from pathlib import Path
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a UTF-8 file that from its creation only the owner can read. A device or pipe keeps its mode."""
+    path.touch(mode=0o600)
+    if path.is_file():
+        path.chmod(0o600)
+    path.write_text(text, encoding="utf-8")
