@@ -19,6 +19,9 @@ from outbox_events.receiving.event import Event
 from outbox_events.receiving.recoverers import ReceiverStoppedError
 from outbox_events.receiving.strategies.database import execute
 
+if TYPE_CHECKING:
+    from outbox_events.receiving.strategies.database import SyncConnection
+
 Partition = tuple[str, int]
 """Topic and partition."""
 
@@ -120,9 +123,6 @@ class PartitionStates:
         """Return the committed offsets of the group, of partitions that have one."""
         return offsets.committed(self._consumer, partitions, REQUEST_S)
 
-
-if TYPE_CHECKING:
-    from outbox_events.receiving.strategies.database import SyncConnection
 
 DEFAULT_TABLE = "public.consumer_offset"
 INSERT = """
