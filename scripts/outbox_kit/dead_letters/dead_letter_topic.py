@@ -14,12 +14,10 @@ from confluent_kafka import Message
 from outbox_events.errors import RefusedError
 from outbox_events.kafka.topic_reader import READ_TIMEOUT_S, read_record, read_records
 from outbox_events.kafka.topic_requests import Bounds
-from outbox_kit.dead_letters.dead_letter import DeadLetter, FailedRecord, Place, is_dead_letter, parse_dead_letter
+from outbox_kit.dead_letters.dead_letter import DeadLetter, Place, is_dead_letter, parse_dead_letter
 from outbox_kit.dead_letters.offset_metadata import Acknowledged
 from outbox_kit.kafka.client import KafkaClient, client_settings
 from outbox_kit.pipeline import Pipeline
-
-__all__ = ["DeadLetter", "FailedRecord", "Place"]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from fastavro.schema import fullname
 from outbox_events.errors import ConfigurationError, OutboxError, RefusedError
 from outbox_events.text import plural, shortened_list
 from outbox_kit.dead_letters import dead_letter_topic
-from outbox_kit.dead_letters.dead_letter_topic import DeadLetter
+from outbox_kit.dead_letters.dead_letter import DeadLetter
 from outbox_kit.deployment import Deployment
 from outbox_kit.operations.state_comparison import ComparisonResult, StateComparison
 from outbox_kit.pipeline import Pipeline

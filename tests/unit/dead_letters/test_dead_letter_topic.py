@@ -10,7 +10,7 @@ import pytest
 from outbox_events.errors import RefusedError
 from outbox_events.kafka.topic_requests import Bounds
 from outbox_kit.dead_letters import dead_letter_topic
-from outbox_kit.dead_letters.dead_letter_topic import Place
+from outbox_kit.dead_letters.dead_letter import Place
 from outbox_kit.pipeline import Kafka, Pipeline
 
 

@@ -13,7 +13,7 @@ from tests.unit.operations.samples import backfilled
 
 from outbox_events.errors import ConfigurationError, OutboxError, RefusedError, WaitTimeoutError
 from outbox_kit.dead_letters import dead_letter_topic
-from outbox_kit.dead_letters.dead_letter_topic import DeadLetter, Place
+from outbox_kit.dead_letters.dead_letter import DeadLetter, Place
 from outbox_kit.deployment import Deployment
 from outbox_kit.kafka.client import KafkaClient
 from outbox_kit.operations.state_comparison import ComparisonResult, StateComparison, StuckAggregate

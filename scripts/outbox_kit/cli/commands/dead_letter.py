@@ -16,7 +16,8 @@ from outbox_kit.cli.confirmation import confirm
 from outbox_kit.cli.console import print_json, print_message, print_table
 from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.dead_letters import dead_letter_topic
-from outbox_kit.dead_letters.dead_letter_topic import DeadLetter, DeadLetterSource, Place, dead_letter_source
+from outbox_kit.dead_letters.dead_letter import DeadLetter, Place
+from outbox_kit.dead_letters.dead_letter_topic import DeadLetterSource, dead_letter_source
 from outbox_kit.delivery.stale_dead_letters import list_stale
 from outbox_kit.deployment import Deployment
 from outbox_kit.replay.replay_records import Replay, replay_records

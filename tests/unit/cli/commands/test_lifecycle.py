@@ -22,7 +22,7 @@ from outbox_kit import backfill
 from outbox_kit.cli.app import app
 from outbox_kit.connect.client import ConnectorStatus
 from outbox_kit.dead_letters import dead_letter_topic
-from outbox_kit.dead_letters.dead_letter_topic import DeadLetter, Place
+from outbox_kit.dead_letters.dead_letter import DeadLetter, Place
 from outbox_kit.operations import lifecycle, offsets, preconditions, stuck
 from outbox_kit.operations import status as pipeline_status
 from outbox_kit.operations.offsets import OffsetChange, ResetResult
