@@ -160,6 +160,24 @@ def wait_record(deployment: Deployment, topic: str, partitions: int, event_id: s
     return wait_for(f"event {event_id} on {topic}", poll, seconds=ARRIVE_SECONDS)
 
 
+def wait_confirmed(dsn: str, slot: str) -> None:
+    """Wait until the slot has confirmed all that the server has written until now."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        written = connection.execute("select pg_current_wal_lsn()").fetchone()
+        assert written is not None
+
+        def poll() -> Observation[bool]:
+            row = connection.execute(
+                "select confirmed_flush_lsn >= %s::pg_lsn, confirmed_flush_lsn::text "
+                "from pg_replication_slots where slot_name = %s",
+                (written[0], slot),
+            ).fetchone()
+            assert row is not None
+            return Observation(row[0] or None, f"confirmed_flush_lsn {row[1]}")
+
+        wait_for(f"slot {slot} to confirm {written[0]}", poll, seconds=ARRIVE_SECONDS)
+
+
 def decode(deployment: Deployment, aggregate: str, message: Message) -> dict[str, Any]:
     """Decode the value with the schema of its id in the lock file."""
     value = message.value()

@@ -169,6 +169,7 @@ def test_reset_loses_no_row(run: Run, deployment: Deployment, source_dsn: str, w
     before = [write() for _ in range(5)]
     for event in before:
         wait_record(deployment, TOPIC, 4, event)
+    wait_confirmed(source_dsn, deployment.pipeline.source.slot)  # unconfirmed rows would be sent again, too
     run("stop")
     during = [write() for _ in range(3)]
     # Simulates processed rows: the connector is ahead of its slot.
