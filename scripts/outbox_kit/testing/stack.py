@@ -135,7 +135,7 @@ class OutboxStack:
             kafka=Kafka(bootstrap_servers=self.bootstrap_servers, replication_factor=1, min_insync_replicas=1),
             registry=Registry(url=self.registry_url, connector_url=self.registry.inner_url),
             connect=Connect(url=self.connect_url, workers=[worker.url for worker in self.connects]),
-            connector=ConnectorSettings(heartbeat_interval_ms=1000, stability_seconds=1.0),
+            connector=ConnectorSettings(heartbeat_interval_ms=1000, poll_interval_ms=50, stability_seconds=1.0),
             targets={
                 "warehouse": PostgresTarget(
                     kind="postgres",
