@@ -217,7 +217,7 @@ FAILURES = [
     ),
     Failure(
         "poll-timeout",
-        "the dependency responds with 503, and to the retry after `max.poll.interval.ms`; another receiver takes over",
+        "the dependency responds to a retry after `max.poll.interval.ms`, so another receiver takes over",
         poll_timeout,
     ),
     Failure(
