@@ -120,10 +120,10 @@ ENTRIES = [
         lambda setup: WithoutDeduplication(setup.connect),
         {"crash-after-commit": TWICE, "poll-timeout": TWICE, "produced-twice": TWICE, **REPEATED},
     ),
-    Entry("table", "`ProcessedEvents`, with a connection of psycopg", processed_events),
+    Entry("table", "`ProcessedEvents` with a psycopg connection", processed_events),
     Entry(
         "session",
-        "`ProcessedEvents`, with a session of SQLAlchemy",
+        "`ProcessedEvents` with a SQLAlchemy session",
         lambda setup: ProcessedEvents(setup.sessions(), setup.group),
     ),
     Entry(
@@ -134,7 +134,7 @@ ENTRIES = [
     ),
     Entry(
         "bloom",
-        "`BloomFilter` alone; it also loses the share `error_rate` of all events, which 30 events do not show",
+        "`BloomFilter` without a table; it also loses a fraction `error_rate` of events, which 30 events cannot show",
         lambda setup: bloom_filter(setup, connect=setup.connect),
         {"crash-after-commit": TWICE, "poll-timeout": TWICE, **REPEATED},
     ),
@@ -145,7 +145,7 @@ ENTRIES = [
     ),
     Entry(
         "kafka",
-        "`KafkaTransactions`; an effect is an event that a reader with `read_committed` sees",
+        "`KafkaTransactions`; the effect is an event that a reader with `read_committed` can read",
         lambda setup: KafkaTransactions({**setup.kafka, "transactional.id": f"{setup.group}-{setup.member}"}),
         {
             "two-deliveries": None,
@@ -159,13 +159,13 @@ ENTRIES = [
     ),
     Entry(
         "insert-last",
-        "not in the library: inserts the id after the handler, so both deliveries call the dependency",
+        "not part of the library; inserts the id after the handler, so both deliveries call the dependency",
         lambda setup: InsertLast(setup.connect, setup.group),
         {"two-deliveries": Outcome(effects=1, calls=2)},
     ),
     Entry(
         "offset-first",
-        "not in the library: commits the offset before the handler, so a crash loses the event",
+        "not part of the library; commits the offset before the handler runs, so a crash loses the event",
         lambda setup: OffsetFirst(setup.connect),
         {"crash-before-commit": NEVER, "produced-twice": TWICE, **REPEATED},
     ),

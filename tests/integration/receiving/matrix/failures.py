@@ -209,31 +209,41 @@ def call(case: Case) -> Callable[[Event], None]:
 
 
 FAILURES = [
-    Failure("crash-before-commit", "the process ends before the commit of the transaction", crash_before_commit),
-    Failure("crash-after-commit", "the process ends between this commit and that of the offset", crash_after_commit),
+    Failure("crash-before-commit", "the process ends before the transaction commits", crash_before_commit),
+    Failure(
+        "crash-after-commit",
+        "the process ends after the transaction commits and before the offset is committed",
+        crash_after_commit,
+    ),
     Failure(
         "poll-timeout",
-        "the dependency answers 503, and a retry later than `max.poll.interval.ms`: another receiver takes over",
+        "the dependency responds to a retry after `max.poll.interval.ms`, so another receiver takes over",
         poll_timeout,
     ),
     Failure(
         "two-deliveries",
-        "another receiver gets the event while the first one handles it",
+        "another receiver receives the event while the first receiver handles it",
         concurrent_deliveries,
         replace(ONCE, calls=1),
     ),
     Failure(
         "first-rolls-back",
-        "the same, but the dependency answers 500 to the first one, which rolls back",
+        "as `two-deliveries`, but the dependency responds with 500 to the first receiver, which rolls back",
         first_rolls_back,
         replace(ONCE, calls=2),
     ),
-    Failure("produced-twice", "the topic contains the event twice, with one id", produced_twice),
-    Failure("rebalance-range", "a receiver joins during a batch, assignor `range`", rebalance_eager),
+    Failure("produced-twice", "the topic contains the event twice, with the same id", produced_twice),
+    Failure("rebalance-range", "a receiver joins the group during a batch; assignor `range`", rebalance_eager),
     Failure(
-        "rebalance-sticky", "a receiver joins during a batch, assignor `cooperative-sticky`", rebalance_cooperative
+        "rebalance-sticky",
+        "a receiver joins the group during a batch; assignor `cooperative-sticky`",
+        rebalance_cooperative,
     ),
-    Failure("poison", "no attempt can apply the event; it is in the dead letter topic once", poison, DEAD_LETTER),
-    Failure("dependency-down", "the dependency answers 503 to more calls than an event has attempts", dependency_down),
-    Failure("connection-lost", "the database ends the connection during a batch", connection_terminated),
+    Failure(
+        "poison", "no attempt can apply the event, so it is sent to the dead letter topic once", poison, DEAD_LETTER
+    ),
+    Failure(
+        "dependency-down", "the dependency responds with 503 to more calls than an event has attempts", dependency_down
+    ),
+    Failure("connection-lost", "the database closes the connection during a batch", connection_terminated),
 ]
