@@ -11,7 +11,16 @@ from uuid import uuid4
 import psycopg
 import pytest
 from psycopg.rows import dict_row
-from tests.integration.support import CommandResult, Deploy, Run, headers, in_process, records, wait_record
+from tests.integration.support import (
+    CommandResult,
+    Deploy,
+    Run,
+    headers,
+    in_process,
+    records,
+    wait_confirmed,
+    wait_record,
+)
 from tests.integration.transforms.test_records import book, send, send_within
 
 from outbox_events.waiting import Observation, wait_for

@@ -15,7 +15,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from confluent_kafka import Message
-from tests.integration.support import Deploy, decode, headers, records, wait_record
+from tests.integration.support import Deploy, decode, headers, records, wait_confirmed, wait_record
 from tests.integration.transforms.test_records import book, murmur2_partition, send
 
 from outbox_events.waiting import Observation, wait_for

@@ -7,11 +7,10 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from tests.integration.support import Deploy, decode, headers, records, wait_record
+from tests.integration.support import Deploy, decode, headers, records, wait_confirmed, wait_record
 from tests.integration.transforms.test_records import book, murmur2_partition
 
 from outbox_events.sending.values import to_json
-from outbox_events.waiting import Observation, wait_for
 from outbox_kit.deployment import Deployment, make_plan
 from outbox_kit.results import silent
 from outbox_kit.results.checks import Status

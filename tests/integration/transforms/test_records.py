@@ -10,10 +10,9 @@ from uuid import uuid4
 import psycopg
 from confluent_kafka import Message
 from psycopg.rows import TupleRow
-from tests.integration.support import Deploy, decode, headers, records, wait_record
+from tests.integration.support import Deploy, decode, headers, records, wait_confirmed, wait_record
 
 from outbox_events import emit
-from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect import apply as connect_apply
 from outbox_kit.connect import state as connect_state
 from outbox_kit.dead_letters import dead_letter_topic
