@@ -273,7 +273,7 @@ def bench(make_pipeline: Callable[..., Path], project: Path, source_dsn: str) ->
     """A pipeline with a partition_field, five heartbeats per second, and one worker in the environment file."""
     folder = project / "connectors" / "environments"
     data = yaml.safe_load((folder / "local.yaml").read_text())
-    data |= {"name": "quick", "connector": {"heartbeat_interval_ms": 200}}
+    data |= {"name": "quick", "connector": {"heartbeat_interval_ms": 200, "poll_interval_ms": 50}}
     (folder / "quick.yaml").write_text(yaml.safe_dump(data))
     library = yaml.safe_load((project / "connectors" / "library.yaml").read_text())
     author = library["aggregates"]["author"]
