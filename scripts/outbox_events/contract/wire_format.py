@@ -1,4 +1,4 @@
-"""Confluent's wire format of Avro values: a zero byte, the schema id in four bytes, then the Avro body."""
+"""Confluent's wire format for Avro values: a zero byte, the schema id in four bytes, and the Avro body."""
 
 from __future__ import annotations
 
