@@ -11,11 +11,11 @@ from outbox_lab.documents.check_catalogue import IDS, SECTIONS
 from outbox_lab.documents.markdown import list_item, paragraph
 
 LIMITS = (
-    f"Each request waits at most {READ_LIMIT_S} s for a response. For the validation of the connector config, the "
-    f"{READ_LIMIT_S * VALIDATION_FACTOR} s, because it connects to the database. After this time, the check of the "
-    "system or endpoint fails and reports the request. The canary waits for `--canary-timeout`, and the progress checks "
-    f"wait for two heartbeats and {GRACE_S:g} s. If the comparison of `--states` takes longer than `--states-timeout`, "
-    "its checks are `unknown`."
+    f"Each request waits at most {READ_LIMIT_S} s for a response. The limit is {READ_LIMIT_S * VALIDATION_FACTOR} s "
+    "for the validation of the connector config, because the validation connects to the database. After this time, "
+    "the check of the system or endpoint fails and reports the request. The canary waits for `--canary-timeout`. The "
+    f"progress checks wait for two heartbeats and {GRACE_S:g} s. If the comparison of `--states` takes longer than "
+    "`--states-timeout`, its checks are `unknown`."
 )
 RUN_REMEDIES = (
     "There are {} checks. For {} of them, a test makes the check fail, runs the remedy's commands as printed, and then "
