@@ -55,7 +55,7 @@ def reserved_by(name: str, kind: str = "") -> str | None:
     """
     lower_name = name.lower()
     if lower_name in TABLE_COLUMNS:
-        return "every table can have a column of this name"
+        return "tables reserve this name for their own column"
     if lower_name.startswith(INTERNAL_PREFIX):
         return f"the prefix {INTERNAL_PREFIX} is reserved for the jobs"
     if lower_name in _NAMES_BY_KIND.get(kind, ()):
@@ -116,12 +116,12 @@ class _TypeCheck:
     def _record(self, definition: Mapping[str, Any], enclosing: frozenset[str]) -> ColumnProblem | None:
         name = str(definition["name"])
         if name in enclosing:
-            return ColumnProblem(f"the record {name} is recursive", "replace the inner record by its key")
+            return ColumnProblem(f"the record {name} is recursive", "replace the inner record with its key")
         if name not in self.known:
             # Struct field names are case-insensitive in Spark and the lake formats.
             ambiguous = ambiguous_names(definition["fields"])
             if ambiguous:
-                message = f"the field {ambiguous[0]} of its record {name} differs from another only in case"
+                message = f"the field {ambiguous[0]} of its record {name} differs from another field only in case"
                 self.known[name] = ColumnProblem(message, f"rename one of the fields of {name}")
             else:
                 types = [entry["type"] for entry in definition["fields"]]

@@ -40,7 +40,7 @@ class HttpEndpoint:
     """User name for basic authentication. It is sent with an empty password if `password` is not set."""
     password: str | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
-    """Bearer token; mutually exclusive with `password`."""
+    """Bearer token. It is mutually exclusive with `password`."""
     ca_file: str | None = None
     certificate_file: str | None = None
     key_file: str | None = None
@@ -117,7 +117,7 @@ class HttpSession(requests.Session):
                 raise ConfigurationError(f"{key}: no file {path}", f"correct {key} in the environment file")
         if endpoint.token and not (endpoint.token.isascii() and endpoint.token.isprintable()):
             message = f"{section}.token contains a character that is not allowed in an HTTP header"
-            raise ConfigurationError(message, "remove line breaks, such as the one at the end of a file with the token")
+            raise ConfigurationError(message, "remove line breaks, such as a line break at the end of the token file")
         if endpoint.token and endpoint.password:
             message = f"{section}.token and {section}.password are mutually exclusive"
             raise ConfigurationError(message, f"remove {section}.token or {section}.password from the environment file")
@@ -168,7 +168,7 @@ class HttpSession(requests.Session):
             return Failure("redirected to an unknown address", f"set {key} to an address that does not redirect")
         target, path = urlsplit(response.next.url), path.partition("?")[0]
         origin = f"{target.scheme}://{target.netloc.rpartition('@')[2]}"
-        hint = f"set {key} to the URL of the service at {origin}, unless that is a login page"
+        hint = f"set {key} to the URL of the service at {origin}, unless {origin} is a login page"
         if target.path.endswith(path):
             hint = f"set {key} to {origin}{target.path.removesuffix(path)}"
         return Failure(f"redirected to {origin}", hint)
@@ -217,7 +217,7 @@ class HttpSession(requests.Session):
             hint = f"set {self._section}.certificate_file to a certificate of an authority that the server trusts"
             return Failure(f"TLS: the server requires a client certificate that it trusts ({reason})", hint)
         if "wrong version number" in reason or "record layer failure" in reason or "http request" in reason:
-            hint = f"in {self._section}.url use http instead of https, or the port for https"
+            hint = f"use http instead of https in {self._section}.url, or change the port to the port for https"
             return Failure(f"TLS: the server does not use TLS on this port ({reason})", hint, maybe_sent=True)
         hint = f"check {self._section}.url and the TLS settings of the server"
         return Failure(f"TLS: {reason}", hint, maybe_sent=True)

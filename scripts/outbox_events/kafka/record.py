@@ -9,7 +9,7 @@ from confluent_kafka import Message
 PRODUCER_SETTINGS: dict[str, str | bool] = {
     "enable.idempotence": True,
     "acks": "all",
-    "partitioner": "murmur2_random",  # as Kafka's Java client; the default of librdkafka differs
+    "partitioner": "murmur2_random",  # default of Kafka's Java client, but not of librdkafka
 }
 """Settings of a confluent-kafka producer for retries without duplicates and the same partitions as Java clients."""
 

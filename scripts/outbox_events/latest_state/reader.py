@@ -199,7 +199,7 @@ class TopicReader:
 
     @property
     def unread(self) -> dict[int, int]:
-        """Number of unread offsets up to the ends of the last check, by partition. Fully read ones are omitted."""
+        """Number of unread offsets up to the ends of the last check, by partition. Zeros are omitted."""
         awaited = self._awaited  # another thread may set it to None
         if awaited is None:
             return {}

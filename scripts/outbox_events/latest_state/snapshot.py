@@ -77,7 +77,7 @@ def restore(path: Path, topic: str, description: TopicDescription, max_age_s: fl
         position = load(path, states)
         _check(position, topic, description, max_age_s)
     except UnusableSnapshotError as error:
-        _LOG.warning("topic %s is read from its beginning, without the snapshot %s: %s", topic, path, error)
+        _LOG.warning("reading topic %s from its beginning, because snapshot %s cannot be used: %s", topic, path, error)
         states.clear()
         return None
     return position
@@ -90,7 +90,7 @@ def _check(position: Position, topic: str, description: TopicDescription, max_ag
     if position.topic_id != description.id:
         raise UnusableSnapshotError("the topic was deleted and created again")
     if not description.contains(position.offsets):
-        raise UnusableSnapshotError("the topic does not have the records at its offsets")
+        raise UnusableSnapshotError("its offsets are outside the current range of the topic")
     age_s = time.time() - position.read_until
     # Compaction removes old tombstones. Without a tombstone, the key that it deleted would remain in the states.
     if not 0 <= age_s < max_age_s:

@@ -74,7 +74,7 @@ class States:
         # A repeated copy of the current state or tombstone does not establish the order of the other record.
         is_ordered = key in self.unordered and version[0] > (current[0] if current else b"")
         if self.tombstones:
-            self.tombstones.pop(key, None)  # also if it is added again, because tombstones are sorted by time
+            self.tombstones.pop(key, None)  # even before re-adding it, because tombstones are sorted by time
         if value is not None:
             self.entries[key] = (*version, value)
         else:

@@ -26,7 +26,7 @@ HOLDERS = (
     "pg_backend_pid() and database = (select oid from pg_database where datname = current_database()) "
     "and (classid::bigint << 32 | objid::bigint) = hashtextextended(%s::text, 0) order by pid"
 )
-HINT = "end these sessions, for example with pg_terminate_backend, or the process that holds them"
+HINT = "end these sessions, for example with pg_terminate_backend, or end the process that opened them"
 Order = Literal["database-first", "kafka-first"]
 ORDERS = ("database-first", "kafka-first")
 
@@ -46,7 +46,7 @@ def require_committable(connection: Connection) -> None:
     status = connection.info.transaction_status
     if status not in (TransactionStatus.INTRANS, TransactionStatus.IDLE):
         message = f"the database transaction cannot commit: its status is {status.name}"
-        raise RefusedError(message, "let the exception of a failed statement leave the block")
+        raise RefusedError(message, "do not catch the exception of a failed statement inside the block")
 
 
 def commit(connection: Connection) -> None:

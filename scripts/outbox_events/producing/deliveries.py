@@ -46,7 +46,7 @@ class Deliveries:
                     raise NotDeliveredError(message, "check the brokers") from None
                 self._poll()
             except KafkaException as error:
-                self._poll(0)  # the producer may only report that the transaction failed; raise the cause
+                self._poll(0)  # the producer may report only that the transaction failed, so raise the cause
                 self._raise_failure()
                 message = f"topic {record.topic}: the record was rejected: {kafka_error(error).str()}"
                 raise NotDeliveredError(message, hint_for(kafka_error(error), _rejection_hint(error))) from error
@@ -182,7 +182,7 @@ class KafkaTransaction:
         self._deliveries.wait()
 
     def commit(self) -> None:
-        """Commit. If it fails, raises NotCommittedError if Kafka certainly did not commit, else UnknownOutcomeError.
+        """Commit. Raises NotCommittedError if Kafka certainly did not commit, or else UnknownOutcomeError.
 
         The outcome is certain only after a failed delivery, because the producer then does not send a commit request. A
         commit that timed out is continued until the time limit.
@@ -200,7 +200,7 @@ class KafkaTransaction:
                 # A fenced producer may have missed the response to a successful commit, so the outcome is unknown.
                 if cause.retriable() and not cause.fatal() and deadline.seconds_left:
                     continue
-                message = f"whether the Kafka transaction committed is unknown: {cause.str()}"
+                message = f"it is unknown whether the Kafka transaction committed: {cause.str()}"
                 hint = hint_for(cause, "run the recovery, which reads the topic")
                 raise UnknownOutcomeError(message, hint) from error
             else:

@@ -42,7 +42,7 @@ READ = sql.SQL(
     "where sender = %s::text order by position"
 )
 OUTCOMES = sql.SQL("select id::text, pg_xact_status(id) from unnest(%s::text[]::xid8[]) as id")
-OPEN_TRANSACTION_HINT = "end the session that holds it: see backend_xid in pg_stat_activity"
+OPEN_TRANSACTION_HINT = "end the session that runs the transaction: see backend_xid in pg_stat_activity"
 
 
 def create_table_sql(table: str = DEFAULT_TABLE) -> sql.Composed:

@@ -52,7 +52,7 @@ class Event:
                 return self.key.decode()
         except UnicodeDecodeError:
             pass
-        raise InvalidRecordError(f"record {self.place} has no key in UTF-8")
+        raise InvalidRecordError(f"the key of record {self.place} is missing or not UTF-8")
 
     @property
     def event_type(self) -> str:

@@ -67,7 +67,7 @@ class Handlers(Generic[Context]):
         return handler is not None
 
     def handle_duplicate(self, event: Event, context: Context) -> None:
-        """Call the handler of duplicates, if there is one."""
+        """Call the handler for duplicates if one is registered."""
         if self._duplicate is not None:
             self._duplicate(event, context)
 

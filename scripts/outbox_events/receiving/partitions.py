@@ -61,7 +61,7 @@ class Assignments:
         self._owned -= {(place.topic, place.partition) for place in partitions}
         known = [place for place in partitions if not self._waiting.pop((place.topic, place.partition), None)]
         if self._is_incremental and len(known) < len(partitions):
-            self._consumer.incremental_unassign(known)  # the client's default fails for unassigned ones
+            self._consumer.incremental_unassign(known)  # by default, the client fails, because some are not assigned
 
     def assign_due(self) -> None:
         """Assign the waiting partitions if the delay has passed. Raises the strategy's errors except outages."""
@@ -78,7 +78,7 @@ class Assignments:
                 raise
             self._failures += 1
             self._due = time.monotonic() + self._retries.delay_s(self._failures)
-            log.warning("waiting, since partitions cannot be assigned: %s", describe(error))
+            log.warning("waiting, because partitions cannot be assigned: %s", describe(error))
         else:
             self._assign(partitions if starts is None else starts)
             self._waiting.clear()

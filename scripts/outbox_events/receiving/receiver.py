@@ -180,7 +180,7 @@ class Receiver(Generic[Context]):
                     break
                 self._revoked_now.clear()
                 message = self.consumer.poll(0)
-                if self._revoked_now:  # the next owner receives them too
+                if self._revoked_now:  # the next owner receives them
                     messages = [each for each in messages if _source(each) not in self._revoked_now]
         except BaseException:
             offsets.rewind(self.consumer, [each for each in messages if each.error() is None])
@@ -260,7 +260,7 @@ class Receiver(Generic[Context]):
         """Pause the partitions of all events, because the other events would fail too during an outage."""
         last_attempts = [self.paused.last_attempt(event) for event in events]
         first, fields = events[0], _log_fields(events[0], last_attempts[0].attempts)
-        log.warning("waiting, since events from %s cannot be applied: %s", first.place, describe(error), extra=fields)
+        log.warning("waiting, because events from %s cannot be applied: %s", first.place, describe(error), extra=fields)
         self.counters.add("retries")
         for last in last_attempts:
             if last.event.source not in self.paused:

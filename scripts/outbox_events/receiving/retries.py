@@ -57,7 +57,7 @@ MAX_EXPONENT = 30
 def is_outage(error: BaseException) -> bool:
     """Return whether the error is an outage of PostgreSQL, Kafka or another system that outbox-kit calls.
 
-    Errors of psycopg, also if SQLAlchemy wraps them, are classified by SQLSTATE. Without one, the connection failed.
+    Errors of psycopg, including wrapped errors, are classified by SQLSTATE. Without SQLSTATE, the connection failed.
     """
     cause = driver_error(error)
     if isinstance(cause, psycopg.Error):

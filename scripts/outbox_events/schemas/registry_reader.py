@@ -24,7 +24,7 @@ from outbox_events.http_session import (
 )
 from outbox_events.schemas.avro_schema import inline
 
-SECTION = "registry"  # of the environment file
+SECTION = "registry"  # section of the environment file
 REQUEST_TIMEOUT_S = 20
 RETRY = Retry(
     total=2,
@@ -149,7 +149,7 @@ class RegistryReader:
             guid = str(fields.get("guid") or "").lower()
             return SchemaVersion(version, schema_id, str(fields["schema"]), references, schema_type, guid)
         except (KeyError, TypeError, ValueError):
-            message = f"registry at {self.url}: {description}: response without version, id or schema"
+            message = f"registry at {self.url}: {description}: the response has no version, id or schema"
             raise RejectedError(message, "set registry.url to the URL of a Confluent-compatible API") from None
 
     def _get(self, path: str, description: str, missing_status: Collection[int] = NOT_FOUND) -> Any:  # noqa: ANN401 - JSON

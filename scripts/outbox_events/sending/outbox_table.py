@@ -32,7 +32,7 @@ class OutboxTable:
         unknown = [key for key in self.columns if key not in known]
         if unknown:
             hint = f"use the keys of source.columns in the pipeline file: {', '.join(known)}"
-            raise ConfigurationError(f"the outbox table has no column {unknown[0]!r} in the contract", hint)
+            raise ConfigurationError(f"the contract of the outbox table has no column {unknown[0]!r}", hint)
 
     @property
     def parts(self) -> tuple[str, ...]:

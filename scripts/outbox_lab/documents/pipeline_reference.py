@@ -141,7 +141,7 @@ def _for_editors(node: Node) -> Node:
 
 
 def _with_expressions(node: Node) -> Node:
-    """Allow an expression in place of a scalar value."""
+    """Allow an expression instead of a scalar value."""
     if node.get("type") not in ("integer", "number", "boolean") and not {"pattern", "enum"} & node.keys():
         return node
     annotations: Node = {key: node[key] for key in ("description", "default") if key in node}

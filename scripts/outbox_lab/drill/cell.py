@@ -168,7 +168,7 @@ class Cell:
     def _receivers(self, topic: str) -> Receivers:
         settings = self._settings
         if settings.receive and not settings.strategies:
-            self._notes.append("no receivers: their database is on the restored server")
+            self._notes.append("receivers did not run, because their database is on the restored server")
         place = Place(self._drill.kafka, self._drill.state.target, topic, self._drill.logs, settings.name)
         return Receivers(place, f"{settings.seed}/{settings.name}/receivers", settings.strategies)
 
@@ -231,7 +231,7 @@ class Cell:
         with suppress(OutboxError):  # if the broker does not respond, it has not recovered
             later_ids = self._events_after(ended_at, start)
             if any(delivery.event_id in later_ids for delivery in read_deliveries(self._drill.kafka, topic)):
-                self._notes.append("a second reader read later events: the recovery time is an upper bound")
+                self._notes.append("a second reader read later events, so the recovery time is an upper bound")
                 return time.time()
         return None
 
@@ -242,7 +242,7 @@ class Cell:
             with LedgerFile(self._ledger_file) as ledger:
                 Writer(settings, settings.writers, ledger, Flag()).write_states()
         except psycopg.Error as error:
-            self._notes.append(f"states were not written again: {type(error).__name__}")
+            self._notes.append(f"cannot write the states again: {type(error).__name__}")
 
     def _wait_for_delivery(self, observer: Observer, since: float, seconds: float) -> float:
         """Wait for the delivery of an event that was written after `since`, and return the time of the delivery."""
@@ -253,7 +253,7 @@ class Cell:
             later_ids = self._events_after(since, start)
             found = [entry.received_at for entry in observer.deliveries if entry.event_id in later_ids]
             times = [at for at in found if at is not None]
-            return Observation(min(times, default=None), f"{len(later_ids)} later events, none of them delivered")
+            return Observation(min(times, default=None), f"{len(later_ids)} later events, of which none is delivered")
 
         return wait_for(f"a delivery of {self._settings.way.name}", poll, seconds=seconds, interval=0.5)
 

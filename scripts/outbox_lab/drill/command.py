@@ -117,7 +117,7 @@ def _judge(results: list[CellResult], cell_count: int, seed: int) -> None:
     for line in broken:
         print_message(f"broken promise: {line}")
     if missing:
-        print_message(f"no result for {plural(missing, 'cell')}: add --seed {seed} --resume to run only these")
+        print_message(f"no result for {plural(missing, 'cell')}: add --seed {seed} --resume to run only these cells")
     if broken or missing:
         raise typer.Exit(exit_codes.ERROR)
 

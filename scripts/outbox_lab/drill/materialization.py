@@ -28,7 +28,7 @@ def differences(drill: DrillStack, pipeline_file: Path, cell: str, ledger: Ledge
         actual: dict[str, int] = dict(connection.execute(query).fetchall())
     expected = {event.account: event.version for event in newest_events(ledger).values() if not event.is_tombstone}
     found = [
-        f"{account}: table has version {actual.get(account)}, ledger {expected.get(account)}"
+        f"{account}: the table has version {actual.get(account)}, the ledger {expected.get(account)}"
         for account in sorted(actual.keys() | expected.keys())
         if actual.get(account) != expected.get(account)
     ]

@@ -69,7 +69,7 @@ def _committed(connection: psycopg.Connection[Any]) -> Iterator[None]:
     silently roll back on COMMIT.
     """
     if not _has_status(connection, TransactionStatus.IDLE):
-        message = "the connection is already in a transaction: a rollback would undo the effects of the event"
+        message = "the connection is already in a transaction, whose rollback would undo the effects of the event"
         hint = "return an idle connection from `connect`, such as psycopg.connect(dsn, options='-c lock_timeout=5s')"
         raise ReceiverStoppedError(message, hint)
     try:
@@ -77,7 +77,7 @@ def _committed(connection: psycopg.Connection[Any]) -> Iterator[None]:
             yield
             if _has_status(connection, TransactionStatus.INERROR):
                 raise RejectedError(
-                    "a handler ignored an error of the database: its transaction cannot commit", SAVEPOINT_HINT
+                    "a handler ignored a database error, so its transaction cannot commit", SAVEPOINT_HINT
                 )
     except Exception as error:
         if is_outage(error):

@@ -92,8 +92,8 @@ class KafkaTransactions:
     def transaction(self, events: Sequence[Event]) -> Iterator[Work[KafkaTransaction]]:
         """Yield a Kafka transaction, and commit its records together with the offsets after the events.
 
-        Raises NotCommittedError, for example if the partitions now belong to another consumer; UnknownOutcomeError; and
-        ReceiverStoppedError if another producer with this transactional.id has taken over.
+        Raises NotCommittedError, for example if the partitions now belong to another consumer. Raises
+        UnknownOutcomeError, or ReceiverStoppedError if another producer with this transactional.id has taken over.
         """
         with self._open() as transaction:
             duplicates = [event for event in events if self._offsets.is_committed(event)]
@@ -162,9 +162,7 @@ class KafkaTransactions:
             fence(producer, seconds=self._seconds)
         except ProducerUnusableError as error:
             _stop_if_fenced(error)
-            raise UnreachableError(
-                error.message, "check the brokers, and the rights to use the transactional.id"
-            ) from error
+            raise UnreachableError(error.message, "check the brokers and the ACLs of the transactional.id") from error
         self._producer = producer
         return producer
 
@@ -175,7 +173,7 @@ class KafkaTransactions:
 
 
 def _stop_if_fenced(error: OutboxError) -> None:
-    """Raise ReceiverStoppedError if another producer has taken over, because a new producer would fence that one."""
+    """Raise ReceiverStoppedError if another producer has taken over, so that no new producer fences it."""
     cause = error.__cause__
     if isinstance(cause, KafkaException) and kafka_error(cause).code() in FENCED_CODES:
         raise ReceiverStoppedError(f"the producer was fenced: {error.message}", FENCED_HINT) from error

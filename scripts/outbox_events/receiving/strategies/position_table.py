@@ -77,7 +77,7 @@ def refuse_start(source: Partition, stored: StoredPosition, actual: PartitionSta
         raise RefusedError(message, f"set next_offset in {table} to {actual.first} to continue without these records")
     if stored.next_offset > actual.end:
         message = f"{place} is after the end {actual.end}: the partition lost records"
-        raise RefusedError(message, f"set next_offset in {table} to an offset from which to read again")
+        raise RefusedError(message, f"set next_offset in {table} to the offset at which to continue")
 
 
 def refuse_change(source: Partition, known: StoredPosition | None, stored: StoredPosition | None, table: str) -> None:
@@ -89,7 +89,7 @@ def refuse_change(source: Partition, known: StoredPosition | None, stored: Store
     place = f"topic {source[0]}, partition {source[1]}"
     hint = "restart the receiver to continue at the stored position"
     if known is None:
-        raise ReceiverStoppedError(f"{place}: the stored position was not verified when it was assigned", hint)
+        raise ReceiverStoppedError(f"{place}: the position was not verified when the partition was assigned", hint)
     if stored is None:
         raise ReceiverStoppedError(f"{place}: {table} no longer has a position", hint)
     if stored.topic_id != known.topic_id:

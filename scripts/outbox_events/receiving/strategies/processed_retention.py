@@ -93,7 +93,7 @@ def check_retention(
         config = _config(admin, ResourceType.TOPIC, topic)
         if "delete" in config["cleanup.policy"]:
             if int(config["retention.ms"]) < 0:
-                _require(keep, None, f"topic {topic} keeps records without a limit (retention.ms=-1)")
+                _require(keep, None, f"topic {topic} keeps records indefinitely (retention.ms=-1)")
             names = ("retention.ms", "segment.ms")
             horizon = timedelta(milliseconds=sum(int(config[name]) for name in names))
             values = " + ".join(f"{name}={config[name]}" for name in names)
@@ -101,10 +101,10 @@ def check_retention(
         else:
             offsets = offsets or _offsets_retention(admin)
             minutes = int(offsets.total_seconds() / 60)
-            reason = f"topic {topic} is compacted and committed offsets last {offsets} without consumers"
+            reason = f"topic {topic} is compacted, and committed offsets are kept for {offsets} without consumers"
             _require(keep, offsets, f"{reason} (offsets.retention.minutes={minutes})")
     longest = _longest_retry(retries or Retries())
-    _require(keep, longest, f"the retries of an event last up to {longest}")
+    _require(keep, longest, f"an event can be retried for up to {longest}")
 
 
 def _require(keep: timedelta, horizon: timedelta | None, reason: str) -> None:

@@ -37,7 +37,7 @@ CLAIM = """
         select cast({group} as text), id from changed, unnest(cast({ids} as text[])) as id order by id
         on conflict do nothing returning event_id)
     select array_agg(event_id), set_config('lock_timeout', (select before from setting), true) from claimed"""
-# Looks up each id in only one partition. `event_id = any(ids)` would look up every id in every partition.
+# This query looks up each id in only one partition. `event_id = any(ids)` would look up all ids in all partitions.
 KNOWN = """
     select id from unnest(cast({ids} as text[])) as id
     cross join lateral (

@@ -27,7 +27,7 @@ def committed(session: Session) -> Iterator[Session]:
     def refuse(session: Session) -> None:
         # SQLAlchemy also calls this function when a savepoint is released.
         if not is_complete and not session.in_nested_transaction():
-            raise RejectedError("a handler called commit(): the receiver commits", ENDED_HINT)
+            raise RejectedError("a handler called commit(), but only the receiver may commit", ENDED_HINT)
 
     event.listen(session, "before_commit", refuse)
     try:

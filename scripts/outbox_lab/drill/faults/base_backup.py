@@ -56,5 +56,5 @@ def _omitted(folder: str, names: list[str]) -> set[str]:
 
 
 def _copy(source: str, target: str) -> None:
-    with suppress(FileNotFoundError):  # the server deleted the file, and WAL replay will too
+    with suppress(FileNotFoundError):  # the server deleted the file; WAL replay will delete it too
         shutil.copy2(source, target)

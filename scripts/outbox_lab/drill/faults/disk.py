@@ -123,6 +123,6 @@ def _write_until_full(path: Path) -> None:
 def _wait_until_ended(drill: DrillStack, brokers: set[int]) -> None:
     def poll() -> Observation[bool]:
         running = brokers & {process.pid for process in find_processes(drill.stack.layout, ("kafka",))}
-        return Observation(not running or None, "the broker runs on a full disk")
+        return Observation(not running or None, "the broker is still running on a full disk")
 
     wait_for("the broker to end", poll, seconds=END_S, interval=0.1)

@@ -15,7 +15,7 @@ class NotApplicableError(OutboxError):
 
 
 class Action(StrEnum):
-    """What a fault does to its component."""
+    """Action of a fault on its component."""
 
     NONE = "none"
     KILL = "kill"

@@ -53,7 +53,7 @@ def count_effects(strategy: str, ledger: Ledger, effects: Sequence[Delivery]) ->
 
 
 def broken_by_receivers(counts: EffectCounts, verdict: Verdict) -> dict[str, int]:
-    """Return by count the violations that the receivers caused in addition to those of sending (`verdict`).
+    """Return the violations that the receivers added to the violations of sending (`verdict`), by count.
 
     An event that is not on the topic cannot have an effect, and a phantom on the topic has an effect.
     """

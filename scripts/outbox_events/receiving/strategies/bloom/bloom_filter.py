@@ -20,7 +20,7 @@ from outbox_events.receiving.strategy import ConsumerOffsets, Work
 
 
 class BloomFilter(ConsumerOffsets, Generic[Connected]):
-    """Keeps a filter of the last `capacity` to 2 * `capacity` ids per partition in memory, and saves it in `folder`.
+    """Keeps a filter of the most recent ids (`capacity` to 2 * `capacity`) per partition, and saves it in `folder`.
 
     Without `behind`, an event is a duplicate if the filter contains its id. A fraction of the new events, at most
     `error_rate`, is treated as duplicates and LOST. After a crash, events after the group's committed offset are
@@ -54,7 +54,7 @@ class BloomFilter(ConsumerOffsets, Generic[Connected]):
         if capacity < 1 or not 0 < error_rate < 1:
             raise ConfigurationError(f"capacity {capacity} must be > 0, and error_rate {error_rate} between 0 and 1")
         if behind is not None and connect is not None:
-            raise ConfigurationError("the table behind the filter has its own connection; pass `behind` or `connect`")
+            raise ConfigurationError("the table in `behind` has its own connection; pass either `behind` or `connect`")
         self.filters = PartitionFilters(folder, capacity=capacity, error_rate=error_rate, missing=missing)
         self._behind = behind
         self._database = behind.database if behind else Database(connect) if connect else None

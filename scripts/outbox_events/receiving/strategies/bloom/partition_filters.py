@@ -192,7 +192,7 @@ class PartitionFilters:
             text = f"topic {source[0]}, partition {source[1]}: no usable filter in {path}: {reason}"
             if self._missing == "refuse":
                 raise RefusedError(
-                    text, 'restore the file, or pass missing="start-empty" to recognize later events only'
+                    text, 'restore the file, or pass missing="start-empty" to recognize only later events'
                 )
             log.warning("%s; starting with an empty filter", text)
         # If a partition has lost its last records, new records will reuse the offsets after its end.
@@ -211,7 +211,7 @@ class PartitionFilters:
             if saved is None:
                 return "the file does not exist"
             if saved.topic_id and opened.topic_id and saved.topic_id != opened.topic_id:
-                return f"it belongs to topic id {saved.topic_id}, and the topic was created again as {opened.topic_id}"
+                return f"it belongs to topic id {saved.topic_id}, but the topic was created again as {opened.topic_id}"
             opened.generations.load(saved.newer, saved.older, saved.count, saved.limit)
         except ValueError as error:
             return str(error)
