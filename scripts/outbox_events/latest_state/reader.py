@@ -152,7 +152,7 @@ class TopicReader:
         self.resume(description, {})
 
     def restart_at_check(self) -> None:
-        """Restart from the beginning of the topic at the next check. Until its end, `read_until` is None."""
+        """Read the topic from its beginning at the next check. `read_until` is None until the end is reached."""
         self.read_until, self._awaited, self._must_restart = None, None, True
 
     def check(self) -> None:

@@ -43,7 +43,7 @@ Connection = psycopg.Connection[Any]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One event, both for the ledger and as the service sends it."""
+    """One event, in the form for the ledger and in the form that the service sends."""
 
     noted: Event
     sent: OutboxEvent

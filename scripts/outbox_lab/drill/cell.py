@@ -253,7 +253,7 @@ class Cell:
             later_ids = self._events_after(since, start)
             found = [entry.received_at for entry in observer.deliveries if entry.event_id in later_ids]
             times = [at for at in found if at is not None]
-            return Observation(min(times, default=None), f"{len(later_ids)} later events, of which none is delivered")
+            return Observation(min(times, default=None), f"none of {len(later_ids)} later events is delivered")
 
         return wait_for(f"a delivery of {self._settings.way.name}", poll, seconds=seconds, interval=0.5)
 

@@ -103,7 +103,7 @@ FAULTS: dict[str, Fault] = {
         Fault("slow-connection", "proxy", Action.SLOW, "200 ms of delay per chunk from and to PostgreSQL, 10 s.", 10),
         _break("slot-invalidated", "slot", "The connector stops until its slot is invalidated, then a repair."),
         _damage("disk-full-kafka", "kafka", "The broker's disk is full until 5 s after the broker has ended."),
-        _damage("restore-postgres", "postgres", "Restore of a 5 s old base backup, then a repair.", undoes=True),
+        _damage("restore-postgres", "postgres", "Restore of a 5-second-old backup, then a repair.", undoes=True),
         _damage("promote-standby", "postgres", f"{_PROMOTE} which has no slot, then a repair.", undoes=True),
         _damage("promote-with-slot", "postgres", f"{_PROMOTE} which has a copy of the failover slot."),
     )
