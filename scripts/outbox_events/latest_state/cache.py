@@ -116,7 +116,7 @@ class LatestState:
     def load(self, *, seconds: float = 60) -> None:
         """Read all records that were written before the call.
 
-        After `seconds`, raises WaitTimeoutError with the number of unread offsets; another call continues the reading.
+        After `seconds`, raises WaitTimeoutError with the number of unread offsets. Another call continues the reading.
         Raises UnreachableError.
         """
         begin, deadline = time.time(), time.monotonic() + seconds

@@ -125,8 +125,8 @@ class Recovered:
 
     `proven`: the record is on its topic, and the database transaction committed. `rolled_back`: the record is not on
     its topic, and the database transaction did not commit. `resent`: the database transaction committed, but the record
-    was missing. `phantoms`: the record is on its topic, but the database transaction did not commit. `undecided`: the
-    transaction is so old that PostgreSQL no longer knows its outcome; the rows remain.
+    was missing. `phantoms`: the record is on its topic and cannot be withdrawn, but the database transaction did not
+    commit. `undecided`: PostgreSQL no longer knows the outcome of an old transaction. Its rows remain.
     """
 
     proven: int = 0

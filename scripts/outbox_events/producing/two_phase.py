@@ -50,7 +50,7 @@ class Resolved:
 class TwoPhaseSender:
     """Pairs prepared transactions of one connection with transactions of one transactional producer.
 
-    `transactional_id` is set in the producer. Call `recover` once before the first transaction. Requires
+    `transactional_id` is that of the producer. Call `recover` once before the first transaction. Requires
     max_prepared_transactions > 0. A prepared transaction keeps its locks until it is resolved. Not thread-safe.
     """
 

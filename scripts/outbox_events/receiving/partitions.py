@@ -115,9 +115,9 @@ class Attempt:
     event: Event
     error: Exception | None = field(default=None, repr=False)
     attempts: int = 0
-    """Number of failed attempts without outages."""
+    """Number of failed attempts, not counting outages."""
     failures: int = 0
-    """Number of consecutive failures including outages. It determines the delay."""
+    """Number of failed attempts, including outages. It determines the delay."""
     due: float = 0.0
     """Value of time.monotonic() from which the partition can be resumed."""
     is_recovering: bool = False

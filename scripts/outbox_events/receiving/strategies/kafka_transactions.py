@@ -7,8 +7,9 @@
         transaction.send(Record("library.loan", event.key, event.raw_value))
 
 Only records that are sent through the transaction are delivered exactly once, and only to consumers with
-read_committed. If a handler also writes to a database, that commit is separate, so its changes are applied at least
-once. To combine both, use ProcessedEvents and the service's own outbox table: see docs/receiving.md.
+read_committed. If a handler also writes to a database, the database commits separately, before Kafka, so these changes
+are applied at least once. To combine both, use ProcessedEvents with the service's own outbox table: see
+docs/receiving.md.
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ class Fault:
     """A fault that hits one component. `seconds` is the duration of a pause or delay.
 
     `times` is the number of injections per cell. A process that restarts immediately is killed more often, because a
-    way can lose an event only within a short time. After a fault that `needs_repair`, events are not delivered until an
-    operator has repaired the pipeline. After a fault that `undoes_commits`, the database may lack transactions whose
+    way can lose an event only in a short time window. After a fault that `needs_repair`, events are not delivered until
+    an operator has repaired the pipeline. After a fault that `undoes_commits`, the database may lack transactions whose
     events were delivered.
     """
 
