@@ -50,7 +50,7 @@ def export(
 ) -> None:
     """Write the connector's offset and the slot's LSNs to a file.
 
-    Only the owner of the file can read it.
+    Only the file's owner can read the file.
     """
     with common.deployment() as deployment:
         offsets.export(deployment, file)
@@ -61,20 +61,20 @@ def export(
 @common_options("output")
 def reset(
     common: CommonOptions,
-    to: Annotated[  # noqa: ARG001 - the only value
+    to: Annotated[  # noqa: ARG001 - there is only one value
         ResetTarget,
-        typer.Option("--to", help="Reset the offset to this position; slot: the slot's confirmed_flush_lsn."),
+        typer.Option("--to", help="Reset the offset to this position: slot is the slot's confirmed_flush_lsn."),
     ] = ResetTarget.SLOT,
     backup_file: Annotated[
-        Path | None, typer.Option("--from", metavar="FILE", help="Reset to the offset in a file of `offsets export`.")
+        Path | None, typer.Option("--from", metavar="FILE", help="Reset to the offset in a file that `export` wrote.")
     ] = None,
     skip_rows: SkipRowsOption = False,
     confirmed_text: ConfirmOption = None,
 ) -> None:
-    """Back up and set the offset of the connector.
+    """Back up the connector's offset, and set it to a different position.
 
-    The connector is stopped meanwhile. The command prints whether rows are sent again or lost, and asks for the names
-    of pipeline and environment.
+    The connector is stopped during the reset. The command first prints whether rows will be sent again or lost, and
+    asks for the names of the pipeline and the environment.
     """
     with common.deployment() as deployment:
         if confirmed_text is not None:
