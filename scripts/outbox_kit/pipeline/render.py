@@ -18,7 +18,7 @@ from outbox_kit.pipeline.schema_references import inlined_schema
 from outbox_kit.pipeline.template_rendering import JINJA_ERRORS, UnsupportedPipelineError, render_text
 
 UNKNOWN = "(known after apply)"
-# Keys of the environment file that a template can read: none that outbox-kit uses to log in.
+# Keys of the environment file that a template can read. Credentials with which outbox-kit logs in are excluded.
 TEMPLATE_KEYS: dict[str, Any] = {
     "name": True,
     "source": {"host", "port", "database", "sslmode", "sslrootcert", "connector"},
@@ -34,8 +34,8 @@ def render_connector(
 ) -> dict[str, str]:
     """Return the connector's config, sorted by key. Values are text; the worker resolves placeholders.
 
-    The template is read from the folder `templates`, or if it is not there, from the templates of outbox-kit. Schema
-    ids are UNKNOWN before the first apply. Raises ConfigurationError.
+    The template is read from the folder `templates`, or from outbox-kit's templates if the folder does not contain it.
+    Schema ids are UNKNOWN before the first apply. Raises ConfigurationError.
     """
     name = f"{pipeline.connector.template}.json.j2"
     folders = [templates, packaged_templates()]
@@ -77,7 +77,7 @@ def _parse_config(text: str, path: Path) -> dict[str, str]:
 
 
 def _template_context(pipeline: Pipeline, environment: Environment, lock: Lock | None) -> dict[str, Any]:
-    """Return the values for a template. They are plain data, because methods of models and paths can write files."""
+    """Return the values for a template as plain data, because methods of models and paths can write files."""
     settings = environment.model_dump(mode="json", include=TEMPLATE_KEYS)
     topics = {name: getattr(pipeline, name) for name in ("dead_letter_topic", "heartbeat_topic", "transaction_topic")}
     return {
@@ -92,7 +92,7 @@ def _template_context(pipeline: Pipeline, environment: Environment, lock: Lock |
 
 
 def _aggregate_values(pipeline: Pipeline, lock: Lock | None, name: str, aggregate: Aggregate) -> dict[str, Any]:
-    """Return the values of one aggregate for the template. The latest schema version is first."""
+    """Return the values of one aggregate for the template. The latest schema version comes first."""
     return {
         "name": name,
         "topic": pipeline.topic_of(name),
@@ -114,5 +114,5 @@ def _versions(aggregate: Aggregate, schemas: list[LockedSchema]) -> list[dict[st
 
 
 def _escaped_text(schema: str) -> str:
-    """Return the schema without `doc`, and with `${` escaped, because Connect would replace a placeholder."""
+    """Return the schema without `doc` and with `${` escaped, because Connect would resolve it as a placeholder."""
     return without_docs(schema).replace("${", "\\u0024{")

@@ -61,7 +61,7 @@ INVALID: list[tuple[dict[str, Any], str, str]] = [
     (
         {**TEXT, "materializations": [{"aggregate": "book", "target": "lake", "table": "book"}]},
         "",
-        "materialization of 'book': its payload is text, without a schema for the columns",
+        "materialization of 'book': its payload is text and has no schema for the columns",
     ),
     (
         {**BYTES, f"{BOOK}/schema": "schemas/book.avsc"},

@@ -237,7 +237,7 @@ def selected_dead_letters(
 ) -> list[DeadLetter]:
     """Return the dead letter at `place`, or all dead letters that are not acknowledged.
 
-    Raises BadParameter unless exactly one of `place` and `select_all` is given, and RefusedError if `place` is empty.
+    Raises BadParameter if both or neither are selected, and RefusedError if there is no dead letter at `place`.
     """
     if select_all == (place is not None):
         message = "exactly one of PARTITION/OFFSET and --all is required"

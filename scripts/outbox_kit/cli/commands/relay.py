@@ -40,7 +40,7 @@ def relay(
         int, typer.Option("--interval-ms", min=1, max=5_000, help="Wait this long when there are no rows to send.")
     ] = 100,
     no_connect: Annotated[
-        bool, typer.Option("--no-connect", help="Do not check that the connector is stopped, for use without Kafka Connect.")
+        bool, typer.Option("--no-connect", help="Do not query Kafka Connect to check that the connector is stopped.")
     ] = False,
     metrics_file: Annotated[
         Path | None,

@@ -42,7 +42,7 @@ def verify(
     ] = False,
     states_timeout: Annotated[
         float,
-        typer.Option("--states-timeout", min=1, metavar="SECONDS", help="Compare states for at most this time per run."),
+        typer.Option("--states-timeout", min=1, metavar="SECONDS", help="Limit the time of state comparison per run."),
     ] = 300,
     max_records: Annotated[
         int,
