@@ -71,7 +71,7 @@ INVALID: list[tuple[dict[str, Any], str, str]] = [
     (
         {**BYTES, "materializations": [{"aggregate": "book", "target": "lake", "table": "book"}]},
         "",
-        "materialization of 'book': its payload is bytes, without a schema for the columns",
+        "materialization of 'book': its payload is bytes and has no schema for the columns",
     ),
     (
         {**NO_TABLE, f"{BOOK}/payload": "avro"},
