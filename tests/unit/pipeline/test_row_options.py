@@ -306,7 +306,7 @@ UNSUPPORTED: list[tuple[str, dict[str, Any], str]] = [
         "EventRouter does not support source.schema_version_column",
     ),
     (EVENT_ROUTER, {f"{SOURCE}/cloudevents_source": "/x"}, "EventRouter does not support source.cloudevents_source"),
-    (CHAIN, CONFLUENT_AVRO, "a chain parses JSON only: aggregate author has payload confluent-avro"),
+    (CHAIN, CONFLUENT_AVRO, "a chain parses only JSON: aggregate author has payload confluent-avro"),
     (CHAIN, TEXT, "a chain parses JSON only: aggregate book has payload text"),
     (CHAIN, {f"{BOOK}/unknown_fields": "ignore"}, "a chain rejects unknown fields: aggregate book"),
     (CHAIN, {f"{SOURCE}/schema_version_column": "v"}, "a chain does not support source.schema_version_column"),
