@@ -307,7 +307,7 @@ UNSUPPORTED: list[tuple[str, dict[str, Any], str]] = [
     ),
     (EVENT_ROUTER, {f"{SOURCE}/cloudevents_source": "/x"}, "EventRouter does not support source.cloudevents_source"),
     (CHAIN, CONFLUENT_AVRO, "a chain parses only JSON: aggregate author has payload confluent-avro"),
-    (CHAIN, TEXT, "a chain parses JSON only: aggregate book has payload text"),
+    (CHAIN, TEXT, "a chain parses only JSON: aggregate book has payload text"),
     (CHAIN, {f"{BOOK}/unknown_fields": "ignore"}, "a chain rejects unknown fields: aggregate book"),
     (CHAIN, {f"{SOURCE}/schema_version_column": "v"}, "a chain does not support source.schema_version_column"),
     (CHAIN, {f"{SOURCE}/cloudevents_source": "/x"}, "a chain does not support source.cloudevents_source"),
