@@ -63,7 +63,7 @@ for command in (
 
 @common_options("output", "yes")
 def group_callback(common: CommonOptions) -> None:
-    """Declare the common options of a command group, so that they are also accepted before its subcommand."""
+    """Declare the common options of a command group, so that they can also be given before its subcommand."""
 
 
 for name, commands in (("offsets", offsets.app), ("dead-letter", dead_letter.app), ("stack", stack.app)):

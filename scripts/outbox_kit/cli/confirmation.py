@@ -113,7 +113,7 @@ def require_names(deployment: Deployment, text: str) -> None:
     """Raise RefusedError if `text`, from --confirm or a prompt, does not name this pipeline and environment."""
     expected = confirmed_names(deployment)
     if text != expected:
-        message = f"the text to confirm is {expected!r} (pipeline and environment), not {text!r}; nothing was changed"
+        message = f"expected {expected!r} (pipeline and environment), found {text!r}; nothing was changed"
         raise RefusedError(message, "check -p, -e and the variables OUTBOX_PIPELINE and OUTBOX_ENVIRONMENT")
 
 

@@ -122,7 +122,7 @@ def print_changes(changes: Sequence[Change], *, console: Console = stdout) -> No
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write `text` to a path given by the user. Raises ConfigurationError if the file cannot be written."""
+    """Write `text` to a path that the user specified. Raises ConfigurationError if the file cannot be written."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -38,7 +38,7 @@ NAME_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
 
 def read_schema(path: Path, *, references: Sequence[Any] = (), require_record: bool = True) -> str:
-    """Return the schema of a file as compact JSON. The schema may use the types in `references` by name.
+    """Return the schema of a file as compact JSON. The schema can use the types in `references` by name.
 
     Raises ConfigurationError if the file is missing or invalid, or if `require_record` is set and it is not a record.
     """
@@ -68,7 +68,7 @@ def read_definition(path: Path) -> dict[str, Any]:
         message = f"schema file {path}: not valid JSON: a number has too many digits"
         raise ConfigurationError(message, "correct the number") from None
     if not isinstance(definition, dict) or str(definition.get("type")) not in NAMED_TYPES:
-        message = f"schema file {path}: the top level must be a record (in a reference also an enum or a fixed)"
+        message = f"schema file {path}: the top level must be a record (or, in a reference, an enum or a fixed)"
         raise ConfigurationError(message, "define one of these types at the top level")
     if not isinstance(definition.get("name"), str):
         raise ConfigurationError(f"schema file {path}: not a valid Avro schema: it has no name", "add `name`")
@@ -90,7 +90,7 @@ def parse_bounded(subject: str, text: str) -> Any:  # noqa: ANN401 - any JSON va
         count += len(nodes)
         nodes = [child for parent in nodes for child in _children(parent)]
     if count > MAX_NODES:
-        raise ConfigurationError(f"{subject}: over {MAX_NODES} JSON values", "define the schema with fewer fields")
+        raise ConfigurationError(f"{subject}: more than {MAX_NODES} JSON values", "define the schema with fewer fields")
     if levels > MAX_LEVELS:
         raise too_deep(subject)
     return node
@@ -223,7 +223,7 @@ def fingerprint(text: str) -> str:
 
 
 def without_docs(text: str) -> str:
-    """Return the schema as compact JSON, without the attributes `doc`."""
+    """Return the schema as compact JSON, without its `doc` attributes."""
     return json.dumps(_remove_docs(json.loads(text)), separators=(",", ":"), ensure_ascii=False)
 
 

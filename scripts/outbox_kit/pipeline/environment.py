@@ -69,7 +69,7 @@ TablePath = Annotated[str, without_credentials(has_secret, "set the credentials 
 
 
 class TlsModel(Model):
-    """Base of models with `sslmode` and `sslrootcert`. It checks that the mode verifies the certificate."""
+    """Base of models that have `sslmode` and `sslrootcert`. It checks that these settings are consistent."""
 
     @model_validator(mode="after")
     def _require_verifying_mode(self) -> Self:
@@ -98,7 +98,7 @@ class ConnectorLogin(TlsModel):
 
 
 class SourceDatabase(TlsModel):
-    """The PostgreSQL database of the outbox."""
+    """The PostgreSQL database that contains the outbox table."""
 
     host: Host = Field(description="Host to which outbox-kit connects.")
     port: int = Field(default=5432, ge=1, le=65535, description="Port to which outbox-kit connects.")
@@ -133,7 +133,7 @@ class HttpService(Model):
     username: str | None = Field(default=None, description="User name for basic authentication.")
     password: SecretStr | None = Field(default=None, description=EXPRESSION_DESCRIPTION)
     token: SecretStr | None = Field(
-        default=None, description='Bearer token, an alternative to the user name and password: "{{ env.NAME }}".'
+        default=None, description='Bearer token, used instead of user name and password: "{{ env.NAME }}".'
     )
     ca_file: Path | None = Field(default=None, description=CA_FILE_DESCRIPTION)
     certificate_file: Path | None = Field(default=None, description="Client certificate (PEM), for mutual TLS.")
@@ -191,7 +191,7 @@ class ConnectorSettings(Model):
     """Connector settings that differ by environment."""
 
     exactly_once: Literal["required", "requested"] = Field(
-        default="required", description="Connect's exactly.once.support. `required` fails on a worker without support."
+        default="required", description="Connect's exactly.once.support; `required` fails if the worker lacks support."
     )
     heartbeat_interval_ms: int = Field(
         default=10_000,
@@ -265,13 +265,13 @@ Target = Annotated[PostgresTarget | DeltaTarget | IcebergTarget, Field(discrimin
 
 REMOVED_TARGET_KINDS = {
     "parquet": "use `kind: delta` or `kind: iceberg`; "
-    "`outbox-materialize --export DIR --export-format parquet` writes plain Parquet files of such a table"
+    "`outbox-materialize --export DIR --export-format parquet` exports such a table to plain Parquet files"
 }
 """Hints for target kinds that earlier versions supported."""
 
 
 class Environment(Model):
-    """One environment that pipelines are deployed to."""
+    """One environment to which pipelines are deployed."""
 
     name: ResourceName = Field(
         description="Name of the environment, which is the file name without `.yaml` or `.example.yaml`."
@@ -284,7 +284,7 @@ class Environment(Model):
         description="File of NAME=value lines, such as Docker Compose's .env. It is read for each {{ env.NAME }} whose "
         "variable is not set. A relative path is relative to the project folder.",
     )
-    source: SourceDatabase = Field(description="Database that contains the outbox.")
+    source: SourceDatabase = Field(description="Database that contains the outbox table.")
     kafka: Kafka = Field(description="The Kafka cluster.")
     registry: Registry = Field(
         description="Schema registry with a Confluent-compatible API, such as http://host/apis/ccompat/v7."

@@ -55,7 +55,7 @@ class LockedTopic(Model):
     )
     pending_backfill: Literal["required", "started"] | None = Field(
         default=None,
-        description="Status of the backfill that must add or replace states on the topic. Null if none is needed.",
+        description="Status of the backfill that the topic needs because states are missing or old; null if none.",
     )
 
 
@@ -67,7 +67,7 @@ class Lock(Model):
     source_epoch: int = 1
     unfinished: Literal["update", "recover"] | None = Field(
         default=None,
-        description="Operation that apply did not complete. The connector is stopped. Null if nothing is incomplete.",
+        description="Operation that apply started but did not complete. Until then, the connector is stopped.",
     )
     source: LockedSource | None = None
     destroyed_system_identifier: str | None = Field(
@@ -85,7 +85,7 @@ class Lock(Model):
 
     @property
     def system_identifier(self) -> str | None:
-        """System identifier of the database, which is kept after destroy. None before the first apply."""
+        """System identifier of the database, even after destroy. None before the first apply."""
         return self.source.system_identifier if self.source else self.destroyed_system_identifier
 
 
@@ -99,7 +99,7 @@ def read_lock(path: Path) -> Lock | None:
     except OSError as error:
         raise ConfigurationError(f"lock file {path}: {error.strerror}", RESTORE_HINT) from None
     if len(content) > MAX_BYTES:
-        raise ConfigurationError(f"lock file {path}: over {MAX_BYTES} bytes", RESTORE_HINT)
+        raise ConfigurationError(f"lock file {path}: larger than {MAX_BYTES} bytes", RESTORE_HINT)
     try:
         lock = Lock.model_validate_json(content)
     except ValidationError as error:

@@ -265,7 +265,7 @@ class Connector(Model):
     @field_validator("overrides")
     @classmethod
     def reject_protected_overrides(cls, overrides: dict[str, str]) -> dict[str, str]:
-        """Reject settings on which the delivery guarantees depend, and secrets in plain text."""
+        """Reject settings that affect the delivery guarantees, and secrets in plain text."""
         protected = sorted(key for key in overrides if PROTECTED_OVERRIDES.match(key))
         plain_text = sorted(key for key, value in overrides.items() if "password" in key and "${" not in value)
         if plain_text:
@@ -319,7 +319,7 @@ class Materialization(Model):
 
 
 class Pipeline(Model):
-    """One pipeline: an outbox, its topics, its connector, and the tables materialized from them."""
+    """One pipeline: an outbox, its topics, its connector, and the tables materialized from the topics."""
 
     name: ResourceName = Field(description="Name of the pipeline.")
     prefix: ResourceName = Field(description="Topic prefix, also Debezium's topic.prefix; unique in the Kafka cluster.")
@@ -375,7 +375,7 @@ class Pipeline(Model):
         if aggregate is not None and self.source.schema_version_column is None:
             msg = (
                 f"payload of {aggregate!r} is avro, and source.schema_version_column is not set: an Avro body does not "
-                "contain its schema version; set it to the column in which the service writes the registry "
+                "contain its schema version; name the column in which the service writes the registry "
                 "version, or use confluent-avro"
             )
             raise ValueError(msg)

@@ -41,7 +41,7 @@ URI_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*")
 
 
 class Model(BaseModel):
-    """Base of all models: unknown keys are errors, instances are immutable."""
+    """Base of all models. Unknown keys are errors, and instances are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -32,7 +32,7 @@ TEMPLATE_KEYS: dict[str, Any] = {
 def render_connector(
     pipeline: Pipeline, environment: Environment, lock: Lock | None, templates: Path
 ) -> dict[str, str]:
-    """Return the connector's config, sorted by key. Values are text; the worker resolves placeholders.
+    """Return the connector's config, sorted by key. Values are text, and the worker resolves placeholders.
 
     The template is read from the folder `templates`, or from outbox-kit's templates if the folder does not contain it.
     Schema ids are UNKNOWN before the first apply. Raises ConfigurationError.
@@ -68,7 +68,7 @@ def _parse_config(text: str, path: Path) -> dict[str, str]:
     except json.JSONDecodeError as error:
         line = "".join(text.splitlines()[error.lineno - 1 : error.lineno]).strip()
         message = f"template {path} does not render to JSON: {error.msg} in {line[:80]!r}"
-        raise ConfigurationError(message, "correct the template, and write values with tojson") from None
+        raise ConfigurationError(message, "correct the template, and use tojson for values") from None
     except RecursionError:
         raise ConfigurationError(f"template {path} renders to nested JSON", "correct the template") from None
     if not isinstance(config, dict):
@@ -114,5 +114,5 @@ def _versions(aggregate: Aggregate, schemas: list[LockedSchema]) -> list[dict[st
 
 
 def _escaped_text(schema: str) -> str:
-    """Return the schema without `doc` and with `${` escaped, because Connect would resolve it as a placeholder."""
+    """Return the schema without `doc` and with `${` escaped, because Connect would resolve placeholders in it."""
     return without_docs(schema).replace("${", "\\u0024{")

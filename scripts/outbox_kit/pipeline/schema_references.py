@@ -22,7 +22,7 @@ from outbox_kit.pipeline.model import Aggregate
 
 @dataclass(frozen=True)
 class NamedSchema:
-    """Schema file of a named type, and the text to register. `uses` are the names of the schemas in its references."""
+    """Schema file of a named type, and the text to register. `uses` are the names of the schemas that it references."""
 
     name: str
     text: str
@@ -89,7 +89,7 @@ class _Resolver:
         return [self._named_schema(path, order[:position]) for position, path in enumerate(order)]
 
     def _reject_mixed_namespaces(self) -> None:
-        """Reject a mix of types with and without a namespace: types in a namespace cannot refer to one without."""
+        """Reject a mix of types with and without a namespace. A type in a namespace cannot refer to one without."""
         bare_names = sorted(name for name in self._files if "." not in name)
         if self._reference_paths and bare_names and len(bare_names) < len(self._files):
             name = bare_names[0]

@@ -35,7 +35,7 @@ def failure(problems: Iterable[str], hint: str = REFERENCE_HINT) -> Configuratio
 
 
 def validation_problems(model: type[BaseModel], values: Values, error: ValidationError) -> list[str]:
-    """Return one line per error. Unknown keys come first, because a misspelled key can also cause a missing key.
+    """Return one line per error. Unknown keys come first, because a misspelled key is also reported as missing.
 
     Lines after the first MAX_DESCRIBED_PROBLEMS contain only the location, because failure() only counts them.
     """

@@ -57,7 +57,7 @@ class Values:
         return Values(deepcopy(data) if isinstance(data, dict) else {}, {**origins, (): self.origin((key,))})
 
     def merged(self, overriding: Values) -> Values:
-        """Return these values, overridden by `overriding`. Mappings are merged, other values are replaced."""
+        """Return these values, overridden by `overriding`. Mappings are merged, and other values are replaced."""
         replaced = set(_replaced_locations(self.data, overriding.data, ()))
         origins = {
             location: origin
@@ -124,7 +124,7 @@ def read_text(path: Path, subject: str, hint: str, max_bytes: int) -> str:
     except OSError as error:
         raise ConfigurationError(f"{subject}: {error.strerror}", hint) from None
     if len(content) > max_bytes:
-        raise ConfigurationError(f"{subject}: over {max_bytes} bytes", f"reduce the file to {max_bytes} bytes")
+        raise ConfigurationError(f"{subject}: larger than {max_bytes} bytes", f"reduce the file to {max_bytes} bytes")
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:

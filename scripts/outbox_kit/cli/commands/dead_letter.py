@@ -108,13 +108,13 @@ def replay(
     """Send dead letters again and acknowledge them.
 
     A row is written to the outbox again with the same event id, and a consumer's record is sent to its topic and
-    partition again. The command asks first, and refuses a state that is older than the state on the topic. Exit with
+    partition again. The command asks first. It refuses a state that is older than the state on the topic. Exit with
     code 1 if a dead letter was refused.
     """
     with common.deployment() as deployment:
         source = dead_letter_source(deployment.pipeline, topic)
         if republish and not source.of_connector:
-            raise typer.BadParameter("only rows of the connector have a state", param_hint="--republish")
+            raise typer.BadParameter("only dead letters of the connector can be republished", param_hint="--republish")
         dead_letters = selected_dead_letters(deployment, place, topic, select_all=replay_all)
         result = Replay()
         if dead_letters:
@@ -186,7 +186,7 @@ def acknowledge(
         str | None,
         typer.Option("--to", metavar="PARTITION/OFFSET", help="Acknowledge PARTITION up to and including OFFSET."),
     ] = None,
-    acknowledge_all: Annotated[bool, typer.Option("--all", help="Acknowledge all dead letters.")] = False,
+    acknowledge_all: Annotated[bool, typer.Option("--all", help="Acknowledge all existing dead letters.")] = False,
     topic: TopicOption = None,
 ) -> None:
     """Mark dead letters as handled, without deleting them.

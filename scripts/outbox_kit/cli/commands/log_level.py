@@ -34,7 +34,7 @@ def log_level(
         typer.Argument(
             metavar="LEVEL",
             case_sensitive=False,
-            help="Level to set until the worker restarts: OFF, FATAL, ERROR, WARN, INFO, DEBUG or TRACE.",
+            help="New level until the worker restarts: OFF, FATAL, ERROR, WARN, INFO, DEBUG or TRACE.",
         ),
     ] = None,
 ) -> None:

@@ -18,7 +18,7 @@ app = typer.Typer(help="Show, export and reset the connector's offset.", no_args
 
 
 class ResetTarget(StrEnum):
-    """Values of --to: the position to which `reset` sets the offset unless --from is given."""
+    """Values of --to. Without --from, `reset` sets the offset to this position."""
 
     SLOT = "slot"
 
@@ -26,7 +26,7 @@ class ResetTarget(StrEnum):
 @app.command()
 @common_options("output")
 def show(common: CommonOptions) -> None:
-    """Show and compare the WAL positions of connector, slot and server."""
+    """Show and compare the WAL positions of the connector, the slot and the server."""
     with common.deployment() as deployment:
         positions = offsets.show(deployment)
     if common.output is Output.JSON:
@@ -63,7 +63,7 @@ def reset(
     common: CommonOptions,
     to: Annotated[  # noqa: ARG001 - there is only one value
         ResetTarget,
-        typer.Option("--to", help="Reset the offset to this position: slot is the slot's confirmed_flush_lsn."),
+        typer.Option("--to", help="Reset the offset to this position. `slot` is its confirmed_flush_lsn."),
     ] = ResetTarget.SLOT,
     backup_file: Annotated[
         Path | None, typer.Option("--from", metavar="FILE", help="Reset to the offset in a file that `export` wrote.")

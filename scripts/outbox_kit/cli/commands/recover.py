@@ -26,7 +26,7 @@ def recover(
     """Recover from a lost slot or a replaced database.
 
     The command prints the cause and asks for confirmation. It creates the slot, increases the source epoch, sends the
-    rows whose delivery is not proven, starts the connector, and sends the states of all types that have `backfill`.
+    rows whose delivery no record proves, starts the connector, and sends the states of all types that have `backfill`.
     It changes nothing if the connector can continue. Exit with code 1 if events can be lost.
     """
     limit = parse_limit(max_deletions)

@@ -16,7 +16,7 @@ from outbox_kit.cli.options import CommonOptions, common_options
 
 
 class AfterSend(StrEnum):
-    """Handling of rows that were sent."""
+    """What the relay does with a row after it was sent."""
 
     DELETE = "delete"
     MARK = "mark"
@@ -47,9 +47,9 @@ def relay(
         typer.Option("--metrics-file", help="Write metrics to this file for the textfile collector of Prometheus."),
     ] = None,
 ) -> None:
-    """Send outbox rows without the connector, by polling.
+    """Send outbox rows by polling the table, without the connector.
 
-    Several relay processes can share the table. To stop a process, send SIGTERM: the process completes its batch and
+    Several relay processes can share the table. To stop a process, send SIGTERM; the process completes its batch and
     exits. The command fails if the connector is running.
     """
     from outbox_kit.relay import RelayOptions, run_relay  # noqa: PLC0415 - only this command needs the import

@@ -14,7 +14,7 @@ from outbox_kit.cli.options import CommonOptions, common_options
 
 
 class Format(StrEnum):
-    """Values of --format of `outbox render`."""
+    """Values of the option --format of `outbox render`."""
 
     CONNECT = "connect"
     SQL = "sql"

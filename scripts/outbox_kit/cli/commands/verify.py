@@ -30,7 +30,7 @@ def verify(
     canary_timeout: Annotated[
         float, typer.Option("--canary-timeout", min=1, metavar="SECONDS", help="Wait at most this long for the canary.")
     ] = 60,
-    no_canary: Annotated[bool, typer.Option("--no-canary", help="Send no canary event and write nothing.")] = False,
+    no_canary: Annotated[bool, typer.Option("--no-canary", help="Do not write a canary event to the outbox.")] = False,
     junit_file: Annotated[
         Path | None, typer.Option("--junit", metavar="FILE", help="Write the report as JUnit XML.")
     ] = None,
@@ -42,7 +42,7 @@ def verify(
     ] = False,
     states_timeout: Annotated[
         float,
-        typer.Option("--states-timeout", min=1, metavar="SECONDS", help="Limit the time of state comparison per run."),
+        typer.Option("--states-timeout", min=1, metavar="SECONDS", help="Limit the time for comparing states per run."),
     ] = 300,
     max_records: Annotated[
         int,
