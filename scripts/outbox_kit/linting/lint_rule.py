@@ -100,7 +100,7 @@ class LintRules(list[LintRule]):
     def cross_input_rule(
         self, name: str, condition: str, *, reason: str, severity: Severity = Severity.ERROR
     ) -> Callable[[CrossInputCheck], CrossInputCheck]:
-        """Return a decorator that appends a rule for all inputs. It passes if the function yields no violations."""
+        """Return a decorator that appends a rule for all inputs. The rule passes if the function yields nothing."""
 
         def append_rule(check: CrossInputCheck) -> CrossInputCheck:
             def evaluate(inputs: Sequence[LintInput]) -> list[Finding]:
@@ -114,7 +114,7 @@ class LintRules(list[LintRule]):
     def rule(
         self, name: str, condition: str, *, reason: str, severity: Severity = Severity.ERROR
     ) -> Callable[[InputCheck], InputCheck]:
-        """Return a decorator for a function that checks one input. With several, findings begin with their `label`."""
+        """Return a decorator for a function that checks one input. With several inputs, findings begin with `label`."""
 
         def append_rule(check: InputCheck) -> InputCheck:
             def check_all(inputs: Sequence[LintInput]) -> Iterator[Finding]:

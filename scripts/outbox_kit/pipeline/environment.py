@@ -243,8 +243,8 @@ class DeltaTarget(Model):
     path: TablePath = Field(description="URL, absolute path, or path relative to the project folder.")
     single_writer: bool = Field(
         default=False,
-        description="Confirms that at most one driver at a time writes to the tables. Required on S3 if the commits "
-        "of two drivers are not detected as a conflict.",
+        description="Confirms that at most one Spark driver writes to the tables at a time. Required on S3 if "
+        "conflicting commits of two drivers are not detected.",
     )
 
 
@@ -256,8 +256,8 @@ class IcebergTarget(Model):
     catalog: dict[str, str] = Field(description="Settings of Iceberg's Spark catalog: type, warehouse, uri, ...")
     single_writer: bool = Field(
         default=False,
-        description="Confirms that at most one driver at a time writes to the tables. Required on S3 if the commits "
-        "of two drivers are not detected as a conflict.",
+        description="Confirms that at most one Spark driver writes to the tables at a time. Required on S3 if "
+        "conflicting commits of two drivers are not detected.",
     )
 
 
@@ -281,8 +281,8 @@ class Environment(Model):
     )
     env_file: Path | None = Field(
         default=None,
-        description="File of NAME=value lines, such as Docker Compose's .env. It is read for each {{ env.NAME }} whose "
-        "variable is not set. A relative path is relative to the project folder.",
+        description="File of NAME=value lines, such as Docker Compose's .env. It defines each {{ env.NAME }} whose "
+        "variable is not set in the process. A relative path is relative to the project folder.",
     )
     source: SourceDatabase = Field(description="Database that contains the outbox table.")
     kafka: Kafka = Field(description="The Kafka cluster.")

@@ -123,7 +123,7 @@ def environment_values(name: str, pipeline_file: Path, overrides: Overrides) -> 
 
 
 def _require_name_of_file(file_name: str, values: Values) -> None:
-    """Raise ConfigurationError if `name` differs from the file's name, which would select another lock file."""
+    """Raise ConfigurationError if `name` differs from the file's name, because `name` selects the lock file."""
     name, expected = values.data.get("name"), file_name.removesuffix(EXAMPLE_SUFFIX)
     if isinstance(name, str) and name != expected:
         problem = f"{values.origin(('name',))}: name: found {name!r}; must be {expected!r}, the name of the file"

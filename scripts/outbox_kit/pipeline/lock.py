@@ -21,7 +21,7 @@ from outbox_kit.pipeline.names import Model
 RESTORE_HINT = "restore the lock file from version control; only `outbox apply` writes it"
 MAX_BYTES = 20_000_000
 RETAINED_VERSIONS = 3
-"""Schema versions per aggregate type in the connector config. Rows in the WAL can require earlier versions."""
+"""Number of schema versions per aggregate type in the connector config. Rows in the WAL can require earlier ones."""
 
 
 class LockedSchema(Model):
@@ -67,7 +67,7 @@ class Lock(Model):
     source_epoch: int = 1
     unfinished: Literal["update", "recover"] | None = Field(
         default=None,
-        description="Operation that apply started but did not complete. Until then, the connector is stopped.",
+        description="Operation that apply did not complete, which leaves the connector stopped. Null if there is none.",
     )
     source: LockedSource | None = None
     destroyed_system_identifier: str | None = Field(

@@ -168,7 +168,7 @@ class Aggregate(Model):
         default=[], description="Event types whose rows become tombstones, regardless of the payload."
     )
     partitions: int = Field(
-        default=1, ge=1, description="Number of partitions of the topic. Changing it moves keys to other partitions."
+        default=1, ge=1, description="Partition count of the topic. Changing the count moves keys to other partitions."
     )
     partition_field: Identifier | None = Field(
         default=None,
@@ -375,8 +375,8 @@ class Pipeline(Model):
         if aggregate is not None and self.source.schema_version_column is None:
             msg = (
                 f"payload of {aggregate!r} is avro, and source.schema_version_column is not set: an Avro body does not "
-                "contain its schema version; name the column in which the service writes the registry "
-                "version, or use confluent-avro"
+                "contain its schema version; set schema_version_column to the column in which the service writes the "
+                "registry version, or use confluent-avro"
             )
             raise ValueError(msg)
         return self

@@ -17,7 +17,7 @@ CONNECTOR_OPERATIONS: dict[Kind, str] = {"start": "start", "state": "change stat
 
 @dataclass(frozen=True)
 class Change:
-    """One pending change of one object. `danger` names data that can be lost; such a change requires `--allow`."""
+    """One pending change of one object. `danger` names data that the change can lose; it then requires `--allow`."""
 
     system: System
     kind: Kind

@@ -1,4 +1,4 @@
-"""Names of the container images, and their download."""
+"""Names and download of the container images."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ from outbox_kit.results.checks import Check, Finding, Rules, Severity, Status, e
 from outbox_kit.results.repair_commands import RESEND_HINT
 from outbox_kit.verification.live_state import connect_database
 
-# Maximum latency without a warning. The WAL decoding, the commit in Kafka and a busy machine add latency.
+# Maximum latency without a warning. WAL decoding, the commit in Kafka and a busy machine add latency.
 MAX_LATENCY_S = 5.0
 KEY = "outbox-canary"
 NOT_A_STATE = "the value is null, so the record is a tombstone and not a state"
@@ -134,7 +134,7 @@ def _latency(delivery: Delivery) -> Finding:
 
 @RULES.rule(
     "canary.tombstone",
-    condition="the deletion of the canary arrives as a null value with the canary's key, so that compaction removes it",
+    condition="the deletion of the canary arrives as a null value with its key, so that compaction removes the key",
     remedy="use a value converter that converts null to null",
 )
 def _tombstone(delivery: Delivery) -> Finding:
@@ -284,7 +284,7 @@ def _receive(consumer: Consumer, event_id: str, seconds: float) -> Arrival:
 
 
 def record_problems(message: Message, contract: CanaryContract, token: str) -> list[str]:
-    """Return a text for each difference between record and contract, without the payload. `token` was sent."""
+    """Return a text for each difference between record and contract, without payload. `token` is the token sent."""
     problems = key_problems(message, contract)
     if not contract.is_strict:
         return problems

@@ -96,7 +96,7 @@ def _schema_ids(state: LiveState) -> Finding:
         for problem in _version_problems(state, name, version)
     ]
     remedy = (
-        f"run `outbox apply`; if records have a wrong id, then {resend_steps(state.deployment.pipeline)}; if the "
+        f"run `outbox apply`; if records have a wrong id, {resend_steps(state.deployment.pipeline)}; if the "
         "registry lost schemas, restore them with the ids that existing records contain"
     )
     return Finding(not problems, "; ".join(problems) or expected, expected, remedy)

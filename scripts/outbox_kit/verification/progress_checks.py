@@ -27,7 +27,7 @@ NO_PROGRESS_HINT = (
 
 @dataclass(frozen=True)
 class Sample:
-    """State of the slot, the heartbeat topic and the connector at one time. With `is_seeded`, `apply` wrote the offset.
+    """State of slot, heartbeat topic and connector at one time. `is_seeded` means that `apply` wrote the offset.
 
     A value is None if it does not exist or could not be read.
     """
@@ -50,7 +50,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples of one run. A connector with a seeded offset reconnects at its first row, before `after_canary`.
+    """Samples of one run. A connector with a seeded offset reconnects at the first row, before `after_canary`.
 
     `hanging_transactions` are the last stable offsets, by topic and partition, of transactions that were open before
     `first` and are still open after `last`.
@@ -167,7 +167,7 @@ def check(live_state: LiveState, *, canary_sent: bool) -> list[Check]:
             after_canary = sample(live_state.deployment, with_offsets=first.offset_lsn is not None)
         with suppress(WaitTimeoutError):  # the rules report the missing progress
             wait_for("slot, offset and heartbeat to advance", poll, seconds=seconds, interval=POLL_S)
-        hanging = _hanging_transactions(live_state)  # must follow the last sample, whose offset proves progress
+        hanging = _hanging_transactions(live_state)  # after the last sample, because its offset proves progress
     except OutboxError as error:
         return skip_rules(RULES, error.message)
     servers = live_state.deployment.environment.kafka.bootstrap_servers

@@ -87,7 +87,7 @@ class StatusChanges:
 
 
 def to_junit(report: Report) -> str:
-    """Return one test suite. A failed check is a failure, an unknown check is skipped, and a warning is output."""
+    """Return a test suite. A failed check is a failure, an unknown check is skipped, a warning passes with output."""
     statuses = [check.status for check in report.checks]
     counts = {
         "tests": str(len(statuses)),

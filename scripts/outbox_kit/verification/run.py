@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 # Time limit for each read request. A system that does not respond is reported after this time.
 READ_LIMIT_S = 5
-# If one of these checks fails, the canary cannot arrive, so it is not sent.
+# If one of these checks fails, the canary cannot arrive, so no canary is sent.
 CANARY_PREREQUISITES = (
     "postgres.reachable",
     "postgres.table",

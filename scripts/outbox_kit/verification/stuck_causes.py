@@ -13,7 +13,7 @@ from outbox_kit.postgres import aggregate_queries
 from outbox_kit.postgres import client as postgres_client
 
 AHEAD = (
-    "the source has not reached the source_sequence of records (source epoch, LSN), so its next events are older: "
+    "the source has not reached the source_sequence (source epoch, LSN) of records, so its next events are older: "
     "another source, such as a connector of another environment, has written the records"
 )
 UUID_FORM = re.compile(r"\{?[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}\}?")
@@ -91,7 +91,7 @@ def canonical_key(key: str) -> str:
 
 
 def _cascading_deletions(comparison: StateComparison, stuck: list[StuckAggregate]) -> Iterator[str]:
-    """Yield the foreign keys that delete the business rows of ghosts, so that the service writes no tombstones."""
+    """Yield the foreign keys that delete business rows of ghosts without the service, so tombstones are missing."""
     aggregates = comparison.deployment.pipeline.aggregates
     tables = {name: entry.table for name in _types(stuck, "ghost") if (entry := aggregates[name].backfill)}
     if not tables:

@@ -63,7 +63,7 @@ def reset(
     common: CommonOptions,
     to: Annotated[  # noqa: ARG001 - there is only one value
         ResetTarget,
-        typer.Option("--to", help="Reset the offset to this position. `slot` is its confirmed_flush_lsn."),
+        typer.Option("--to", help="Reset the offset to this position: the slot's confirmed_flush_lsn (slot)."),
     ] = ResetTarget.SLOT,
     backup_file: Annotated[
         Path | None, typer.Option("--from", metavar="FILE", help="Reset to the offset in a file that `export` wrote.")

@@ -30,7 +30,7 @@ def verify(
     canary_timeout: Annotated[
         float, typer.Option("--canary-timeout", min=1, metavar="SECONDS", help="Wait at most this long for the canary.")
     ] = 60,
-    no_canary: Annotated[bool, typer.Option("--no-canary", help="Do not write a canary event to the outbox.")] = False,
+    no_canary: Annotated[bool, typer.Option("--no-canary", help="Write nothing: do not send a canary event.")] = False,
     junit_file: Annotated[
         Path | None, typer.Option("--junit", metavar="FILE", help="Write the report as JUnit XML.")
     ] = None,

@@ -39,7 +39,7 @@ def _transforms_with_aggregates(lint_input: LintInput) -> list[Transform]:
 @RULES.rule(
     "route.keys",
     "every `aggregate.*` key is an option of a listed aggregate type, or of a listed schema version of such a type",
-    reason="Connect does not validate these keys, and the task fails when it starts",
+    reason="Connect does not validate these keys, so the task fails at its start if a key is wrong",
 )
 def check_unknown_aggregate_keys(lint_input: LintInput) -> Iterator[Finding]:
     for transform in _transforms_with_aggregates(lint_input):

@@ -65,7 +65,7 @@ def check_prefix(lint_input: LintInput) -> Iterator[Finding]:
         yield violation(f"{MESSAGE_PREFIXES} and {EXCLUDE_KEY} are both set", MESSAGE_PREFIXES, f"remove {EXCLUDE_KEY}")
     elif included is not None and _matches(included, message_call[2]):
         actual = f"{MESSAGE_PREFIXES}={included} includes {message_call[2]!r}"
-        yield violation(actual, "the prefix of events only", f"set {MESSAGE_PREFIXES} to source.message_prefix")
+        yield violation(actual, "only the prefix of events", f"set {MESSAGE_PREFIXES} to source.message_prefix")
     elif included is None and not _matches(excluded or "", message_call[2]):
         expected = f"{EXCLUDE_KEY}={message_call[2]}"
         yield violation(f"{EXCLUDE_KEY} omits {message_call[2]!r}", expected, f"set {EXCLUDE_KEY} to {message_call[2]}")

@@ -127,6 +127,6 @@ def check_backfill_query(lint_input: LintInput) -> Iterator[Finding]:
         missing = [column for column in required if not re.search(rf"\b{re.escape(column)}\b", query, re.IGNORECASE)]
         if missing:
             actual = f"aggregate type {name}: the query does not name {', '.join(missing)}"
-            yield violation(actual, ", ".join(required), "select a column for each of these names: ... as payload")
+            yield violation(actual, ", ".join(required), "select a column with each of these names: ... as payload")
         if not re.match(r"\s*(select|with)\b", query, re.IGNORECASE) or ";" in query.strip().rstrip(";"):
             yield violation(f"aggregate type {name}: the query is not one SELECT", "SELECT ...", "write one SELECT")

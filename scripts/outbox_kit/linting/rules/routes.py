@@ -109,7 +109,7 @@ def check_partition_count(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "route.partition-field",
     "`partition_field` is a column with the same value in all rows of an aggregate, and the transform uses this column",
-    reason="if a tombstone and the earlier records of its key are in different partitions, the records are retained",
+    reason="if a tombstone and the earlier records of its key are in different partitions, the records remain",
 )
 def check_partition_field(lint_input: LintInput) -> Iterator[Finding]:
     columns = lint_input.pipeline.source.columns

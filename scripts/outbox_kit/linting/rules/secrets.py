@@ -17,7 +17,7 @@ from outbox_kit.results.checks import Finding, Severity
 
 SSLMODE = "verify-full"
 PROTOCOL_KEY = "security.protocol"
-# Suffixes of keys whose value is not a secret but describes one, such as the path of a file.
+# Suffixes of keys whose value is not a secret but describes a secret, such as the path of a file.
 DESCRIPTIVE_SUFFIX = re.compile(
     r"\.(source|url|ms|seconds|class|file|path|location|provider|type|name|enabled?)$|_file$|key[._-]id$", re.IGNORECASE
 )
@@ -98,14 +98,14 @@ def check_connections(lint_input: LintInput) -> Iterator[Finding]:
     environment = lint_input.environment
     for key, url in _urls_with_credentials(environment):
         if url.lower().startswith("http://") and not is_loopback(urlsplit(url).hostname or ""):
-            yield violation(f"{key} is not encrypted, and credentials are set", "https", f"set {key} to a https URL")
+            yield violation(f"{key} is not encrypted, and credentials are set", "https", f"set {key} to an https URL")
     protocol = environment.kafka.client.get(PROTOCOL_KEY, "")
     if protocol.upper() == "SASL_PLAINTEXT" and not lint_input.is_local:
         key = f"kafka.client.{PROTOCOL_KEY}"
         yield violation(f"{key} is {protocol}", "SASL_SSL", f"set {key} to SASL_SSL")
     for section, host, mode in _databases(lint_input):
         if mode != SSLMODE and not is_loopback(host):
-            remedy = f"set {section}.sslmode to {SSLMODE}, and {section}.sslrootcert to its CA certificate"
+            remedy = f"set {section}.sslmode to {SSLMODE}, and {section}.sslrootcert to the server's CA certificate"
             yield violation(f"{section}.sslmode is {mode or UNSET}", SSLMODE, remedy)
 
 

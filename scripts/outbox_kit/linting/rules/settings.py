@@ -182,7 +182,7 @@ def check_skipped_operations(lint_input: LintInput) -> Iterator[Finding]:
 _require(
     "event.converting.failure.handling.mode",
     ("fail",),
-    "by default, Debezium replaces a value that it cannot convert with null, and a null payload becomes a tombstone",
+    "by default, Debezium writes null instead of a value that it cannot convert, and a null payload is a tombstone",
 )
 
 

@@ -50,7 +50,7 @@ def check_topic_limit(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "size.buffer",
-    "the producer's `buffer.memory` holds the largest record and a full batch",
+    "the producer's `buffer.memory` can hold the largest record and a full batch",
     reason="if a record does not fit into the buffer, the producer waits for `max.block.ms` and then fails",
 )
 def check_buffer_memory(lint_input: LintInput) -> Iterator[Finding]:

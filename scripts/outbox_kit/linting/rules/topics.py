@@ -69,7 +69,7 @@ _add_compaction_rule(
 @RULES.rule(
     "compaction.lag",
     "`min.compaction.lag.ms` does not exceed `max.compaction.lag.ms`",
-    reason="the broker rejects such a topic (LogConfig.validateValues)",
+    reason="the broker rejects a topic with such settings (LogConfig.validateValues)",
 )
 def check_compaction_lag(lint_input: LintInput) -> Iterator[Finding]:
     for topic in _compacted_topics(lint_input):
@@ -115,7 +115,7 @@ def check_replicas(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.cross_input_rule(
     "topic.collision",
     "topic names do not differ only in `.` and `_`",
-    reason="the names of their metrics collide, and the broker rejects the second topic",
+    reason="the metric names of two such topics collide, and the broker rejects the second topic",
 )
 def check_collision(inputs: Sequence[LintInput]) -> Iterator[Finding]:
     names_by_metric: dict[tuple[str, str], set[str]] = defaultdict(set)
