@@ -183,7 +183,7 @@ def _rejection_hint(deployment: Deployment, cause: BaseException | None) -> str:
 def _with_hooks(check: Check, hooks: str) -> Check:
     if check.status is not Status.FAIL or not hooks:
         return check
-    remedy = f"check whether one of {hooks} changes or drops rows, and disable it; otherwise {check.remedy}"
+    remedy = f"disable any of these that changes or drops rows ({hooks}); otherwise {check.remedy}"
     return replace(check, remedy=remedy)
 
 
