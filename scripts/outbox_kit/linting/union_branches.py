@@ -110,7 +110,7 @@ class _Branches:
 
     def __init__(self, types: dict[str, Any]) -> None:
         self._types = types
-        # Results by identity, because maps do not have a name. Each pair of types is compared only once.
+        # Results are stored by identity, because maps do not have a name. Each pair of types is compared only once.
         self._results: dict[tuple[int, int], bool] = {}
 
     def resolve(self, node: Any) -> Any:  # noqa: ANN401 - any schema
@@ -134,7 +134,7 @@ class _Branches:
         return kinds <= TEXT_FORMS.keys() and (len(forms) == 1 or "any" in forms or forms in FORM_PAIRS)
 
     def _have_common_object(self, first: Any, second: Any) -> bool:  # noqa: ANN401 - a record or map
-        """Return whether an object exists that has the required fields of both types, and only fields of both."""
+        """Return whether an object exists that has the required fields of both types and only fields that both have."""
         pair = (id(first), id(second))
         if pair not in self._results:
             # If a record contains itself, the other fields determine the result.

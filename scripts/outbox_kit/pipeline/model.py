@@ -23,7 +23,7 @@ from outbox_kit.pipeline.names import (
 )
 
 CANARY_AGGREGATE = "outbox-canary"
-"""Aggregate type of the canary of `outbox verify`, which has its own topic and schema."""
+"""Aggregate type of the canary of `outbox verify`. The canary has its own topic and schema."""
 
 # Aggregate types whose topics would have the names of other topics of the pipeline.
 RESERVED_TYPES = frozenset({CANARY_AGGREGATE, "dead-letter", "transaction"})

@@ -53,7 +53,7 @@ def inlined_schema(aggregate: Aggregate) -> str:
     return _inlined_schema(aggregate.schema_path, tuple(aggregate.references), tuple(map(read_file, paths)))
 
 
-# Each command needs the same schemas several times. The cache key includes the texts of the files.
+# Results are cached, because each command needs the same schemas several times. The cache key includes the file texts.
 @lru_cache(maxsize=10_000)
 def _inlined_schema(path: Path, reference_paths: tuple[Path, ...], _texts: tuple[str, ...]) -> str:
     subject = f"schema file {path}"

@@ -28,7 +28,7 @@ CONTAINER_ERROR_TYPES = frozenset({"model_type", "model_attributes_type", "dict_
 
 def failure(problems: Iterable[str], hint: str = REFERENCE_HINT) -> ConfigurationError:
     """Return one error for all problems, with a line for each of the first MAX_PROBLEMS."""
-    # A CI system executes log lines such as `::error::text`, so a line feed in a key must not begin a new line.
+    # A CI system executes log lines such as `::error::text`, so a key with a line feed must not begin a new line.
     lines = list(dict.fromkeys(map(one_line, problems)))
     omitted = [f"... and {len(lines) - MAX_PROBLEMS} more"] if len(lines) > MAX_PROBLEMS else []
     return ConfigurationError("\n".join([*lines[:MAX_PROBLEMS], *omitted]), hint)

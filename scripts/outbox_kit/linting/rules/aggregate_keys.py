@@ -64,7 +64,7 @@ def _known_keys(transform: Transform) -> set[str]:
 
 
 def _names_and_options(key: str) -> Iterator[tuple[str, str]]:
-    """Yield each aggregate type and option into which a key can be split, because both can contain dots."""
+    """Yield each pair of aggregate type and option into which a key can be split. Both can contain dots."""
     parts = key.split(".")
     if parts[0] == "aggregate":
         yield from ((".".join(parts[1:end]), ".".join(parts[end:])) for end in range(2, len(parts)))

@@ -53,7 +53,7 @@ def check_query(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "heartbeat.prefix",
     "the connector does not capture the logical decoding messages of its heartbeat",
-    reason="the transform rejects the record of such a message, and the task stops",
+    reason="otherwise the transform rejects the record of the heartbeat message, and the task stops",
 )
 def check_prefix(lint_input: LintInput) -> Iterator[Finding]:
     message_call = MESSAGE_CALL_PATTERN.search(lint_input.config.get(QUERY_KEY, ""))

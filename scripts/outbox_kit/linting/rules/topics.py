@@ -115,7 +115,7 @@ def check_replicas(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.cross_input_rule(
     "topic.collision",
     "topic names do not differ only in `.` and `_`",
-    reason="the metric names of two such topics collide, and the broker rejects the second topic",
+    reason="otherwise the metric names of two topics collide, and the broker rejects the second topic",
 )
 def check_collision(inputs: Sequence[LintInput]) -> Iterator[Finding]:
     names_by_metric: dict[tuple[str, str], set[str]] = defaultdict(set)
