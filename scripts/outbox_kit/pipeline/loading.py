@@ -182,7 +182,7 @@ def _resolve_target_paths(target: Any, project: Path) -> Any:  # noqa: ANN401 - 
     return target
 
 
-# Type of each optional section, and factory of the value that replaces an unneeded section with unset variables.
+# Type of each optional section, and a factory of the empty section that is used if unneeded variables are unset.
 OPTIONAL_SECTIONS: dict[str, tuple[TypeAdapter[Any], Callable[[], object]]] = {
     "source": (TypeAdapter(SourceDatabase), SourceDatabase.model_construct),
     "kafka": (TypeAdapter(Kafka), Kafka.model_construct),
