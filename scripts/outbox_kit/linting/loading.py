@@ -69,7 +69,7 @@ def read_input(pipeline_file: Path, environment: str, overrides: Overrides | Non
 def _render(
     pipeline: Pipeline, environment: Environment, pipeline_file: Path
 ) -> tuple[dict[str, str], tuple[str, str] | None]:
-    """Return the config, and (message, hint) if it is {}. If `lint.schema.file` reports the error, return {} and None."""
+    """Return the config, or {} and (message, hint), or {} and None if `lint.schema.file` reports the error."""
     if any(schema_error(aggregate) for aggregate in pipeline.routed.values()):
         return {}, None
     lock = environment.lock_folder / f"{pipeline.name}.{environment.name}.lock.json"
