@@ -167,19 +167,19 @@ UNSAFE: list[tuple[dict[str, Any], LockedSource | None, str, str]] = [
     (
         {"system_identifier": "7302"},
         LOCKED,
-        "system identifier of the database is 7302, the lock file has 7301",
+        "the system identifier of the database is 7302, but the lock file has 7301",
         f"check source.host; after a restore or migration: {RECOVER_HINT}",
     ),
     (
         {"timeline": 2},
         LOCKED,
-        "timeline of the server is 2, the lock file has 1",
+        "the timeline of the server is 2, but the lock file has 1",
         RECOVER_HINT,
     ),
     (
         {"timeline": 1},
         LOCKED.model_copy(update={"timeline": 3}),
-        "timeline of the server is 1, the lock file has 3",
+        "the timeline of the server is 1, but the lock file has 3",
         RECOVER_HINT,
     ),
     ({"slot": None}, LOCKED, "slot 'library_outbox', created at 16/B374D848, does not exist", RECOVER_HINT),
@@ -187,7 +187,7 @@ UNSAFE: list[tuple[dict[str, Any], LockedSource | None, str, str]] = [
     (
         {},
         LOCKED.model_copy(update={"slot": "old_slot"}),
-        "source.slot is 'library_outbox', the lock file has 'old_slot'",
+        "source.slot is 'library_outbox', but the lock file has 'old_slot'",
         APPLY_RECOVER_HINT,
     ),
     (
