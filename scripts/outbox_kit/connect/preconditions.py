@@ -1,4 +1,4 @@
-"""Dangers of changes of a connector config. Dangers in other systems are in the packages of these systems."""
+"""Dangers of changes to a connector config. The packages of the other systems define the dangers of their changes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DANGERS = (
     (re.compile(r"database\.(hostname|port|dbname)"), DATABASE_CHANGED),
 )
 VALUE_TO_KEY = re.compile(r"(transforms\.[^.]+)\.fields")
-# Dangers after which the topics no longer have the latest state of every aggregate.
+# After a change with one of these dangers, the topics no longer have the latest state of every aggregate.
 STATES_AFFECTED = (KEY_CHANGED, PARTITION_CHANGED, TOPIC_CHANGED)
 BACKFILL_HINT = "afterwards run `outbox backfill --restart`"
 

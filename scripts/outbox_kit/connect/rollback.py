@@ -28,7 +28,7 @@ def roll_back(
     state: State = "running",
     stability_seconds: float = STABILITY_S,
 ) -> RejectedError:
-    """Replace the `config` that caused `failure` by `last_working`, and enter `state`. Return the error to raise.
+    """Replace the `config` that caused `failure` with `last_working`, and enter `state`. Return the error to raise.
 
     Slot and offsets are retained, so no row is lost. The connector is left STOPPED with the new config if no config has
     worked before, or if the last working config has an earlier source epoch (every sink would ignore its records) or
@@ -59,7 +59,7 @@ def roll_back(
 
 
 def _reason_unusable(last_working: dict[str, str] | None, config: dict[str, str]) -> str:
-    """Return why the connector must not run with the last working config; an empty text if the config is usable."""
+    """Return why the connector must not run with the last working config; an empty text if it can."""
     if last_working is None:
         return "no earlier config has run"
     if epoch(last_working) != epoch(config):
