@@ -30,7 +30,7 @@ def refuse_invalid(client: ConnectClient, name: str, config: dict[str, str], *, 
     if validation.unresolved_keys:
         raise RefusedError(
             f"the Connect worker does not resolve the placeholder in {', '.join(validation.unresolved_keys)}",
-            "check that the worker's config.providers allow the file or variable of the placeholder, and that it exists",
+            "check the worker's config.providers, and whether the placeholder's file or variable exists and is allowed",
         )
     if validation.errors:
         problems = "; ".join(f"{key}: {' '.join(messages)}" for key, messages in sorted(validation.errors.items()))
