@@ -46,7 +46,7 @@ class OffsetChange:
 
     @property
     def rows_countable(self) -> bool:
-        """Whether the rows can be counted: the slot still retains all WAL between the two LSNs."""
+        """Whether the rows can be counted, because the slot still retains all WAL between the two LSNs."""
         return self.lsn_range[0] >= self.confirmed
 
     @property
@@ -124,7 +124,7 @@ def _reset(deployment: Deployment, backup_file: Path | None, progress: Reporter,
         connect_lifecycle.stop(deployment.connect, name)
         with postgres_client.connected(deployment.environment.source) as connection:
             wait_inactive(connection, deployment.pipeline.source.slot)
-        # The connector may have advanced since preview() and until it was stopped.
+        # The connector may have advanced between preview() and the stop.
         actual = require_connector(deployment)
         lock, _ = require_unchanged_source(deployment)
         positions = read_positions(deployment, actual)
@@ -165,7 +165,7 @@ def count_rows(deployment: Deployment, change: OffsetChange) -> int | None:
 def validated_change(positions: Positions, target_lsn: int, *, skip: bool) -> OffsetChange:
     """Return the change of the connector's offset to `target_lsn`.
 
-    Raises RefusedError for an LSN below the slot's or beyond the server's, or that skips rows without `skip`.
+    Raises RefusedError if the LSN is below the slot's or beyond the server's, or if it skips rows without `skip`.
     """
     if positions.confirmed is None:
         raise RefusedError("the slot does not exist", RECOVER_HINT)

@@ -61,7 +61,7 @@ def inserted_ids(messages: Iterable[bytes], source: Source) -> set[str] | None:
 
 
 def _id_column(message: bytes, source: Source) -> int | None:
-    """Return the number of the id column of the outbox table; None for another relation."""
+    """Return the index of the id column if the relation is the outbox table, else None."""
     namespace, name, rest = message[5:].split(b"\0", maxsplit=2)
     if f"{namespace.decode()}.{name.decode()}" != source.table:
         return None
