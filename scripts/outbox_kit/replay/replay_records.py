@@ -31,7 +31,7 @@ class Replay:
 
 @dataclass(frozen=True)
 class _Destination:
-    """Topic to which records are sent. `records` are those of the keys of the dead letters, if it is compacted."""
+    """Topic to which records are sent. If it is compacted, `records` are its records of the dead letters' keys."""
 
     name: str
     bounds: Mapping[int, Bounds]
@@ -39,7 +39,7 @@ class _Destination:
 
 
 def replay_records(deployment: Deployment, topic: str, dead_letters: Collection[DeadLetter]) -> Replay:
-    """Send the records of the dead letters again, then acknowledge them. A crash in between can repeat them.
+    """Send the records of the dead letters again, then acknowledge them. A crash in between can repeat records.
 
     A record is refused if its topic is compacted and has a newer record of the key. Raises RefusedError,
     UnreachableError, RejectedError.

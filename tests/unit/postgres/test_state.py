@@ -257,16 +257,19 @@ def test_rejects_a_missing_partition_field(library: Pipeline) -> None:
         # A standby has its primary's identifier, but not the positions of its slots.
         ({"is_standby": True, "system_identifier": "7302", "slot": None}, "the database is a standby"),
         # A different database is the cause of a missing slot or publication.
-        ({"system_identifier": "7302", "slot": None, "publication": None}, "system identifier of the database is 7302"),
-        ({"system_identifier": "7302", "timeline": 2}, "system identifier of the database is 7302"),
-        ({"timeline": 2, "slot": None}, "timeline of the server is 2"),
-        ({"timeline": 2, "publication": {**PUBLICATION, "pubinsert": False}}, "timeline of the server is 2"),
+        (
+            {"system_identifier": "7302", "slot": None, "publication": None},
+            "the system identifier of the database is 7302",
+        ),
+        ({"system_identifier": "7302", "timeline": 2}, "the system identifier of the database is 7302"),
+        ({"timeline": 2, "slot": None}, "the timeline of the server is 2"),
+        ({"timeline": 2, "publication": {**PUBLICATION, "pubinsert": False}}, "the timeline of the server is 2"),
         ({"slot": None, "publication": {**PUBLICATION, "filtered": True}}, "slot 'library_outbox', created at"),
         (
             {"system_identifier": "7302", "slot": replace(SLOT, wal_status="lost")},
-            "system identifier of the database is 7302",
+            "the system identifier of the database is 7302",
         ),
-        ({"system_identifier": "7302", "publication": None}, "system identifier of the database is 7302"),
+        ({"system_identifier": "7302", "publication": None}, "the system identifier of the database is 7302"),
     ],
 )
 def test_reports_the_cause_before_its_consequences(library: Pipeline, changes: dict[str, Any], message: str) -> None:
