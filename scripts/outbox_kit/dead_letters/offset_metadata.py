@@ -34,7 +34,7 @@ class Acknowledged:
         return cls(upto, frozenset(offset for part in ranges for offset in range(part[0], part[-1] + 1)))
 
     def add(self, offsets: Iterable[int], existing: Collection[int]) -> Acknowledged:
-        """Return the acknowledged offsets plus `offsets`. `existing` are the offsets of all records not below `upto`."""
+        """Return the acknowledged offsets plus `offsets`. `existing` are the offsets of all records from `upto` on."""
         added = self.single.union(offsets)
         upto = min((offset for offset in existing if offset not in added), default=max(added, default=-1) + 1)
         upto = max(upto, self.upto)

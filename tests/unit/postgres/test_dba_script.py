@@ -226,4 +226,4 @@ def test_messages_need_no_table_privileges(library: Pipeline, environment: Envir
 
 
 def test_documents_the_scope_of_the_verifier_delete(library: Pipeline, environment: Environment) -> None:
-    assert "may delete any row" in script(library, with_verifier(environment))
+    assert "can delete any row" in script(library, with_verifier(environment))
