@@ -16,7 +16,7 @@ from outbox_kit.results.checks import Check, Finding, Rules, Severity
 EXACTLY_ONCE = "exactly.once.support"
 KIT_PACKAGE = "io.outboxkit."
 NO_CONNECTOR = "no connector"
-# Endpoints whose responses each check needs. If an endpoint fails, only the first check that needs it reports that.
+# Endpoints whose responses each check needs. If an endpoint fails, the first check that needs it reports the failure.
 ENDPOINTS: dict[str, tuple[Endpoint, ...]] = {
     "connect.cluster": ("worker",),
     "connect.plugins": ("plugins",),

@@ -1,6 +1,6 @@
 """Kafka Connect REST client, one method per endpoint.
 
-Unknown fields of responses are ignored, because newer workers add fields. Retries and errors: rest.py.
+Unknown fields of responses are ignored, because newer workers add fields. rest.py handles retries and errors.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ConnectorStatus:
 
 @dataclass(frozen=True)
 class LiveConnector:
-    """Config and status of one connector of the Connect cluster; `status` is None if Connect lists none yet."""
+    """Config and status of one connector of the Connect cluster; `status` is None if Connect has none yet."""
 
     config: dict[str, str]
     status: ConnectorStatus | None

@@ -108,7 +108,7 @@ def schema_texts(config: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def parse_json(text: str) -> Any:  # noqa: ANN401 - any JSON value
-    """Parse a JSON text; return None if it is not JSON."""
+    """Parse JSON text; return None if it is invalid."""
     try:
         return json.loads(text)
     except json.JSONDecodeError:
@@ -130,7 +130,7 @@ def outbox_router(config: Mapping[str, str]) -> Transform | None:
 
 
 def schema_versions(transform: Transform, aggregate: str) -> list[SchemaVersion]:
-    """Return the schema versions of an aggregate type in the order of the config: the latest is first."""
+    """Return the schema versions of an aggregate type in the order of the config, with the latest first."""
     prefix = f"aggregate.{aggregate}.schema."
     settings = transform.settings
     return [
@@ -164,7 +164,7 @@ def router_routes(router: Transform) -> Iterator[Route]:
 
 
 def _event_router_routes(transform: Transform, aggregates: Iterable[str]) -> Iterator[Route]:
-    """Yield the routes of Debezium's EventRouter: its pattern and replacement define the topic of each type."""
+    """Yield the routes of Debezium's EventRouter, whose pattern and replacement define the topic of each type."""
     pattern = transform.settings.get("route.topic.regex", "(?<routedByValue>.*)")
     replacement = transform.settings.get("route.topic.replacement", f"outbox.event.{ROUTED_BY_VALUE}")
     for name in aggregates:

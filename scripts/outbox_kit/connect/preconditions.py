@@ -13,8 +13,8 @@ PARTITION_CHANGED = (
 TOPIC_CHANGED = "records are written to another topic: the states on the old topic are no longer updated"
 TYPE_REMOVED = "rows of this aggregate type become dead letters: the states on its topic are no longer updated"
 DATABASE_CHANGED = "the LSN in the connector's offset is not valid in another database"
-# Dangers by pattern of the config key. EventRouter and OutboxRouter have the same setting for the key column; the
-# transforms of the connector template outbox-postgres-chain set the key with ValueToKey.
+# Dangers of changing a key that matches a pattern. EventRouter and OutboxRouter have the same setting for the key
+# column. The transforms of the connector template outbox-postgres-chain set the key with ValueToKey.
 DANGERS = (
     (
         re.compile(r"topic\.prefix"),

@@ -23,7 +23,7 @@ from outbox_kit.pipeline import HttpService
 
 LOG = logging.getLogger(__name__)
 SECTION = "connect"
-# Longer than the worker's own limit of 90 s (DEFAULT_REST_REQUEST_TIMEOUT_MS).
+# This is longer than the worker's own limit of 90 s (DEFAULT_REST_REQUEST_TIMEOUT_MS).
 WRITE_TIMEOUT_S = 95.0
 # The worker serves reads from memory, so a worker that takes longer than this is unresponsive.
 READ_TIMEOUT_S = 15.0
@@ -52,7 +52,7 @@ UNKNOWN_OUTCOME_HINT = "the worker may still complete the request: check `outbox
 
 
 class RebalanceError(RejectedError):
-    """The worker group is rebalancing, or will do so because its leader is unreachable; retryable."""
+    """The worker group is rebalancing, or will rebalance because its leader is unreachable. A retry can succeed."""
 
 
 class NotFoundError(RejectedError):
@@ -60,7 +60,7 @@ class NotFoundError(RejectedError):
 
 
 class AlreadyExistsError(RejectedError):
-    """A connector of the requested name exists already."""
+    """A connector with the requested name already exists."""
 
 
 class UnknownOutcomeError(RejectedError):
@@ -217,7 +217,7 @@ def _joined_messages(errors: Sequence[OutboxError]) -> str:
 
 
 def _is_write(method: str, path: str) -> bool:
-    """Return whether a request changes state. Validation does not, although it is a PUT request."""
+    """Return whether a request changes state. A validation does not change state, although it is a PUT request."""
     return method != "GET" and not path.endswith("/validate")
 
 

@@ -54,7 +54,7 @@ def roll_back(
             wait_for_state(client, name, state=state, stability_seconds=stability_seconds)
     except FailedError as second_failure:
         hint = "look for a cause outside the config: see docs/operations.md, failed task"
-        return RejectedError(f"{outcome}, with which the connector FAILED too: {second_failure.message}", hint)
+        return RejectedError(f"{outcome}, but the connector FAILED again: {second_failure.message}", hint)
     return RejectedError(f"{outcome}; the connector is {state.upper()}", APPLY_AGAIN_HINT)
 
 

@@ -6,8 +6,8 @@ The delivery of a row is proven if one of these conditions holds:
 - the newest record of its key was committed after the WAL position of the snapshot, so it is newer than all rows;
 - a dead letter has the event id of the row.
 
-A later row has a higher `seq`, and its transaction did not begin before that of the earlier row. `seq` is the order of
-the writers, which hold the lock of the aggregate. The order of the transactions detects a restarted sequence.
+A later row has a higher `seq`, and its transaction did not begin before that of the earlier row. `seq` increases in the
+order of the writers, because each holds the aggregate's lock. Comparing transactions detects a restarted sequence.
 """
 
 from __future__ import annotations

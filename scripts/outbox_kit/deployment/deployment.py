@@ -50,14 +50,14 @@ def templates_of(pipeline_file: Path) -> Path:
 def render_config(
     pipeline_file: Path, environment: str, overrides: Overrides | None = None
 ) -> tuple[str, dict[str, str]]:
-    """Return name and config of the connector, from the files alone, without secrets. Raises ConfigurationError."""
+    """Return the connector's name and config, without secrets. Only files are read. Raises ConfigurationError."""
     pipeline, settings = load_files(pipeline_file, environment, overrides, needs=RENDERED_KEYS)
     lock = read_lock(lock_file(pipeline, settings))
     return pipeline.connector.name, render_connector(pipeline, settings, lock, templates_of(pipeline_file))
 
 
 def render_sql(pipeline_file: Path, environment: str, overrides: Overrides | None = None) -> str:
-    """Return the SQL script for a DBA, from the files alone, without secrets. Raises ConfigurationError."""
+    """Return the SQL script for a DBA, without secrets. Only files are read. Raises ConfigurationError."""
     return script(*load_files(pipeline_file, environment, overrides, needs=SQL_KEYS))
 
 

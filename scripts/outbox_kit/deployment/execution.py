@@ -121,7 +121,7 @@ def _apply_postgres(deployment: Deployment, lock: Lock, changes: list[Change], p
 
 
 def _existing_topics(deployment: Deployment) -> dict[str, LockedTopic]:
-    """Return the topics of a pipeline whose lock file was lost, or was written by a release without recorded topics."""
+    """Return the topics of a pipeline whose lock file was lost, or is from a release that did not record topics."""
     topics = kafka_state.desired_topics(deployment.pipeline, deployment.environment)
     return kafka_apply.existing_topics(deployment.kafka, topics, {})
 
@@ -171,7 +171,7 @@ def _wait_or_roll_back(
 ) -> bool:
     """Wait for the declared state, and return whether the connector has run.
 
-    If the connector fails with a new config, restore the `last_working` config. The failure is raised in both cases.
+    If the connector fails with a new config, restore the `last_working` config. The failure is raised even then.
     """
     client, name, settings = deployment.connect, deployment.pipeline.connector.name, deployment.environment.connector
     state, stability_seconds = settings.state, settings.stability_seconds

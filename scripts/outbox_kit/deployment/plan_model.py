@@ -1,4 +1,4 @@
-"""A plan, which has the pending changes and identifies the files and systems; and its JSON form (docs/plan.md)."""
+"""Plan: the pending changes, the files and systems from which they were computed, and the JSON form (docs/plan.md)."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def require_connector(deployment: Deployment) -> ActualConnector:
 
 
 def require_unchanged_source(deployment: Deployment) -> tuple[Lock, ActualDatabase]:
-    """Return lock file and database. Raises RefusedError if slot, publication or database contradicts the lock file."""
+    """Return the lock file and the database state. Raises RefusedError if the two contradict each other."""
     lock, source = require_locked_source(deployment, deployment.lock())
     database = deployment.read_database()
     postgres_state.refuse_unsafe(deployment.pipeline, database, source)
@@ -175,7 +175,7 @@ def refuse_stale_plan(shown_plan: Plan, current_plan: Plan) -> None:
 
 
 def _different_target(shown_plan: Plan, current_plan: Plan) -> str:
-    """Return the first difference in pipeline, environment or systems, which can differ even if the changes do not."""
+    """Return the first difference in pipeline, environment or systems. It can exist even if the changes are equal."""
     if (shown_plan.pipeline, shown_plan.environment) != (current_plan.pipeline, current_plan.environment):
         return f"it is for pipeline {shown_plan.pipeline!r} in environment {shown_plan.environment!r}"
     for system, planned, actual in (

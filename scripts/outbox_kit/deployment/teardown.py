@@ -110,7 +110,7 @@ def _topic_changes(deployment: Deployment, options: DestroyOptions) -> tuple[lis
         if topic.name not in partitions:
             continue
         has_records = deployment.kafka.has_records(topic.name, partitions[topic.name])
-        # Heartbeats contain no data.
+        # Heartbeat records do not contain data.
         has_data = has_records and topic.name != deployment.pipeline.heartbeat_topic
         if has_data and not options.delete_topics:
             retained.append(f"topic {topic.name}, because it has records (--delete-topics deletes it)")

@@ -40,7 +40,7 @@ class OffsetChange:
 
     @property
     def lsn_range(self) -> tuple[int, int]:
-        """LSNs before and after the reset, lower one first. The slot's confirmed LSN replaces a missing offset."""
+        """LSNs before and after the reset, with the lower one first. A missing offset is the slot's confirmed LSN."""
         before = self.confirmed if self.before is None else self.before
         return min(before, self.after), max(before, self.after)
 
@@ -55,7 +55,7 @@ class OffsetChange:
         return self.after > (self.confirmed if self.before is None else self.before)
 
     def describe(self, rows: int | None) -> str:
-        """Describe which rows are sent again or lost. `rows` is their number, None if unknown."""
+        """Describe which rows are sent again or lost. `rows` is the number of these rows; None if unknown."""
         start, end = self.lsn_range
         if start == end:
             return "no row is sent again, and no row is lost"

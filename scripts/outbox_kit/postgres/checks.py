@@ -16,7 +16,7 @@ from outbox_kit.postgres.verify_queries import AdditionalState
 from outbox_kit.results.checks import Finding, Rules, Severity
 from outbox_kit.results.repair_commands import RECOVER_HINT, RESEND_HINT, recover_steps, resend_steps
 
-# Maximum age of a prepared transaction. A slot does not advance past it, so the server retains WAL.
+# Maximum age of a prepared transaction. A slot does not advance past the transaction, so the server retains WAL.
 MAX_PREPARED_AGE_S = 3600
 # Maximum clock difference without a warning. Record timestamps and event times come from the database server's clock.
 MAX_CLOCK_SKEW_S = 30
@@ -83,7 +83,7 @@ def _identity(state: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.wal-level",
-    condition="wal_level is `logical`, as logical decoding requires, and stays so after the next restart of the server",
+    condition="wal_level is `logical`, as logical decoding requires, and does not change at the next restart",
     remedy="set wal_level = logical and restart PostgreSQL",
 )
 def _wal_level(state: DatabaseState) -> Finding:
@@ -198,7 +198,7 @@ def _table_identity(state: DatabaseState) -> Finding:
     remedy = f'run `outbox apply --allow "table {state.pipeline.source.table}"`; then {resend_steps(state.pipeline)}'
     publication = state.actual.publication
     if publication is not None and state.pipeline.source.table not in publication["tables"]:
-        # The publication still contains the previous table. `apply` refuses to run until it contains the new table.
+        # The publication has the previous table, and `apply` refuses to run until the publication has the new table.
         remedy = f"run `{ddl.alter_publication(state.pipeline.source)[0].as_string(None)}`; then {remedy}"
     passed = not has_new_table(state.actual, state.locked_source)
     return Finding(passed, f"oid {actual_oid}", f"oid {state.locked_source.table_oid}, {expected}", remedy)
@@ -304,7 +304,7 @@ def _triggers(state: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.rules",
-    condition="no rule replaces an INSERT into the table, because the replaced rows never reach the topics",
+    condition="no rule replaces an INSERT into the table: the replaced rows would never reach the topics",
     remedy=f"run `drop rule ... on ...`; then run {RESEND_HINT}",
 )
 def _rules(state: DatabaseState) -> Finding:

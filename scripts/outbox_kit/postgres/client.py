@@ -94,7 +94,7 @@ def connected(
 ) -> Iterator[Connection]:
     """Open an autocommit connection, by default with the login `source.admin`.
 
-    `seconds` limits the connection attempt and each statement. The defaults are CONNECT_TIMEOUT_S, STATEMENT_TIMEOUTS.
+    `seconds` limits the connection attempt and each statement, instead of CONNECT_TIMEOUT_S and STATEMENT_TIMEOUTS.
     Raises UnreachableError if the connection fails, and RejectedError if a statement in the context fails.
     """
     address = f"{database.host}:{database.port}/{database.database}"
@@ -165,8 +165,8 @@ def _control_value(connection: Connection, query: LiteralString, function: str) 
     except psycopg.errors.InsufficientPrivilege:
         user = connection.info.user
         raise RejectedError(
-            f"role {user!r} has no permission to execute {function}, with which outbox-kit identifies the database",
-            f"as an administrator: grant execute on function {function} to {sql.Identifier(user).as_string(None)}",
+            f"role {user!r} has no permission to execute {function}, which outbox-kit needs to identify the database",
+            f"run `grant execute on function {function} to {sql.Identifier(user).as_string(None)}` as an administrator",
         ) from None
     return value
 
@@ -193,7 +193,7 @@ def read_relay_epoch(connection: Connection, outbox: str) -> int:
 
 
 def read_publication(connection: Connection, name: str) -> Row | None:
-    """Return oid, options, `tables` (schema.table), `filtered` (has a row filter); None if no publication exists."""
+    """Return oid, options, `tables` (schema.table), `filtered` (has a row filter); None if it does not exist."""
     return connection.execute(PUBLICATION, (name,)).fetchone()
 
 

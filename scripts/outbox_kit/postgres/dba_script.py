@@ -41,7 +41,7 @@ VERIFIER = """\
 -- To avoid granting DELETE, remove source.verifier, and run verify with --no-canary."""
 VERIFIER_OF_MESSAGES = """\
 -- Verifier: login of `outbox verify` and `outbox status`. Its canary is a message, which requires no privilege."""
-NO_VERIFIER = "-- No verifier: without source.verifier `outbox verify` logs in as the owner."
+NO_VERIFIER = "-- No verifier: source.verifier is not set, so `outbox verify` logs in as the owner."
 BACKFILL = "-- `outbox backfill` reads each row with FOR UPDATE, which requires UPDATE."
 PUBLICATION = """\
 -- The publication is created before the slot: rows written after the slot but before the publication would be lost.

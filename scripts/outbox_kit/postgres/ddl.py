@@ -89,7 +89,7 @@ def alter_publication(source: Source) -> list[sql.Composed]:
 def replace_publication(source: Source) -> list[sql.Composed]:
     """Return the statements that replace the publication. The caller must execute them in one transaction.
 
-    In one transaction, they lose no row: logical decoding uses the publication as of the transaction that wrote a row.
+    Otherwise, rows could be lost: logical decoding uses the publication as of the transaction that wrote a row.
     """
     return [sql.SQL("drop publication {}").format(sql.Identifier(source.publication)), create_publication(source)]
 

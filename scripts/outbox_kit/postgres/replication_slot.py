@@ -83,7 +83,7 @@ def read_counters(connection: Connection, name: str) -> SlotCounters | None:
 
 
 def wait_inactive(connection: Connection, name: str) -> None:
-    """Wait until no session reads the slot; a worker can release it after its task ends. Raises WaitTimeoutError."""
+    """Wait until no session reads the slot, which can be later than the end of the task. Raises WaitTimeoutError."""
 
     def poll() -> Observation[bool]:
         slot = read_slot(connection, name)
@@ -109,7 +109,7 @@ def wait_confirmed(connection: Connection, name: str, position: int, connector: 
 
 
 def wait_transactions_ended(connection: Connection) -> int:
-    """Wait until all writing transactions that are open at the call have ended; return an LSN after the last end.
+    """Wait until all writing transactions that are open at the call have ended, and return the current LSN.
 
     A transaction that began before a catalog change can be decoded without that change. Raises WaitTimeoutError.
     """

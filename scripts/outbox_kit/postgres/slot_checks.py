@@ -172,7 +172,7 @@ def _slot(state: DatabaseState) -> Finding:
 @RULES.rule(
     "postgres.slot-identity",
     condition="the slot has the name in the lock file, and its confirmed LSN is not below the LSN in the lock file",
-    remedy=f"the slot was recreated, or the server restored: {APPLY_RECOVER_HINT}",
+    remedy=f"the slot was recreated, or the server was restored: {APPLY_RECOVER_HINT}",
 )
 def _slot_identity(state: DatabaseState) -> Finding:
     slot, locked_source = state.actual.slot, state.locked_source
@@ -180,7 +180,7 @@ def _slot_identity(state: DatabaseState) -> Finding:
         return Finding(None, "no slot in the database or in the lock file", "the slot of the lock file")
     passed = slot.name == locked_source.slot and slot.confirmed_flush >= lsn.parse(locked_source.slot_lsn)
     actual = f"{slot.name} at {lsn.format_lsn(slot.confirmed_flush)}"
-    remedy = f"the slot was recreated, or the server restored: {recover_steps(state.pipeline)}"
+    remedy = f"the slot was recreated, or the server was restored: {recover_steps(state.pipeline)}"
     return Finding(passed, actual, f"{locked_source.slot} at {locked_source.slot_lsn} or later", remedy)
 
 

@@ -28,7 +28,7 @@ PAYLOAD_TYPES = {"jsonb": ("jsonb",), "text": ("text", "json", "jsonb"), "bytea"
 # These patterns match type names as format_type() returns them. The name of a varchar type can include a length.
 VARCHAR = re.compile(r"character varying(\(\d+\))?")
 SCHEMA_VERSION_TYPES = re.compile(rf"text|{VARCHAR.pattern}|smallint|integer|bigint")
-# A header column cannot have these types: Debezium emits them as epoch numbers, or as neither text nor integers.
+# Types that a header column cannot have: Debezium emits their values as epoch numbers, or not as text or integers.
 UNSUPPORTED_HEADER_TYPES = re.compile(
     r"(numeric|real|double precision|money|bytea|bit|point|date|interval)\b.*"
     r"|time(stamp)?(\(\d\))? without time zone|.*\[\]"
@@ -99,7 +99,7 @@ def has_new_table(actual: ActualDatabase, locked_source: LockedSource | None) ->
 def diff(
     pipeline: Pipeline, environment: Environment, actual: ActualDatabase, locked_source: LockedSource | None = None
 ) -> list[Change]:
-    """Return the changes to the desired state, in the order of their execution: table, grants, publication, slot."""
+    """Return the changes that lead to the desired state, in order of execution: table, grants, publication, slot."""
     source = pipeline.source
     changes = []
     if source.uses_table and not actual.columns:
@@ -112,10 +112,10 @@ def diff(
         role = environment.source.connector.user
         changes.append(Change("postgres", "grant to", role, "create", "the connector reads the outbox table"))
     if source.uses_table and actual.publication is not None and actual.publication["puballtables"]:
-        reason = "contains every table of the database, whose updates and deletions would stop the task"
+        reason = "it contains every table of the database, whose updates and deletions would stop the task"
         changes.append(Change("postgres", "publication", source.publication, "update", reason))
     elif source.uses_table and actual.publication is not None and not actual.columns:
-        reason = "contains the outbox table that is created"
+        reason = "it must contain the new outbox table"
         changes.append(Change("postgres", "publication", source.publication, "update", reason))
     elif actual.publication is None:
         reason = "inserts only" if source.uses_table else "no table: logical decoding messages need no entry"
@@ -217,7 +217,7 @@ def _refuse_incomplete_publication(source: Source, publication: client.Row) -> N
 
 
 def _refuse_wrong_slot(source: Source, actual: ActualDatabase, slot: Slot, *, is_locked: bool) -> None:
-    """Raise RefusedError if the slot is unusable. `is_locked`: the lock file contains it, which `recover` requires."""
+    """Raise RefusedError if the slot is unusable. `is_locked` tells whether it is in the lock file."""
     replace_slot = (
         f"run `outbox stop` and `select pg_drop_replication_slot('{source.slot}')`, which loses undelivered rows, "
         f"then {APPLY_RECOVER_HINT}"

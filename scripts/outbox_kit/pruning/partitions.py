@@ -56,7 +56,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class Content:
-    """Number of the rows of a partition, and a hash of their ids and transactions."""
+    """Number of rows in a partition, and a hash of their ids and transactions."""
 
     rows: int
     hash: str

@@ -178,7 +178,7 @@ class _Run:
         return list(self._types.values())
 
     def _counts(self, aggregate_type: str) -> PrunedType:
-        """Return the counts of a type. Before a new type, the last batch is deleted, so that a batch has one type."""
+        """Return the counts of a type. For a new type, delete the last batch first: a batch has only one type."""
         if aggregate_type not in self._types:
             self._delete_batch()
             self._types[aggregate_type] = PrunedType(aggregate_type=aggregate_type)

@@ -28,7 +28,7 @@ CauseName = Literal[
 
 @dataclass(frozen=True)
 class Cause:
-    """Why the connector cannot continue. `read_up_to` is the LSN up to which it has delivered all events, if known."""
+    """Why the connector cannot continue. It has delivered all events up to the LSN `read_up_to`, if that is known."""
 
     name: CauseName
     text: str

@@ -129,7 +129,7 @@ def _complete(
     cause = recovery.cause
     if not deployment.pipeline.source.uses_table:
         if recovery.gap:
-            reason = f"{recovery.gap}; its events are lost, because messages exist in the WAL only"
+            reason = f"{recovery.gap}; its events are lost, because messages exist only in the WAL"
             recovery.unproven += completion.request_states(deployment, reason, with_backfill=True)
         return
     try:

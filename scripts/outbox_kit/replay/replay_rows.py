@@ -53,7 +53,7 @@ NEW_ROWS: LiteralString = "select count(*) as count from {} where seq > %s"
 
 @dataclass
 class _Evidence:
-    """Proofs that the topics showed before the lock. `batch` has the ids of the events that are replayed together."""
+    """Proofs that were read before the lock. `batch` has the ids of the events that are replayed together."""
 
     proofs: Mapping[str, Proof]
     batch: set[str]

@@ -159,7 +159,7 @@ def test_script_contains_no_password(library: Pipeline, environment: Environment
 
 
 def test_reports_a_missing_verifier(library: Pipeline, environment: Environment) -> None:
-    assert "-- No verifier: without source.verifier `outbox verify` logs in as the owner." in script(
+    assert "-- No verifier: source.verifier is not set, so `outbox verify` logs in as the owner." in script(
         library, environment
     )
     assert "No verifier" not in script(library, with_verifier(environment))
