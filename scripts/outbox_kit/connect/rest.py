@@ -91,7 +91,7 @@ class RestClient:
     """Sends requests to one worker: the first of `addresses` that responds to a read.
 
     After this response, requests do not fail over: a read could reach a different cluster, and a write could run twice.
-    Raises UnreachableError if no worker responds, RejectedError and its subclasses.
+    Raises UnreachableError if no worker responds, and RejectedError or one of its subclasses for other errors.
     """
 
     def __init__(

@@ -57,7 +57,7 @@ def highest_version(deployment: Deployment, *, complete: bool = False) -> Versio
 def next_epoch(deployment: Deployment, lock: Lock) -> int:
     """Return a source epoch that is higher than those of the lock file, the connector and every record.
 
-    Every record is read, because records of another source can be anywhere. Raises RefusedError at the highest epoch.
+    Every record is read, because records of another source can be anywhere. Raises RefusedError if no epoch is higher.
     """
     written = highest_epoch(deployment, complete=True)
     with postgres_client.connected(deployment.environment.source) as connection:

@@ -45,7 +45,7 @@ Kind = Literal["missing", "stale", "ghost", "different", "overwritten", "misplac
 
 @dataclass(frozen=True)
 class StuckAggregate:
-    """One stuck aggregate. `since` is created_at of its latest outbox row, or event_time of the record.
+    """One stuck aggregate. `since` is the created_at of its latest outbox row, or the event_time of its record.
 
     `fields` are the fields in which a record of kind `different` differs. `partitions` are the wrong partitions in
     which the key has a state. `ahead` means that the source has not reached the source_sequence of the record. Both

@@ -13,7 +13,7 @@ from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import Connection
 
 # The connector reads only the outbox table, even if the publication also contains its children. A table in another
-# publication belongs to another pipeline, unless it is a child and the publication contains all tables.
+# publication belongs to another pipeline, unless it is a child table and the publication contains all tables.
 CANDIDATES: LiteralString = """
     with recursive children as (
       select inhrelid as oid from pg_inherits where inhparent = to_regclass(%(table)s)

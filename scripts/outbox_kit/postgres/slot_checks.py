@@ -120,7 +120,7 @@ def _generated_columns(state: DatabaseState, names: list[str], expected: str) ->
 
 @RULES.rule(
     "postgres.publication-older-than-slot",
-    condition="the publication was not recreated after the slot: rows written without a publication would be lost",
+    condition="the publication was not recreated after the slot: rows written while it was missing would be lost",
     remedy=RECOVER_HINT,
 )
 def _publication_identity(state: DatabaseState) -> Finding:

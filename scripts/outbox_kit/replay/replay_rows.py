@@ -75,7 +75,7 @@ class _Evidence:
                 raise RefusedError(text, f"replay both with --all, or {AGAIN_HINT}")
 
     def _is_newer_dead_letter(self, row: StoredRow, dead_letter: DeadLetter, proof: Proof) -> bool:
-        """Return whether the row is a later dead letter that may have been replayed and not been delivered yet."""
+        """Return whether the row is a later dead letter that may have been replayed but is not delivered yet."""
         is_waiting, first = row.id not in self.batch and row.id not in proof.event_ids, proof.dead_letters
         return is_waiting and first.get(row.id, UNVERSIONED) > first.get(dead_letter.event_id, UNVERSIONED)
 
