@@ -208,7 +208,7 @@ class Writer:
             self._count_removed_book(effects, book_id)
 
     def _replace_book(self, effects: Effects) -> None:
-        """Change, remove and re-create one book. The targets must contain the new book despite the tombstone before it."""
+        """Change, remove and re-create one book. The targets must contain the book despite the earlier tombstone."""
         author_id, book_id = self._move_book(effects)  # also locks the author to which the new book refers
         changes.remove_book(self._connection, book_id)
         effects.tombstones["book"] += 1

@@ -1,7 +1,6 @@
 """Leases of buckets. A lease is a session-level advisory lock. The processes of a relay share the leases equally.
 
-If a session sends no statement for LEASE_S, for example because its process is stopped, the server ends the session
-and thus releases its leases.
+The server ends a session that sends no statement for LEASE_S, and thus releases the leases of a stopped process.
 """
 
 from __future__ import annotations

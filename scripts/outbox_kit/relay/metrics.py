@@ -72,7 +72,7 @@ def read_backlog(connection: Connection, reader: RowReader, held: Sequence[int])
 
 
 class MetricsFile:
-    """Writes the metrics at most once per INTERVAL_S, and nothing without a path.
+    """Writes the metrics at most once per INTERVAL_S. If the path is None, the metrics are not written.
 
     Raises ConfigurationError if the file cannot be created.
     """

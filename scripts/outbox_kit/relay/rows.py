@@ -96,7 +96,7 @@ class RowReader:
         return sql.Identifier(name) if self.types[name] == "bytea" else sql.SQL("{}::text").format(sql.Identifier(name))
 
     def _column_text(self, name: str) -> sql.Composable:
-        """Return an expression for a column's text. Like Debezium, write timestamptz in UTC with the type's precision."""
+        """Return an expression for a column's text. As in Debezium, timestamptz is in UTC with the type's precision."""
         if not self._is_zoned(name):
             return sql.SQL("{}::text").format(sql.Identifier(name))
         digits = (MODIFIER.findall(self.types[name]) or ["(6)"])[0][1]

@@ -66,7 +66,7 @@ def prepare(process: RelayProcess, lock: Lock) -> None:
 
 
 def _run_sessions(process: RelayProcess) -> None:
-    """Run sessions until one ends without an error. After an error, wait up to MAX_BACKOFF_S and start a new session."""
+    """Run sessions until one ends without an error. After an error, wait up to MAX_BACKOFF_S, then start a new one."""
     interval, counters = process.options.interval, process.counters
     deadline, backoff, batches = Deadline(GIVE_UP_S), interval, counters.batches
     while True:

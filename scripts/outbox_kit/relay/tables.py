@@ -126,7 +126,7 @@ def _add_order(connection: Connection, tables: RelayTables) -> None:
         connection.execute(sql.SQL("lock table {} in access exclusive mode").format(tables.outbox))
         if connection.execute(sql.SQL("select 1 from {} limit 1").format(tables.outbox)).fetchone() is not None:
             raise RefusedError(
-                f"table {tables.outbox_name} has rows but not the column {ORDER_COLUMN}, so the order of the rows is unknown",
+                f"table {tables.outbox_name} has rows but not the column {ORDER_COLUMN}, so their order is unknown",
                 f"delete the sent rows, or add {ORDER_COLUMN} in the order of the inserts, as bigint identity",
             )
         connection.execute(

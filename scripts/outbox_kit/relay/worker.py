@@ -92,7 +92,7 @@ class Worker:
                 stop.wait(options.interval)
 
     def _is_complete(self, last: int | None) -> bool:
-        """Return whether all rows up to the position `last` are sent, including the rows in other processes' buckets."""
+        """Return whether all rows up to the position `last` are sent, including rows in other processes' buckets."""
         remaining = {} if last is None else self._store.first_pending(last)
         if remaining != self._remaining:
             self._remaining, self._deadline = remaining, Deadline(leases.LEASE_S + ONCE_MARGIN_S)
