@@ -85,7 +85,7 @@ class RecordEncoder:
 def _route(pipeline: Pipeline, lock: Lock, name: str) -> _Route:
     aggregate, schemas = pipeline.routed[name], lock.schemas.get(name, [])
     if aggregate.schema_file is not None and not schemas:
-        raise ConfigurationError(f"the lock file does not contain a schema of aggregate type {name!r}", "run `outbox apply`")
+        raise ConfigurationError(f"the lock file lacks a schema of aggregate type {name!r}", "run `outbox apply`")
     return _Route(pipeline.topic_of(name), aggregate, payload_encoder(name, aggregate, schemas))
 
 

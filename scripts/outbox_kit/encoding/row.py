@@ -43,7 +43,7 @@ class InvalidRowError(Exception):
 
 
 class PayloadError(Exception):
-    """A payload does not fit a schema. Each container that the error passes through adds a step to the path."""
+    """A payload does not fit a schema. Each container that the error passes adds a step to the path."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
