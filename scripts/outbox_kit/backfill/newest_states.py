@@ -135,7 +135,7 @@ class AggregateStates:
             with connection.transaction():
                 refuse_row_security(connection)
                 columns = connection.execute(query, {"keys": []}).description or []
-                # This fails without the privilege to read the table. Hidden rows would look like deleted aggregates.
+                # This fails if row security hides rows, because their aggregates would look like deleted aggregates.
                 connection.execute(sql.SQL("select from {table} limit 0").format(**self._identifiers()))
         except psycopg.errors.InsufficientPrivilege as error:
             raise privilege_error(connection, self._config_key, self.backfill, error) from None
@@ -177,7 +177,7 @@ class AggregateStates:
         return self._insert(connection, self._state_rows(condition), parameters) if keys else []
 
     def _insert(self, connection: Connection, query: sql.Composed, parameters: Mapping[str, object]) -> list[str]:
-        """Insert the rows of `query`. Return their aggregate ids. Raises RefusedError if an aggregate id is repeated."""
+        """Insert the rows of `query`. Return their aggregate ids. Raises RefusedError if an aggregate id recurs."""
         columns = self.source.columns
         partition_columns = [self.partition_field] if self.partition_field else []
         statement = sql.SQL("{insert} returning {id} as id, {aggregate_id} as key").format(

@@ -51,7 +51,7 @@ class PayloadError(Exception):
         self.path = ""
 
     def within(self, step: str) -> PayloadError:
-        """Prepend `step` to the path: a field name, `[3]` for an array item, or `{}` for a map value. Return the error."""
+        """Prepend `step` to the path: a field name, `[3]` for an array item, `{}` for a map value. Return the error."""
         separator = "" if not self.path or self.path[0] in "[{" else "."
         self.path = f"{step}{separator}{self.path}"
         return self
