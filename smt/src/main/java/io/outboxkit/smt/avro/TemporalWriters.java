@@ -62,7 +62,7 @@ final class TemporalWriters {
     }
   }
 
-  /** Writes timestamps from text with a UTC offset, and local timestamps from text without one. */
+  /** Writes timestamps. The text has a UTC offset, unless the timestamp is local. */
   static final class TimestampWriter extends NumberWriter {
     private final IsoDateTimeParser isoParser = new IsoDateTimeParser();
     private final boolean isLocal;
@@ -136,7 +136,7 @@ final class TemporalWriters {
       return nanos % nanosPerTick == 0;
     }
 
-    /** Return the number of ticks; throw ArithmeticException if it overflows a long. */
+    /** Return the number of ticks. Throw ArithmeticException if it overflows a long. */
     long toTicks(long seconds, int nanos) {
       // Near Long.MIN_VALUE, the product can overflow although the number of ticks does not.
       return seconds < 0 && nanos > 0

@@ -19,7 +19,7 @@ import org.apache.kafka.common.config.ConfigException;
 
 /** Options of OutboxRouter. */
 public final class RouterConfig extends AbstractConfig {
-  /** Option names. Options with a counterpart in Debezium's EventRouter have the same names. */
+  /** Option names. An option that Debezium's EventRouter also has is named as in EventRouter. */
   public interface ConfigName {
     String TABLE = "table";
     String MESSAGE_PREFIX = "message.prefix";
@@ -170,12 +170,12 @@ public final class RouterConfig extends AbstractConfig {
     }
   }
 
-  /** Return the outbox table; null if only messages are routed. */
+  /** Return the outbox table, or null if only messages are routed. */
   public String table() {
     return getString(ConfigName.TABLE);
   }
 
-  /** Return the prefix of the messages to route; null if only rows are routed. */
+  /** Return the prefix of the messages to route, or null if only rows are routed. */
   public String messagePrefix() {
     return getString(ConfigName.MESSAGE_PREFIX);
   }
@@ -198,13 +198,13 @@ public final class RouterConfig extends AbstractConfig {
     return placements;
   }
 
-  /** Return the CloudEvents headers; null if cloudevents.source is not set. */
+  /** Return the CloudEvents headers, or null if cloudevents.source is not set. */
   public CloudEventHeaders cloudEvents() {
     String source = getString(ConfigName.CLOUDEVENTS_SOURCE);
     return source == null ? null : new CloudEventHeaders(source);
   }
 
-  /** Return the header names that a row must not set, each with a reason for error messages. */
+  /** Return the header names that a row must not set, and the reason for each name. */
   public Map<String, String> reservedHeaders() {
     Map<String, String> reserved = new HashMap<>();
     RecordHeaders.NAMES.forEach(
@@ -254,8 +254,8 @@ public final class RouterConfig extends AbstractConfig {
   }
 
   /**
-   * Require that all formats are binary or all are text, because all aggregate types share one
-   * payload column. With message.prefix, require text formats, because messages contain JSON.
+   * Require that either all formats are binary or all are text, because all aggregate types share
+   * one payload column. With message.prefix, require text formats, because messages contain JSON.
    */
   private void requireOnePayloadType() {
     for (AggregateRoute route : routes.values()) {
@@ -274,7 +274,7 @@ public final class RouterConfig extends AbstractConfig {
     }
   }
 
-  /** Require a separate topic; otherwise consumers would read dead letters as events. */
+  /** Require a separate topic. Otherwise, consumers would read dead letters as events. */
   private void requireDeadLetterTopic() {
     String topic = getString(ConfigName.DEAD_LETTER_TOPIC);
     if (topic == null) {

@@ -13,7 +13,7 @@ import org.apache.kafka.connect.data.Field;
 import org.apache.kafka.connect.data.Schema;
 import org.apache.kafka.connect.data.Struct;
 
-/** Writes Structs as JSON. json and jsonb columns are embedded as JSON; bytes become base64. */
+/** Writes Structs as JSON. Columns of type json or jsonb are embedded; bytes become base64. */
 final class StructJsonWriter {
   private static final String JSON_SCHEMA_NAME = "io.debezium.data.Json";
 
