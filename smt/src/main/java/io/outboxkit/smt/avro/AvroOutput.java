@@ -7,8 +7,8 @@ import org.apache.avro.io.BinaryData;
 /**
  * Reusable buffer for one Avro value, with the positions of fields. To avoid building an object
  * tree, the fields of a record are written in the order of the JSON text, which jsonb sorts by name
- * length, and then copied in the order of the schema. Avro's encoders are not suitable, because
- * fields cannot be moved in the streams to which they write. Not thread-safe.
+ * length, and then copied in the order of the schema. Avro's encoders write to a stream, in which
+ * fields cannot be moved. Not thread-safe.
  */
 public final class AvroOutput {
   /** Maximum size, in bytes, of an encoded boolean, number or item count. */
@@ -176,9 +176,7 @@ public final class AvroOutput {
     return true;
   }
 
-  /**
-   * Insert the item count before the items, which begin at {@code start}. Append the end marker.
-   */
+  /** Insert the count before the items, which begin at {@code start}. Append the end marker. */
   void closeBlock(int start, int count) {
     if (count > 0) {
       ensureCapacity(2 * MAX_NUMBER_BYTES);

@@ -56,9 +56,7 @@ final class AggregateConfig {
   private final Map<Integer, SchemaVersion> schemasById = new HashMap<>();
   private final Map<String, AggregateRoute> routesByTopic = new HashMap<>();
 
-  /**
-   * Buffer that all encoders share. This is safe, because a router encodes one payload at a time.
-   */
+  /** Buffer that all encoders share. A router encodes only one payload at a time. */
   private final AvroOutput out = new AvroOutput();
 
   AggregateConfig(AbstractConfig config) {

@@ -18,9 +18,8 @@ import org.apache.kafka.common.config.ConfigDef.Validator;
 import org.apache.kafka.common.config.ConfigException;
 
 /**
- * Parser of {@code aggregate.T.*} keys. Keys are defined by their full names. They are not split at
- * dots, because the aggregate type T can contain dots. A key with a blank value is treated as not
- * set.
+ * Parser of {@code aggregate.T.*} keys. Keys are defined by their full names and not split at dots,
+ * because an aggregate type T can contain dots. A key with a blank value is treated as not set.
  */
 final class AggregateKeys {
   static final String PREFIX = "aggregate.";
@@ -94,9 +93,7 @@ final class AggregateKeys {
     }
   }
 
-  /**
-   * Throw ConfigException, with a list of the keys, if a key {@code aggregate.*} was not parsed.
-   */
+  /** Throw ConfigException with the supported keys if a key {@code aggregate.*} is unparsed. */
   void rejectUndefined(List<String> types, String supportedKeys) {
     for (Map.Entry<String, Object> entry : values.entrySet()) {
       if (!parsedKeys.contains(entry.getKey())) {

@@ -23,10 +23,10 @@ public final class PayloadEncoders {
   public record JsonEncoder(SchemaVersions<JsonAvroEncoder> versions, AvroOutput out)
       implements PayloadEncoder {
     /**
-     * Encode with the row's schema version. If the row does not name a version, use the latest
-     * version that accepts the payload, because a backlog can contain rows from before a schema
-     * change. If unknown fields are ignored, use the version that skips the fewest fields, so that
-     * a field that exists only in an older version is not lost.
+     * Encode with the row's schema version. If the row names no version, use the latest version
+     * that accepts the payload, because a backlog can contain rows from before a schema change. If
+     * unknown fields are ignored, use the version that skips the fewest fields, so that fields of
+     * older versions are not lost.
      */
     @Override
     public byte[] encode(OutboxRow row) throws InvalidRowException {

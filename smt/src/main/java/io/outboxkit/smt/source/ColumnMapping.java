@@ -68,9 +68,8 @@ record ColumnMapping(
   }
 
   /**
-   * Return the value as text. Strings are unchanged, integers are in decimal notation, and booleans
-   * are true or false. Integers with a schema name are rejected, because they represent a type such
-   * as date.
+   * Return the value as text. Strings are unchanged, and integers are decimal. Booleans are true or
+   * false. Integers with a schema name are rejected, because they represent a type such as date.
    *
    * @return null for SQL NULL
    * @throws DataException if the column has an unsupported type

@@ -20,11 +20,9 @@ final class SourceSequence {
   private SourceSequence() {}
 
   /**
-   * @param sourceSequence Debezium's source.sequence, which contains the LSNs of the last commit
-   *     and the event, such as {@code [null,"188902120"]}, or null if the source does not have a
-   *     sequence
-   * @param lsn Debezium's source.lsn, which is used if source.sequence does not contain the event's
-   *     LSN
+   * @param sourceSequence Debezium's source.sequence with the LSNs of the last commit and the
+   *     event, such as {@code [null,"188902120"]}, or null if the source lacks it
+   * @param lsn Debezium's source.lsn, used if source.sequence does not contain the event's LSN
    * @throws DataException if source.sequence has a different format
    */
   static String format(int epoch, String sourceSequence, Long lsn) {
