@@ -86,7 +86,7 @@ record ConnectMapping(org.apache.kafka.connect.data.Schema schema, Converter con
     List<ConnectMapping> fields = compileFields(avro, records);
     SchemaBuilder builder = SchemaBuilder.struct().name(avro.getFullName());
     for (Schema.Field field : avro.getFields()) {
-      // The Connect field gets no default, because Struct.get would return it instead of null.
+      // The Connect field has no default, because Struct.get would return it instead of null.
       builder.field(field.name(), fields.get(field.pos()).schema());
     }
     return new Draft(builder, (schema, value) -> toStruct(schema, fields, (GenericRecord) value));

@@ -135,7 +135,7 @@ final class NumberWriters {
           return new BigDecimal(text);
         }
       } catch (NumberFormatException e) {
-        // The text is rejected below, like a text with other characters.
+        // The text is rejected below, like text with other characters.
       }
       throw mismatch("a string that is not a number of up to " + MAX_TEXT_LENGTH + " characters");
     }
@@ -178,7 +178,7 @@ final class NumberWriters {
       if (stripped.scale() > scale) {
         throw mismatch("a number with more than " + scale + " fraction digits");
       }
-      // Check the digits before setScale, which would create all zeros of 1e999999999.
+      // Check the digits before setScale, which would write out all zeros of 1e999999999.
       if ((long) stripped.precision() - stripped.scale() + scale > precision) {
         throw mismatch("a number with more than " + (precision - scale) + " integer digits");
       }

@@ -50,7 +50,7 @@ final class TemporalWriters {
         if (ticks < 0 || ticks >= resolution.ticksPerDay()) {
           throw mismatch("a number out of range");
         }
-        // This also fits time-millis, because Avro encodes an int like a long of the same value.
+        // This is also valid for time-millis, because Avro encodes ints and longs the same way.
         out.writeLong(ticks);
       } else if (isoParser.parseTime(
               parser.getTextCharacters(), parser.getTextOffset(), parser.getTextLength())

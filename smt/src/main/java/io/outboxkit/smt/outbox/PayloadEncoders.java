@@ -123,7 +123,7 @@ public final class PayloadEncoders {
           candidates.stream()
               .map(version -> version.id() + " (version " + version.label() + ")")
               .collect(Collectors.joining(" or "));
-      // Omit the actual id from the message, because these bytes can be data of the payload.
+      // The message does not contain the actual id, because these bytes can be payload data.
       throw invalidPayload(
           (row.schemaVersion() == null
                   ? "does not have the schema id of a configured version"

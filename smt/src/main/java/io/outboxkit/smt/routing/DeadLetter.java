@@ -64,7 +64,7 @@ record DeadLetter(String key, byte[] value, ConnectHeaders headers) {
 
   private static DeadLetter of(
       String key, byte[] value, ConnectHeaders headers, InvalidRowException error) {
-    // A row that was inserted again from a dead letter can already have these headers.
+    // A row that was created from a dead letter can already have these headers.
     headers.remove(RecordHeaders.DEAD_LETTER_REASON).remove(RecordHeaders.DEAD_LETTER_MESSAGE);
     RecordHeaders.add(headers, RecordHeaders.DEAD_LETTER_REASON, error.reason().code());
     RecordHeaders.add(headers, RecordHeaders.DEAD_LETTER_MESSAGE, error.getMessage());

@@ -133,7 +133,7 @@ public final class EnvelopeReader {
     }
     return messageReader.read(
         message.get("content"),
-        // Only transactional messages have a transaction id (PgOutputMessageDecoder of Debezium).
+        // Only transactional messages have a transaction id (Debezium's PgOutputMessageDecoder).
         EnvelopeFields.get(source, fields.transaction()) != null,
         sequenceOf(source, fields),
         (Long) EnvelopeFields.get(source, fields.lsn()),

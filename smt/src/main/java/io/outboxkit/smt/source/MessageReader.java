@@ -163,7 +163,7 @@ final class MessageReader {
     if (member == null && !optional) {
       throw invalidMessage("the object has no member \"" + name + "\"");
     }
-    // UTF-8 encoding would replace the surrogate by '?', and different keys would become equal.
+    // UTF-8 encoding would replace the surrogate with '?', so different keys would become equal.
     if (member != null && Utf8.hasUnpairedSurrogate(member.text())) {
       throw invalidMessage("\"" + name + "\" has an unpaired surrogate");
     }
@@ -236,7 +236,7 @@ final class MessageReader {
 
     @Override
     public String partitionText(String column, String aggregateType) {
-      // For a missing member, null makes the message invalid. A missing column stops the task.
+      // Null makes a message without this member invalid. A missing table column stops the task.
       return MessageReader.textOf(members, column);
     }
 

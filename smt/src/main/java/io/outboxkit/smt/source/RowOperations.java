@@ -56,7 +56,7 @@ final class RowOperations {
       throw new DataException(
           String.format(
               "Snapshot row of table %s (op=r): a snapshot does not read rows in commit order, so"
-                  + " that old states can overwrite newer states; set snapshot.mode=no_data, or set"
+                  + " old states can overwrite newer states; set snapshot.mode=no_data, or set"
                   + " snapshot.rows=route if each aggregate has only one row",
               table));
     } else if (UPDATE.equals(operation) || CREATE.equals(operation)) {

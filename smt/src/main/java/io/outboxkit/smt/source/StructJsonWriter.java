@@ -57,7 +57,7 @@ final class StructJsonWriter {
     } else if (value instanceof java.util.Date date) {
       json.writeString(date.toInstant().toString());
     } else {
-      // The value is null or has a remaining Connect type: string, boolean, number, byte array.
+      // The value is null, a string, a boolean, another number or a byte array.
       json.writeObject(value);
     }
   }

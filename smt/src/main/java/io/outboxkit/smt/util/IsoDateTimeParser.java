@@ -78,7 +78,7 @@ public final class IsoDateTimeParser {
   }
 
   private void loadText(char[] value, int offset, int count) {
-    // Text is truncated to MAX_LENGTH; longer text is rejected, because atEnd() returns false.
+    // Text longer than MAX_LENGTH is truncated, and is rejected because atEnd() returns false.
     length = count;
     int copiedLength = Math.min(length, MAX_LENGTH);
     System.arraycopy(value, offset, text, 0, copiedLength);
