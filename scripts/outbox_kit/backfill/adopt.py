@@ -77,7 +77,7 @@ def _refuse_conflicting_connectors(deployment: Deployment, old_connector: Foreig
         )
     if old_connector.is_running and deployment.connect.config(name) is not None:
         raise RefusedError(
-            f"connector {name!r} exists although {old_connector.name!r}, which it is to replace, is still RUNNING",
+            f"connector {name!r} exists although connector {old_connector.name!r}, which it replaces, is still RUNNING",
             f"delete {name!r} if it has never run, otherwise stop {old_connector.name!r}; then repeat the command",
         )
 

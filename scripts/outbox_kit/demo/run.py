@@ -172,7 +172,7 @@ class Demo:
             )
         except subprocess.TimeoutExpired:
             message = f"the Spark job took more than {SPARK_TIMEOUT_S} s"
-            raise OutboxError(message, "run `outbox-materialize`, which has no such limit") from None
+            raise OutboxError(message, "run `outbox-materialize`, which does not have a time limit") from None
         if result.returncode != 0:
             raise OutboxError(
                 f"the Spark job ended with exit code {result.returncode}", "see the output of the job above"

@@ -33,7 +33,7 @@ def dead_letter_record(
         members = [f"{quote(name)}:{_column_json(kind, value)}" for name, (kind, value) in columns.items()]
         members.append(f'"source_sequence":"{sequence}"')
         headers = record_headers.contract_headers(row, sequence, encoder.pipeline.source.header_columns)
-        with suppress(InvalidRowError):  # the headers can be invalid, too
+        with suppress(InvalidRowError):  # the headers can also be invalid
             headers += record_headers.row_headers(row.headers, encoder.reserved)
         dead_letter = _dead_letter(encoder, row.aggregate_id, "{" + ",".join(members) + "}", headers, error)
         if size_of(dead_letter) <= MAX_RECORD_BYTES:

@@ -125,7 +125,7 @@ def _remedy_of_recreated(state: KafkaState, topics: list[Topic]) -> str:
 
 @RULES.rule(
     "kafka.pending-backfill",
-    condition="no state topic needs a backfill because records or unsent rows were lost",
+    condition="no state topic has a pending backfill, which a loss of records or unsent rows requires",
     remedy="run `outbox backfill --restart` for the aggregate types, then `outbox stuck --resend`",
 )
 def _pending_backfill(state: KafkaState) -> Finding:
@@ -174,8 +174,8 @@ def _partitions(state: KafkaState) -> Finding:
     "kafka.keys-partition",
     condition="all states of a key are in the partition of its next record (sample of the oldest records); a tombstone "
     "would not delete a state in another partition",
-    remedy=f"if partitions were added to the topic, {MOVE_HINT}; if another producer, or another partitioner in the "
-    f"connector config, wrote these states, stop it or run `outbox apply`, then run {RESEND_HINT}",
+    remedy=f"if partitions were added to the topic, {MOVE_HINT}; if another producer wrote these states, stop it; if "
+    f"the connector config contains another partitioner, run `outbox apply`; then run {RESEND_HINT}",
 )
 def _keys_partition(state: KafkaState) -> Finding:
     expected = "every sampled key has its states in one partition"

@@ -16,8 +16,8 @@ RETENTION_SETTINGS = {
 }
 MOVE_HINT = "move the pipeline to new topics as described in docs/operations.md (Adding partitions)"
 NEW_PARTITIONS = (
-    "keys move to other partitions: tombstones do not reach the previous partition of their key, where the states of "
-    f"deleted aggregates remain, also after a backfill; instead, {MOVE_HINT}"
+    "keys move to other partitions, so tombstones do not reach the previous partition of their key; the states of "
+    f"deleted aggregates remain there, even after a backfill; instead, {MOVE_HINT}"
 )
 
 

@@ -94,14 +94,14 @@ def _problems(name: str, key: str, actual: ActualTopic, kafka: Kafka) -> Iterato
         command = f"kafka-configs --bootstrap-server {servers}{login} --alter --topic {name}"
         remedy = f"run `{command} --add-config {POLICY}=compact`, then `outbox offsets show`"
         if kafka.client:
-            remedy += "; client.properties contains the settings of kafka.client in the names of Java clients"
-        yield TopicProblem(f"{name}: {POLICY} is {policy}, so that Kafka deletes old entries", remedy)
+            remedy += "; client.properties must contain the settings of kafka.client with the names of Java clients"
+        yield TopicProblem(f"{name}: {POLICY} is {policy}, so Kafka deletes old entries", remedy)
     if key == CONFIG_TOPIC and actual.partitions != 1:
         remedy = (
             "create a topic with one partition, set config.storage.topic of every worker to it, then `outbox apply`"
         )
         yield TopicProblem(
-            f"{name} has {actual.partitions} partitions, so that workers read configs out of order", remedy
+            f"{name} has {actual.partitions} partitions, so workers read configs out of order", remedy
         )
     if actual.replication_factor < kafka.replication_factor:
         text = (

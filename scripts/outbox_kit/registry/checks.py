@@ -62,7 +62,7 @@ def _foreign_version_remedy(state: RegistryState) -> str:
 
 
 def _later_versions(state: RegistryState, subject: Subject) -> range:
-    """Return the versions after that of the schema file, if the lock file contains that version but not the latest."""
+    """Return the versions after the schema file's version if the lock file has that version but not the latest."""
     latest = state.actual[subject.name].latest
     recorded = state.lock.schemas.get(subject.aggregate_type, []) if state.lock else []
     own = [entry.version for entry in recorded if same_schema(entry.text, subject.text)]

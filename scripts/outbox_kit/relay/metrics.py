@@ -32,7 +32,7 @@ HELP = {
     "records_sent_total": "Records sent, without dead letters.",
     "dead_letters_total": "Dead letters sent.",
     "batches_total": "Kafka transactions committed.",
-    "errors_total": "Errors of Kafka or PostgreSQL after which the process has started again.",
+    "errors_total": "Errors of Kafka or PostgreSQL after which the process started a new session.",
     "buckets": "Buckets whose lease the process holds.",
     "pending_rows": f"Rows to send in these buckets, counted up to {MAX_COUNTED}.",
     "lag_seconds": "Age of the oldest of these rows.",

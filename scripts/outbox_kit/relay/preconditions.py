@@ -44,7 +44,7 @@ def refuse_delivered_rows(deployment: Deployment, connection: Connection, tables
     source = deployment.pipeline.source
     if read_slot(connection, source.slot) is None:
         return
-    # Events after this LSN are not counted: later inserts would compensate for rows that the connector has sent.
+    # Events after this LSN are not counted, because later inserts would hide that the connector has sent other rows.
     counted = connection.execute(COUNT.format(outbox=tables.outbox, pending=tables.pending)).fetchall()[0]
     rows = counted["rows"]
     actual = connect_state.read_actual(deployment.connect, deployment.pipeline.connector.name)

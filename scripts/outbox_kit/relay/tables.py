@@ -139,8 +139,8 @@ def _refuse_marked_rows(connection: Connection, tables: RelayTables) -> None:
     condition = sql.SQL("from {} where {} is not null").format(tables.outbox, sql.Identifier(MARK_COLUMN))
     if connection.execute(sql.SQL("select 1 {} limit 1").format(condition)).fetchone() is not None:
         raise RefusedError(
-            f"table {tables.outbox_name} has rows that the relay has sent and marked in {MARK_COLUMN}: without marks, "
-            "it would send them again",
+            f"table {tables.outbox_name} has rows that the relay has sent and marked in {MARK_COLUMN}: a relay "
+            "that does not use marks would send them again",
             f"use --after-send mark, or delete these rows (`delete {condition.as_string(connection)}`)",
         )
 

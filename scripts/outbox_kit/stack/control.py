@@ -25,7 +25,7 @@ class ProcessStatus:
     process runs without supervisord."""
     pid: int | None
     seconds: int | None
-    """Seconds since the process started; None if the process is not running."""
+    """Seconds since the process started, or None if the process is not running."""
     detail: str = ""
     """Reason that Supervisor reports for a process that is not running."""
 

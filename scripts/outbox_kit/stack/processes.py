@@ -67,7 +67,7 @@ def proc_command_lines() -> dict[int, str]:
 
 
 def find_processes(layout: Layout, services: tuple[str, ...] | None = None) -> list[Process]:
-    """Return the running processes of this stack, or only those of `services`, even if supervisord was killed."""
+    """Return this stack's running processes, all or of `services` only. This works even if supervisord was killed."""
     # Match only programs that the stack runs, because the arguments of a shell or editor can also contain the marker.
     pattern = re.compile(
         rf"^(?:.*?/)?(?:java|postgres:?|[Pp]ython[\d.]*) .*{re.escape(MARKER)}={layout.stack_id}/(\w+)"

@@ -43,7 +43,7 @@ class StackState(Logins):
     postgres_home: Path
     """Folder that contains PostgreSQL's binaries and data."""
     postgres_user: str | None = None
-    """Operating system user of PostgreSQL; None if PostgreSQL runs as the user who starts the stack."""
+    """Operating system user of PostgreSQL, or None if PostgreSQL runs as the user who starts the stack."""
     kafka_cluster_id: str = Field(default_factory=kafka_cluster_id)
 
     @property

@@ -64,7 +64,7 @@ def java_candidates() -> Iterator[Path]:
 def find_java() -> Path:
     """Return the first `java` executable with a supported version. Raises ConfigurationError if none is found.
 
-    A JAVA_HOME with an unsupported version is skipped without an error, because other programs may need it.
+    A JAVA_HOME with an unsupported version is skipped without an error, because other programs can need it.
     """
     rejection_reasons: dict[Path, str] = {}
     for java in java_candidates():
