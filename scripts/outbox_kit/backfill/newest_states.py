@@ -75,7 +75,7 @@ class AggregateStates:
         return list(dict.fromkeys(normalized.get(key, key) for key in keys))
 
     def row_keys(self, connection: Connection, keys: Sequence[str]) -> list[str]:
-        """Return those `keys` that a business row can have, which are texts of values of the key column."""
+        """Return those `keys` that a business row can have. These keys equal the text of a value of the key column."""
         normalized = self._cast_keys(connection, keys)
         return [key for key in keys if normalized.get(key) == key]
 

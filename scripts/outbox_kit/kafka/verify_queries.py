@@ -100,9 +100,7 @@ def _problems(name: str, key: str, actual: ActualTopic, kafka: Kafka) -> Iterato
         remedy = (
             "create a topic with one partition, set config.storage.topic of every worker to it, then `outbox apply`"
         )
-        yield TopicProblem(
-            f"{name} has {actual.partitions} partitions, so workers read configs out of order", remedy
-        )
+        yield TopicProblem(f"{name} has {actual.partitions} partitions, so workers read configs out of order", remedy)
     if actual.replication_factor < kafka.replication_factor:
         text = (
             f"{name} has {actual.replication_factor} replicas, kafka.replication_factor is {kafka.replication_factor}"

@@ -131,7 +131,7 @@ class Stack:
         home = self.layout.home
         created = (self.layout.state_file, self.layout.configuration, self.layout.secrets)
         if home.exists() and any(home.iterdir()) and not any(path.exists() for path in created):
-            message = f"{home} does not contain files of a stack, so nothing was deleted"
+            message = f"{home} does not contain any files of a stack, so nothing was deleted"
             raise StackError(message, "run the command in the folder of the stack, or delete this folder by hand")
 
     def stop(self, progress: Reporter) -> None:

@@ -84,7 +84,7 @@ class UuidNode(Node):
 
 
 class BytesNode(Node):
-    """Writes bytes and fixed. The input is base64, or hexadecimal after `\\x`, PostgreSQL's format of bytea."""
+    """Writes bytes and fixed. The input is base64, or hexadecimal digits after `\\x`, as in bytea output."""
 
     def __init__(self, size: int | None) -> None:
         name = "bytes" if size is None else f"fixed({size})"
