@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMPS := build/stamps
 # compose/.env sets COMPOSE_FILE, the list of Compose files.
 COMPOSE := cd compose && docker compose
-# noreset: without it Maven prints an escape sequence at the end even without colors.
+# noreset: otherwise Maven prints an escape sequence at the end even without colors.
 MVN = JAVA_HOME="$$(scripts/prerequisites.sh java-home)" MAVEN_OPTS="$$MAVEN_OPTS -Djansi.noreset=true" mvn -q -B -Dstyle.color=never
 WITH_JAVA = JAVA_HOME="$$(scripts/prerequisites.sh java-home)"
 PIP_INSTALL = $(BIN)/python -m pip install -q --disable-pip-version-check
@@ -20,7 +20,7 @@ PYTHON_SOURCES := $(shell find scripts/outbox_common scripts/outbox_events scrip
 IMAGE_REQUIREMENTS := pyproject.toml scripts/outbox_events/pyproject.toml requirements/commands.txt requirements/tools-image.txt requirements/pyspark.txt
 RUNTIME_POMS := $(shell find compose/runtime -name pom.xml)
 
-# Older PostgreSQL servers, for the tests of the database checks.
+# Older PostgreSQL servers for the tests of the database checks.
 OLDER_POSTGRES := 14.24.0 16.15.0
 
 
@@ -33,12 +33,12 @@ DRILL := --way cdc-exactly-once --way chained-with-store --way two-phase \
 help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
 
-setup: prerequisites $(STAMPS)/venv $(STAMPS)/runtime $(STAMPS)/smt $(STAMPS)/spark-rows ## Set up the virtual environment, JVM dependencies and transforms. Unchanged components are skipped.
+setup: prerequisites $(STAMPS)/venv $(STAMPS)/runtime $(STAMPS)/smt $(STAMPS)/spark-rows ## Set up the virtual environment, JVM dependencies and transforms. Skips unchanged components.
 
 prerequisites:
 	@PYTHON=$(PYTHON) scripts/prerequisites.sh
 
-# Built without isolation: pip does not check the hashes of what it installs into isolated build environments.
+# Build without isolation, because pip does not check hashes of packages in isolated build environments.
 $(STAMPS)/venv: pyproject.toml scripts/outbox_events/pyproject.toml requirements/build.txt requirements/development.txt | prerequisites
 	@echo "setting up $(VENV) (about 500 MB the first time)"
 	@$(PYTHON) -m venv $(VENV)
@@ -47,7 +47,7 @@ $(STAMPS)/venv: pyproject.toml scripts/outbox_events/pyproject.toml requirements
 	@$(PIP_INSTALL) --no-deps --no-build-isolation -e scripts/outbox_events -e .
 	@mkdir -p $(STAMPS) && touch $@
 
-requirements: prerequisites ## Write requirements/ (exact versions and hashes) after a change of dependencies. UPGRADE=1: latest versions.
+requirements: prerequisites ## Write requirements/ (exact versions and hashes) after dependencies have changed. UPGRADE=1 selects the latest versions.
 	@$(PYTHON) -m venv build/uv
 	@build/uv/bin/python -m pip install -q --disable-pip-version-check --require-hashes --only-binary=:all: -r requirements/lock.txt
 	@$(UV_COMPILE) $(if $(UPGRADE),--upgrade) --group lock -o requirements/lock.txt
@@ -58,24 +58,24 @@ requirements: prerequisites ## Write requirements/ (exact versions and hashes) a
 	  $(UV_COMPILE) -c requirements/development.txt --group $$group -o requirements/$$group.txt || exit 1; done
 
 $(STAMPS)/runtime: $(RUNTIME_POMS) | prerequisites
-	@echo "resolving Kafka, Connect, Debezium, registry, PostgreSQL, Spark's jars into build/runtime (about 220 MB)"
+	@echo "downloading Kafka, Connect, Debezium, registry, PostgreSQL, Spark's jars to build/runtime (about 220 MB)"
 	@rm -rf build/runtime
 	@$(MVN) -f compose/runtime/pom.xml package -Druntime.directory="$(CURDIR)/build/runtime"
 	@mkdir -p $(STAMPS) && touch $@
 
-older-postgres: $(OLDER_POSTGRES:%=$(STAMPS)/postgres-%) ## Resolve the older PostgreSQL servers of the tests into build/postgres.
+older-postgres: $(OLDER_POSTGRES:%=$(STAMPS)/postgres-%) ## Download the older PostgreSQL servers that tests use to build/postgres.
 
 $(STAMPS)/postgres-%: compose/runtime/pom.xml compose/runtime/postgres/pom.xml | prerequisites
-	@echo "resolving PostgreSQL $* into build/postgres/$* (about 15 MB)"
+	@echo "downloading PostgreSQL $* to build/postgres/$* (about 15 MB)"
 	@rm -rf build/postgres/$*
 	@$(MVN) -f compose/runtime/pom.xml -pl postgres package -Dpostgres.version=$* \
 		-Druntime.directory="$(CURDIR)/build/postgres/$*"
 	@mkdir -p $(STAMPS) && touch $@
 
-wiremock: $(STAMPS)/wiremock ## Resolve WireMock, which tests use as a service with failures, into build/wiremock.
+wiremock: $(STAMPS)/wiremock ## Download WireMock, with which tests simulate failing services, to build/wiremock.
 
 $(STAMPS)/wiremock: tests/wiremock/pom.xml | prerequisites
-	@echo "resolving WireMock into build/wiremock (about 19 MB)"
+	@echo "downloading WireMock to build/wiremock (about 19 MB)"
 	@rm -rf build/wiremock
 	@$(MVN) -f tests/wiremock/pom.xml package -Dwiremock.directory="$(CURDIR)/build/wiremock"
 	@mkdir -p $(STAMPS) && touch $@
@@ -85,7 +85,7 @@ $(STAMPS)/smt: $(SMT_SOURCES) | prerequisites
 	@$(MVN) -f smt/pom.xml package -DskipTests
 	@mkdir -p $(STAMPS) && touch $@
 
-# Compiled against Spark's jars in the environment and the resolved Kafka client.
+# Compiled against Spark's jars in the virtual environment and the downloaded Kafka client.
 $(STAMPS)/spark-rows: $(SPARK_SOURCES) $(STAMPS)/venv $(STAMPS)/runtime
 	@echo "building the jar of the Spark jobs (spark_jobs/java)"
 	@rm -rf build/spark-rows && mkdir -p build/spark-rows
@@ -94,13 +94,13 @@ $(STAMPS)/spark-rows: $(SPARK_SOURCES) $(STAMPS)/venv $(STAMPS)/runtime
 	@"$$(scripts/prerequisites.sh java-home)/bin/jar" --create --date=1980-01-01T00:00:02Z --file build/runtime/spark/jars/outbox-spark.jar -C build/spark-rows .
 	@mkdir -p $(STAMPS) && touch $@
 
-demo: setup ## Run the worked example, from outbox rows to tables. KEEP=1 keeps the stack running.
+demo: setup ## Run the worked example from outbox rows to tables. KEEP=1 keeps the stack running.
 	@$(WITH_JAVA) $(BIN)/outbox demo $(if $(KEEP),--keep)
 
-drill: setup ## Put three ways of sending under three faults, and count lost events and repeated effects. About 5 minutes.
+drill: setup ## Test three ways of sending under three faults, and count lost events and repeated effects. Takes about 5 minutes.
 	@$(WITH_JAVA) $(BIN)/python -m outbox_lab.drill --seed 1 $(DRILL)
 
-drill-full: setup ## Put every way of sending under every fault that applies; build/drill/report.html. About three hours; resumable.
+drill-full: setup ## Test every way of sending under every applicable fault, and write build/drill/report.html. Takes about 3 hours. An interrupted run can be resumed.
 	@$(WITH_JAVA) $(BIN)/python -m outbox_lab.drill --seed $(or $(SEED),2026) --materialize --receive --resume
 	@$(BIN)/python -m outbox_lab.drill --report --seed $(or $(SEED),2026)
 
@@ -110,7 +110,7 @@ images: $(STAMPS)/image-postgres $(STAMPS)/image-python compose-env $(STAMPS)/ru
 	@echo "building the container images (about a minute the first time)"
 	@scripts/build-images.sh
 
-# Binaries for Linux; on Linux they equal those of the embedded stack.
+# Linux binaries, which are the same as in the embedded stack on Linux.
 $(STAMPS)/image-postgres: compose/runtime/pom.xml compose/runtime/postgres/pom.xml | prerequisites
 	@rm -rf build/images/runtime
 	@$(MVN) -f compose/runtime/pom.xml -pl postgres package -Dpostgres.platform=linux-$(IMAGE_MACHINE) \
@@ -118,7 +118,7 @@ $(STAMPS)/image-postgres: compose/runtime/pom.xml compose/runtime/postgres/pom.x
 	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/image-python: $(PYTHON_SOURCES) scripts/image-python.sh $(IMAGE_REQUIREMENTS) $(STAMPS)/venv
-	@echo "resolving the images' Python packages into build/images (about 500 MB)"
+	@echo "downloading the images' Python packages to build/images (about 500 MB)"
 	@scripts/image-python.sh $(BIN)/python
 	@mkdir -p $(STAMPS) && touch $@
 
@@ -126,7 +126,7 @@ $(STAMPS)/image-python: $(PYTHON_SOURCES) scripts/image-python.sh $(IMAGE_REQUIR
 compose-env: # Write compose/.env with the requested PROFILES
 	@scripts/compose-env.sh $(PROFILES)
 
-up: images ## Start the stack in containers and wait until every service is healthy. PROFILES="secure ...": docs/containers.md.
+up: images ## Start the stack in containers, and wait until every service is healthy. PROFILES="secure ..." enables profiles (docs/containers.md).
 	@scripts/compose-up.sh
 	@mkdir -p build/compose
 	@if grep -q '^COMPOSE_FILE=.*secure' compose/.env; then \
@@ -134,23 +134,23 @@ up: images ## Start the stack in containers and wait until every service is heal
 	  echo "up: deploy with \`$(BIN)/outbox -e compose-secure apply\`"; \
 	else echo "up: deploy with \`$(BIN)/outbox -e compose apply\`"; fi
 
-down: ## Stop the containers. PURGE=1 deletes their data too.
+down: ## Stop the containers. PURGE=1 also deletes their data.
 	@$(COMPOSE) --progress quiet --profile spark down --remove-orphans $(if $(PURGE),--volumes)
 	@$(if $(PURGE),rm -rf build/compose)
 
-logs: ## Follow the logs of the containers. SERVICE=kafka for one of them.
+logs: ## Follow the logs of the containers. SERVICE=kafka selects one service.
 	@$(COMPOSE) logs --tail 100 --follow $(SERVICE)
 
-ps: ## List the containers and their health.
+ps: ## List the containers and their health status.
 	@$(COMPOSE) ps --all
 
-dist-spark: setup ## Build the files for spark-submit in build/spark: zip, launchers, jars, driver requirements.
+dist-spark: setup ## Build the files for spark-submit in build/spark: zip, launchers, jars and driver requirements.
 	@$(BIN)/python -m outbox_spark.spark_submit_files build/spark --jars build/runtime/spark/jars
 
-dist: setup ## Build a release in dist/: wheel, sdist, Connect plugins, files for spark-submit, SBOMs, checksums.
+dist: setup ## Build a release in dist/: wheels, sdists, Connect plugins, files for spark-submit, SBOMs and checksums.
 	@$(BIN)/python scripts/dist.py
 
-check: setup lint unit ## Run lint, type checks and unit tests, without a stack.
+check: setup lint unit ## Run lint, type checks and unit tests, which do not need a stack.
 
 lint:
 	@$(BIN)/ruff check .
@@ -169,7 +169,7 @@ unit:
 	@$(MVN) -f smt/pom.xml test
 	@$(BIN)/pytest -q -n auto tests/unit --junitxml=build/junit-unit.xml
 
-test: check older-postgres wiremock test-browser ## Run everything that CI runs: check, Spark tests, integration tests on the embedded stack.
+test: check older-postgres wiremock test-browser ## Run everything that CI runs: check, Spark tests, browser tests, and integration tests on the embedded stack.
 	@$(WITH_JAVA) $(BIN)/pytest -q -n 2 tests/spark --durations=15 --junitxml=build/junit-spark.xml
 	@$(WITH_JAVA) $(BIN)/pytest -q -n 3 --dist loadfile --timeout=600 tests/integration --durations=25 --junitxml=build/junit.xml
 	@$(MAKE) --no-print-directory drill
@@ -177,57 +177,57 @@ test: check older-postgres wiremock test-browser ## Run everything that CI runs:
 	elif [ "$$CI" = true ]; then echo "error: CI has no container engine" >&2; exit 1; \
 	else echo "skipped: tests/compose (no container engine; start one with scripts/container-engine.sh up)"; fi
 
-test-browser: setup ## Test the HTML pages in headless Chromium. Skipped without Chromium, except in CI.
+test-browser: setup ## Test the HTML pages in headless Chromium. Skipped if Chromium is missing, except in CI.
 	@if [ "$$CI" = true ]; then scripts/prerequisites.sh browser; fi
 	@$(BIN)/pytest -q tests/browser --junitxml=build/junit-browser.xml
 
-test-compose: setup images ## Test the stack in containers and the example service. About 3 minutes.
+test-compose: setup images ## Test the stack in containers and the example service. Takes about 3 minutes.
 	@$(WITH_JAVA) $(BIN)/pytest -q tests/compose --durations=10 --junitxml=build/junit-compose.xml
 
-test-cluster: setup ## Test the jobs on a Spark cluster, through spark-submit. About 3 minutes; not part of `test`.
+test-cluster: setup ## Test the jobs on a Spark cluster with spark-submit. Takes about 3 minutes. Not part of `test`.
 	@$(WITH_JAVA) $(BIN)/pytest -q -m cluster tests/cluster
 
-test-full: test test-cluster $(STAMPS)/jdbc-sink ## Run `test` and the long tests: all targets, the cluster, more property-based test cases, mutation testing.
+test-full: test test-cluster $(STAMPS)/jdbc-sink ## Run `test` and the long tests: all targets, the cluster, more property-based test cases and mutation testing.
 	@$(WITH_JAVA) $(BIN)/pytest -q -n 2 -m long tests/spark
 	@$(WITH_JAVA) $(BIN)/pytest -q -m long tests/integration
 	@$(WITH_JAVA) $(BIN)/pytest -q -m long tests/compose --durations=10
 	@$(MVN) -f smt/pom.xml test -Dtest='*PropertyTest' -Djqwik.tries.default=10000
 	@$(MVN) -f smt/pom.xml -Pmutation test-compile pitest:mutationCoverage
 
-fuzz: setup ## Run random sequences of events against all targets, and print the seeds. OUTBOX_FUZZ_SECONDS=300 limits each target. OUTBOX_FUZZ_TARGET=iceberg selects one.
+fuzz: setup ## Run random event sequences against all targets, and print the seeds. OUTBOX_FUZZ_SECONDS=300 limits each target. OUTBOX_FUZZ_TARGET=iceberg selects one target.
 	@$(WITH_JAVA) OUTBOX_FUZZ_SECONDS=$(or $(OUTBOX_FUZZ_SECONDS),300) \
 		$(BIN)/pytest -q -s --timeout=0 -m 'long or not long' -k '$(OUTBOX_FUZZ_TARGET)' tests/spark/runs/test_state_machine.py
 
-bench-plan: setup ## Measure the duration of a plan without changes; build/bench/plan.json.
+bench-plan: setup ## Measure the duration of a plan without changes. Writes build/bench/plan.json.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/plan.py
 
-bench-smt: setup ## Measure the time per record in the transforms, with JMH; build/bench/smt.json. QUICK=1: a short run.
+bench-smt: setup ## Measure the time per record in the transforms with JMH. Writes build/bench/smt.json. QUICK=1 shortens the run.
 	@$(MVN) -f smt/bench/pom.xml process-classes
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/smt.py
 
-bench-source: setup $(STAMPS)/constant-smt ## Measure the throughput of a backlog, compared with EventRouter; build/bench/source.json. About 17 minutes.
+bench-source: setup $(STAMPS)/constant-smt ## Compare the throughput of a backlog with EventRouter. Writes build/bench/source.json. Takes about 17 minutes.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/source.py
 
-bench-latency: setup ## Measure the latency from commit to consumer, compared with EventRouter; build/bench/latency.json. About 13 minutes.
+bench-latency: setup ## Compare the latency from commit to consumer with EventRouter. Writes build/bench/latency.json. Takes about 13 minutes.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/latency.py
 
-bench-sending: setup ## Measure the costs of the ways to send; build/bench/sending.json. About 15 minutes. BACKLOGS=100000,1000000: larger backlogs.
+bench-sending: setup ## Measure the costs of each way of sending. Writes build/bench/sending.json. Takes about 15 minutes. BACKLOGS=100000,1000000 measures larger backlogs.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/sending/run.py
 
-bench-receiving: setup ## Measure the strategies of the receiving library; build/bench/receiving.json. About 11 minutes.
+bench-receiving: setup ## Measure the strategies for receiving events. Writes build/bench/receiving.json. Takes about 11 minutes.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/receiving/run.py
 
-bench-receiving-table: setup ## Measure layouts and settings of the table of processed events; build/bench/receiving-table.json. About 6 minutes.
+bench-receiving-table: setup ## Measure layouts and settings of the table of processed events. Writes build/bench/receiving-table.json. Takes about 6 minutes.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/receiving/table_settings.py
 
-bench-materialize: setup $(STAMPS)/jdbc-sink ## Measure the materialization of topics; build/bench/materialize.json. About 17 minutes. QUICK=1: 2 minutes. FULL=1: up to 10 million events.
+bench-materialize: setup $(STAMPS)/jdbc-sink ## Measure the materialization of topics. Writes build/bench/materialize.json. Takes about 17 minutes, or 2 minutes with QUICK=1. FULL=1 measures up to 10 million events.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/materialize/run.py
 
-bench-latest-state: setup ## Measure the loading of a topic into LatestState; build/bench/latest-state.json. About 3 minutes. KEYS=10000: fewer keys.
+bench-latest-state: setup ## Measure how LatestState loads a topic. Writes build/bench/latest-state.json. Takes about 3 minutes. KEYS=10000 reduces the number of keys.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/latest_state.py
 
 $(STAMPS)/jdbc-sink: tests/benchmarks/jdbc_sink/pom.xml | prerequisites
-	@echo "resolving Debezium's JDBC sink into build/bench/plugins (about 60 MB)"
+	@echo "downloading Debezium's JDBC sink to build/bench/plugins (about 60 MB)"
 	@$(MVN) -f tests/benchmarks/jdbc_sink/pom.xml package -Dplugin.directory="$(CURDIR)/build/bench/plugins"
 	@mkdir -p $(STAMPS) && touch $@
 
@@ -236,7 +236,7 @@ $(STAMPS)/constant-smt: $(CONSTANT_SMT_SOURCES) | prerequisites
 	@$(MVN) -f tests/benchmarks/constant_smt/pom.xml package -Dplugin.directory="$(CURDIR)/build/bench/plugins/constant-smt"
 	@mkdir -p $(STAMPS) && touch $@
 
-clean: ## Stop the stacks and the engine that `make up` started; delete build output and the data of the stacks.
+clean: ## Stop the stacks and the engine that `make up` started. Delete build output and the data of the stacks.
 	@[ ! -x $(BIN)/outbox ] || $(BIN)/outbox stack down --purge
 	@[ ! -d build/compose ] || ! docker info >/dev/null 2>&1 || $(MAKE) --no-print-directory down PURGE=1
 	@scripts/container-engine.sh down

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Build the container images of compose/build.yaml, one after the other: builds in parallel share stages, and under load
-# the engine has closed the connection of one of them. The BuildKit of Docker 20.10 can also crash, because it reads its
-# cache outside of a transaction; the engine is then started again. `make images` prepares the files of the images.
+# Build the container images of compose/build.yaml one after the other. Parallel builds share stages, and under load the
+# engine may close the connection of a build. BuildKit of Docker 20.10 can also crash, because it reads its cache
+# outside a transaction. The engine is then restarted. `make images` prepares the files of the images.
 set -eu
 repository=$(cd "$(dirname "$0")/.." && pwd)
 cd "$repository/compose"

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Write compose/.env, readable by its owner only: compose/.env.example with a random value for each empty password.
+# Write compose/.env from compose/.env.example with random passwords. Only the owner can read the file.
 #   scripts/compose-env.sh [PROFILE...]    PROFILE: secure, three-brokers, observability, or `none`
-# If the file exists, only add variables that it lacks, and change the lines that depend on the PROFILEs.
+# If the file exists, only add missing variables and change the lines that depend on the PROFILEs.
 set -eu
 cd "$(dirname "$0")/../compose"
 umask 077
@@ -30,10 +30,10 @@ if [ "$replication$sslmode" = 3require ]; then
   exit 2
 fi
 
-fill_in() { # LINE: print the line, with a generated value if it sets an empty password or cluster id
+fill_in() { # LINE: print the line, with a generated value for an empty password or cluster id
   case "$1" in
   *_PASSWORD=) printf '%s%s\n' "$1" "$(od -An -tx1 -N18 /dev/urandom | tr -d ' \n')" ;;
-  # The id must not begin with a dash, which the storage tool would parse as an option.
+  # The id must not begin with a dash, because the storage tool would parse it as an option.
   KAFKA_CLUSTER_ID=) printf '%s%s\n' "$1" "k$(od -An -tx1 -N12 /dev/urandom | tr -d ' \n' | cut -c1-20)w" ;;
   *) printf '%s\n' "$1" ;;
   esac
@@ -43,7 +43,7 @@ if [ ! -f .env ]; then
   while IFS= read -r line; do fill_in "$line"; done <.env.example >.env.new
   mv .env.new .env
   echo "wrote compose/.env (ports, images, passwords)" >&2
-else # add variables that a later version of the example has
+else # add variables from a newer version of the example
   while IFS= read -r line; do
     case "$line" in
     '' | '#'*) ;;

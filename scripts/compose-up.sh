@@ -1,16 +1,16 @@
 #!/bin/sh
-# Start the stack of compose/.env; return when every service is healthy. For an unhealthy service, print the last lines
-# of its log; for a port in use, print the variable that sets the port.
+# Start the stack of compose/.env, and return when every service is healthy. If a service is unhealthy, print the last
+# lines of its log. If a port is in use, print the variable that sets the port.
 set -u
 cd "$(dirname "$0")/../compose"
-wait_seconds=${OUTBOX_COMPOSE_SECONDS:-180} # per dependency, and for all services at the end
+wait_seconds=${OUTBOX_COMPOSE_SECONDS:-180} # limit per dependency, and for all services at the end
 log_lines=15
 
 port_in_use() { # print the port of the engine's message: "... 127.0.0.1:15432 ...: port is already allocated", "address already in use"
   grep -E 'already (allocated|in use)|[Pp]orts are not available' "$output" | sed -n 's/.*127\.0\.0\.1:\([0-9][0-9]*\).*/\1/p' | head -n 1
 }
 
-explain_port() { # PORT; the shell's environment is searched first, because it overrides compose/.env
+explain_port() { # PORT: search the shell's environment first, because it overrides compose/.env
   name=$({ env; cat .env 2>/dev/null; } | sed -n "s/^\([A-Z0-9_]*_PORT\)=$1\$/\1/p" | head -n 1)
   echo "hint:  port $1 is in use: change ${name:-it} in compose/.env, then run the command again" >&2
 }

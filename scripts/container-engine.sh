@@ -1,21 +1,21 @@
 #!/bin/sh
-# Provide a container engine for compose/: a running one, or one that this script starts.
+# Provide a container engine for compose/: use the running engine, or start one.
 #   scripts/container-engine.sh up       install and start missing components: engine, `docker compose`, base image
 #   scripts/container-engine.sh status   print the versions; exit 1 if a component is missing
 #   scripts/container-engine.sh log      print the last warnings and errors of the engine that `up` started
-#   scripts/container-engine.sh down     stop the engine that `up` started; an engine that ran before is not stopped
-# Installation requires root on Debian or Ubuntu; elsewhere the script only reports what is missing. The base image is
-# pulled by its digest; if no image registry is reachable, it is built from Debian's packages.
+#   scripts/container-engine.sh down     stop the engine that `up` started, but not an engine that was already running
+# Installation requires root on Debian or Ubuntu. On other systems, the script only reports missing components. The base
+# image is pulled by digest. If the image registry is not reachable, the image is built from Debian packages.
 set -eu
 
 # debian:bookworm-20260918-slim for all platforms.
 default_source=debian@sha256:3783cc01769c7b2b1b83a5c5ad96c815348e28ed7da68e2e3687004faa906251
 base_source=${OUTBOX_BASE_IMAGE:-$default_source}
-# A name that an engine does not look up in a public registry: the images of compose/ are built on it.
+# Base image of compose/. Engines do not look up this name in a public registry.
 base_image=localhost/outbox-kit/base
 built_instead="built from Debian's packages instead of $base_source"
 compose_version=v2.40.3
-min_compose=2.24.4 # `!override` of three-brokers.yaml
+min_compose=2.24.4 # for `!override` in three-brokers.yaml
 repository=$(cd "$(dirname "$0")/.." && pwd)
 work="$repository/build/engine"
 pid_file="$work/dockerd.pid"
@@ -33,7 +33,7 @@ fail() { # MESSAGE HINT
   exit 1
 }
 
-bounded() { # SECONDS COMMAND...: run with a time limit, or without one on macOS, which has no timeout(1)
+bounded() { # SECONDS COMMAND...: run with a time limit, except on macOS, which lacks timeout(1)
   if command -v timeout >/dev/null 2>&1; then timeout "$@"; else shift && "$@"; fi
 }
 
@@ -73,7 +73,7 @@ start_engine() {
   command -v iptables >/dev/null 2>&1 || missing="$missing iptables"
   # shellcheck disable=SC2086
   [ -z "$missing" ] || install_packages $missing
-  engine_responds && return 0 # the package's service has started it
+  engine_responds && return 0 # the service of the package has started the engine
   # A second engine would replace the socket of the first.
   if ! started_here && pidof dockerd >/dev/null; then
     fail "the running engine (dockerd, pid $(pidof dockerd)) does not respond (docker info)" "check its log, then run the command again"
@@ -167,7 +167,7 @@ install_updates() { # TREE: install security updates, which debootstrap omits, f
     >"$work/upgrade.log" 2>&1 || fail "cannot install security updates in the base image" "see $work/upgrade.log"
 }
 
-slim_down() { # TREE: delete the files that Debian's slim images lack
+slim_down() { # TREE: delete the files that Debian's slim images do not contain
   rm -rf "$1"/var/cache/apt/*.bin "$1"/var/cache/apt/archives/*.deb "$1"/var/lib/apt/lists/* "$1"/usr/share/doc/* "$1"/usr/share/man/* \
     "$1"/usr/share/info/* "$1"/usr/share/locale/* "$1"/var/log/*.log
   printf 'path-exclude /usr/share/doc/*\npath-exclude /usr/share/man/*\npath-exclude /usr/share/locale/*\n' \
@@ -192,7 +192,7 @@ status() {
   progress "docker $(docker version --format '{{.Server.Version}}'), compose $version, $base_image $(docker image inspect --format '{{.Size}}' "$base_image" | awk '{printf "%.0f MB", $1/1000000}')"
 }
 
-# Omits information, and the two warnings that every build causes.
+# Omit informational messages and the two warnings that every build causes.
 log() { [ ! -f "$log" ] || grep -v -e level=info -e 'only one connection allowed' -e 'unknown option' "$log" | tail -n 20; }
 
 down() {

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Build the files of release V in dist/ (`make dist`). The same sources result in identical files.
+"""Build the files of release V in dist/ (`make dist`). The same sources produce identical files.
 
-outbox_events-V-py3-none-any.whl   the library for services; outbox_events-V.tar.gz its sources
-outbox_kit-V-py3-none-any.whl      the commands, which need the library; outbox_kit-V.tar.gz the sources
+outbox_events-V-py3-none-any.whl   the library for services, and outbox_events-V.tar.gz with its sources
+outbox_kit-V-py3-none-any.whl      the commands, which require the library, and outbox_kit-V.tar.gz
 outbox-kit-requirements-V.txt      for `pip install --require-hashes`: the dependencies of the commands
-outbox-events-requirements-V.txt   likewise, for services: the dependencies of the library (extras kafka and avro)
+outbox-events-requirements-V.txt   the same for services: dependencies of the library (extras kafka and avro)
 outbox-smt-V.zip                   the transforms, to unpack into a folder of a worker's plugin.path
 outbox-avro-converter-V.zip        the converter of the template outbox-postgres-chain, to unpack in plugin.path
 outbox-spark-pyfiles-V.zip         for spark-submit --py-files
 outbox-spark-launchers-V.zip       the scripts for spark-submit, and requirements.txt for the driver
-outbox-spark-V.jar                 for spark-submit --jars, together with the jars that docs/scheduling.md lists
+outbox-spark-V.jar                 for spark-submit --jars, in addition to the jars listed in docs/scheduling.md
 outbox-...-V.cdx.json              SBOMs of the wheels, the plugins and the driver, in CycloneDX JSON
 SHA256SUMS                         for `sha256sum --check`
 """
@@ -38,11 +38,11 @@ LAUNCHERS_NAME = "outbox-spark-launchers"
 BUILD_TIMEOUT_S = 600
 REGULAR_FILE_MODE = 0o100644
 EARLIEST_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
-"""Earliest time that a zip file can represent. All entries have it, so that builds are identical."""
+"""Earliest time that a zip file can represent. All entries use this time, so that builds are identical."""
 
 
 def main() -> None:
-    """Delete dist/, and build all files of a release in a new dist/."""
+    """Delete dist/, and build all files of a release in a new dist/ folder."""
     folder = ROOT / "dist"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def build_wheel_and_sdist(project: Path, folder: Path) -> None:
-    """Build both from the project folder into `folder`; exit with an error if that fails."""
+    """Build the wheel and the sdist of `project` in `folder`. Exit with an error if the build fails."""
     command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
     result = subprocess.run(command, cwd=project, timeout=BUILD_TIMEOUT_S, check=False, capture_output=True, text=True)
     if result.returncode:
@@ -91,12 +91,12 @@ def write_sboms(folder: Path) -> None:
 
 
 def pack(folder: Path, archive: Path) -> None:
-    """Write a zip file with the folder as its top level: Connect needs each plugin in a subfolder of plugin.path."""
+    """Write a zip file that contains the folder, because Connect expects plugins in subfolders of plugin.path."""
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as zip_file:
         for path in sorted(folder.rglob("*")):
             if path.is_file():
                 entry = zipfile.ZipInfo(f"{folder.name}/{path.relative_to(folder).as_posix()}", EARLIEST_ZIP_TIME)
-                # All users may read the files, because the worker can run as a user other than the owner of the files.
+                # Let all users read the files, because the worker may run as a user other than their owner.
                 entry.external_attr = REGULAR_FILE_MODE << 16
                 zip_file.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED)
 

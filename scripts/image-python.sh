@@ -2,7 +2,7 @@
 # Resolve the Python packages of the images, for Python 3.11 of Debian bookworm on Linux:
 #   build/images/tools      outbox-kit, outbox-events and their dependencies, and cryptography for compose/secure
 #   build/images/pyspark    PySpark, for the image `spark`
-# The images copy these folders, so that `docker build` needs no package index.
+# The images copy these folders, so that `docker build` does not need a package index.
 set -eu
 cd "$(dirname "$0")/.."
 python=${1:-.venv/bin/python}
@@ -34,17 +34,17 @@ for project in scripts/outbox_events .; do
     exit 1
   }
 done
-# One installation of the wheels and their dependencies, so that pip reports a dependency without a hash.
+# Install the wheels together with their dependencies, so that pip reports dependencies without a hash.
 for wheel in $images/wheels/outbox_*.whl; do
   echo "./$wheel $("$python" -m pip hash "$wheel" | tail -n 1)"
 done >$images/wheels/outbox.txt
 install $images/tools --require-hashes -r requirements/commands.txt -r requirements/tools-image.txt \
   -r $images/wheels/outbox.txt
-# The first line of each script is the path of this machine's Python: replace it by the path in the image.
+# The first line of each script contains the path of this machine's Python. Replace it with the path in the image.
 for script in $images/tools/bin/outbox*; do
   sed -i.old '1s|.*|#!/usr/bin/python3|' "$script" && rm "$script.old"
 done
-# PySpark is published as a source distribution only, so build a wheel.
+# PySpark is published only as a source distribution, so build a wheel.
 "$python" -m pip wheel -q --disable-pip-version-check --require-hashes --no-build-isolation --use-pep517 \
   -w $images/wheels -r requirements/pyspark.txt
 install $images/pyspark --no-index --no-deps $images/wheels/pyspark-*.whl $images/wheels/py4j-*.whl

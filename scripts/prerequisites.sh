@@ -1,6 +1,6 @@
 #!/bin/sh
 # Check the prerequisites: Python, a JDK, Maven.
-# As root on Debian or Ubuntu, install missing prerequisites; elsewhere print the command that installs them.
+# As root on Debian or Ubuntu, install missing prerequisites. Otherwise print the command that installs them.
 #   scripts/prerequisites.sh             check (and install)
 #   scripts/prerequisites.sh java-home   print the home of a suitable JDK
 #   scripts/prerequisites.sh browser     check (and install) Chromium and ChromeDriver, for tests/browser

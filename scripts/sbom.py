@@ -1,4 +1,4 @@
-"""Software bills of materials of a release, in CycloneDX JSON: without time and serial number, to be reproducible."""
+"""Generate a release's SBOMs in CycloneDX JSON, without time and serial number, so that they are reproducible."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PIN = re.compile(
 
 
 def of_requirements(name: str, version: str, requirements: Path) -> str:
-    """Return the SBOM of a component that depends on the packages of a requirements file."""
+    """Return the SBOM of a component that depends on the packages in a requirements file."""
     pins = PIN.finditer(requirements.read_text(encoding="utf-8"))
     return _document(name, version, [_package(pin) for pin in pins])
 
@@ -38,19 +38,19 @@ def _document(name: str, version: str, components: list[dict[str, object]]) -> s
 
 
 def _package(pin: re.Match[str]) -> dict[str, object]:
-    """Describe a Python package, with the hashes of its wheels for all platforms and of its sdist."""
+    """Describe a Python package with the hashes of its sdist and of its wheels for all platforms."""
     purl = f"pkg:pypi/{pin['name']}@{pin['version']}"
-    # A package with a marker is not installed on every platform.
+    # A package with an environment marker is not installed on every platform.
     scope = "optional" if pin["marker"] else "required"
     return _component(purl, pin["name"], pin["version"], re.findall(r"sha256:(\w+)", pin["hashes"])) | {"scope": scope}
 
 
 def _jar(path: Path) -> dict[str, object]:
-    """Describe a jar by the coordinates that Maven wrote into it."""
+    """Describe a jar by the Maven coordinates in its pom.properties."""
     with zipfile.ZipFile(path) as archive:
         names = [name for name in archive.namelist() if re.fullmatch(r"META-INF/maven/.*/pom\.properties", name)]
         if len(names) != 1:
-            raise SystemExit(f"error: {path} has {len(names)} files pom.properties instead of one")
+            raise SystemExit(f"error: {path} contains {len(names)} pom.properties files instead of one")
         lines = archive.read(names[0]).decode().splitlines()
     maven = dict(line.split("=", 1) for line in lines if "=" in line)
     group, artifact, version = maven["groupId"], maven["artifactId"], maven["version"]

@@ -1,4 +1,4 @@
-"""Code that outbox_kit and outbox_spark share: errors, HTTP, schema registry, Avro schemas, secrets.
+"""Code that outbox_kit and outbox_spark share: error texts, Avro schema evolution, columns, files and secrets.
 
-Imports only the standard library, `requests` and `urllib3`, because the zip of the Spark jobs contains this package.
+It imports only the standard library, `requests` and `urllib3`, because the zip of the Spark jobs contains it.
 """

@@ -1,6 +1,6 @@
-"""Detection of schema changes after which existing records cannot be read, or are read with different values.
+"""Detect schema changes after which existing records cannot be read or are read with different values.
 
-Avro resolves fields by physical type alone: a long of milliseconds is read as a long of microseconds without an
+Avro resolves fields only by physical type. A long with milliseconds is read as a long with microseconds without an
 error, and a registry accepts the change as compatible. Therefore this comparison includes logical types.
 """
 
@@ -32,19 +32,19 @@ _PROMOTIONS: Mapping[str, frozenset[str]] = {
 
 @dataclass(frozen=True)
 class Difference:
-    """A field because of which a reader misreads, or cannot read, records of the writer's schema."""
+    """A field that a reader misreads or cannot read in records of the writer's schema."""
 
     field: str
     written: str  # type in the writer's schema
     expected: str  # type in the reader's schema
     readable: bool
-    """True: the bytes are read as a different value. False: they cannot be read."""
+    """True if the bytes are read as a different value. False if the bytes cannot be read."""
 
 
 def differences(writer_schema: str, reader_schema: str) -> list[Difference]:
-    """Return the fields because of which `reader_schema` misreads or cannot read records of `writer_schema`.
+    """Return the fields that `reader_schema` misreads or cannot read in records of `writer_schema`.
 
-    Fields that the reader's schema removes, or adds with a default, are not differences.
+    Fields that the reader's schema removes or adds with a default are not differences.
     """
     comparison = _Comparison(load(writer_schema), load(reader_schema))
     return list(comparison.record_differences(comparison.writer_schema.root, comparison.reader_schema.root, ""))
@@ -78,7 +78,7 @@ class _Comparison:
         if kind_of(writer_type) != "record" or kind_of(reader_type) != "record":
             return
         name_pair = (str(writer_type["name"]), str(reader_type["name"]))
-        if name_pair in self._compared_types:  # compared already: a type can be recursive or used twice
+        if name_pair in self._compared_types:  # already compared: a type can be recursive or used twice
             return
         self._compared_types.add(name_pair)
         writer_fields = field_types(writer_type)
@@ -111,14 +111,14 @@ class _Comparison:
 
 
 def _resolve(writer_type: Node, reader_branches: list[Node]) -> Node:
-    """Return the branch that Avro selects: of the same name, else of the same kind, else a promoted type; else None."""
+    """Return the branch that Avro selects by name, then by kind, then by type promotion, or None."""
     promoted_types = _PROMOTIONS.get(kind_of(writer_type), ())
     promoted_branches = [branch for branch in reader_branches if kind_of(branch) in promoted_types]
     return next(iter([*same_kind(writer_type, reader_branches), *promoted_branches]), None)
 
 
 def _has_all_values(writer_type: Node, reader_type: Node) -> bool:
-    """Return whether the reader's type has every value of the writer's enum or fixed type; True for all other types."""
+    """Return whether the reader's type can hold all values of the writer's enum or fixed type. True for other types."""
     if kind_of(writer_type) == "enum" and kind_of(reader_type) == "enum":
         return "default" in reader_type or set(writer_type["symbols"]) <= set(reader_type["symbols"])
     if kind_of(writer_type) == "fixed" and kind_of(reader_type) == "fixed":
@@ -131,9 +131,9 @@ def _type_names(branches: list[Any]) -> str:
 
 
 def _logical_type(node: Node) -> str:
-    """Return the logical type if it changes the meaning of the value, else the empty string.
+    """Return the logical type if it changes the meaning of the value, or else an empty string.
 
-    Logical types of strings, and `uuid`, are ignored. A decimal is described by its scale alone.
+    `uuid` and logical types of strings are ignored. A decimal is described only by its scale.
     """
     if not isinstance(node, dict) or node["type"] == "string":
         return ""

@@ -1,6 +1,6 @@
-"""Fields of a schema that cannot be columns of a materialized table, because of their names or types.
+"""Find fields that cannot be columns of a materialized table because of their names or types.
 
-A table, its target or a job uses some names itself. Column names of Spark and the lake formats are case-insensitive, so
+Some names are reserved by tables, targets or jobs. Column names are case-insensitive in Spark and the lake formats, so
 names are compared in lower case.
 """
 
@@ -14,15 +14,15 @@ from typing import Any
 from outbox_events.schemas.avro_schema import Node, Schema, kind_of
 
 INTERNAL_PREFIX = "__outbox_"
-"""Prefix of all columns that the jobs add to the fields of a record and do not store in the table."""
+"""Prefix of all columns that the jobs add to the fields of a record but do not store in the table."""
 MAX_POSTGRES_BYTES = 63
-"""Maximum length of a name in PostgreSQL in bytes; the server truncates longer names without an error."""
+"""Maximum length in bytes of a name in PostgreSQL. The server truncates longer names without an error."""
 
 TABLE_COLUMNS = (
     "aggregate_id", "_sequence", "_partition_epoch", "_partition", "_offset", "_timestamp",
     "_stale", "_deleted_at", "_valid_from", "_valid_to",
 )  # fmt: skip
-"""Columns of tables besides the fields; which of the last three a table has depends on its mode."""
+"""Columns that tables have in addition to the fields. The last three depend on the mode of the table."""
 
 _NAMES_BY_KIND: Mapping[str, frozenset[str]] = {
     "delta": frozenset(
@@ -36,26 +36,26 @@ _NAMES_BY_KIND: Mapping[str, frozenset[str]] = {
         | {"__row_id", "__row_operation", "__row_from_source", "__row_from_target"}
     ),
 }
-"""By kind of target: columns of Delta's MERGE and change data feed; PostgreSQL's system columns; Iceberg's metadata
-columns, the stored name of `_partition`, and columns of Spark's MERGE into Iceberg tables."""
+"""Reserved names by kind of target: columns of Delta's MERGE and change data feed; PostgreSQL's system columns;
+Iceberg's metadata columns, its stored name for `_partition`, and columns of Spark's MERGE into Iceberg tables."""
 MAX_PRECISION = 38
-"""Maximum precision of a decimal in Spark."""
+"""Maximum precision of Spark's decimal type."""
 
 
 def ambiguous_names(fields: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the names of the fields of a record that differ from another name only in case."""
+    """Return the field names of a record that differ from another field name only in case."""
     counts = Counter(str(field["name"]).lower() for field in fields)
     return [str(field["name"]) for field in fields if counts[str(field["name"]).lower()] > 1]
 
 
 def reserved_by(name: str, kind: str = "") -> str | None:
-    """Return what prevents a field from having this name in a target of this kind, as text; None if nothing does.
+    """Return the reason why a field cannot have this name in a target of this kind, or None.
 
-    Without a kind, only the reasons are considered that apply to all targets.
+    Without a kind, check only the reasons that apply to all targets.
     """
     lower_name = name.lower()
     if lower_name in TABLE_COLUMNS:
-        return "every table can have a column of this name"
+        return "tables reserve this name for their own column"
     if lower_name.startswith(INTERNAL_PREFIX):
         return f"the prefix {INTERNAL_PREFIX} is reserved for the jobs"
     if lower_name in _NAMES_BY_KIND.get(kind, ()):
@@ -67,14 +67,14 @@ def reserved_by(name: str, kind: str = "") -> str | None:
 
 @dataclass(frozen=True)
 class ColumnProblem:
-    """What is wrong with a field, and how to correct it."""
+    """A problem with a field, and how to correct it."""
 
     message: str
     remedy: str
 
 
 def column_problems(schema: Schema, target_kinds: Sequence[str] = ("",)) -> Iterator[ColumnProblem]:
-    """Yield the problems of the fields of a record schema in targets of these kinds; the kind "" is any target."""
+    """Yield the field problems of a record schema in targets of these kinds. The kind "" means any target."""
     fields = schema.root["fields"]
     ambiguous, types = ambiguous_names(fields), _TypeCheck(schema)
     for entry in fields:
@@ -91,14 +91,14 @@ def column_problems(schema: Schema, target_kinds: Sequence[str] = ("",)) -> Iter
 
 @dataclass
 class _TypeCheck:
-    """Search for types that no column can have; it visits each named type once, however often the schema uses it."""
+    """Search for types that a column cannot have. Each named type is visited only once."""
 
     schema: Schema
     known: dict[str, ColumnProblem | None] = field(default_factory=dict)
-    """Result by the full name of the record."""
+    """Results by full name of the record."""
 
     def problem(self, node: Node, enclosing: frozenset[str]) -> ColumnProblem | None:
-        """Return the first problem in a type; `enclosing` are the full names of the outer records."""
+        """Return the first problem in a type. `enclosing` contains the full names of the outer records."""
         definition = self.schema.definition(node)
         if isinstance(definition, list):
             return self._first(definition, enclosing)
@@ -116,12 +116,12 @@ class _TypeCheck:
     def _record(self, definition: Mapping[str, Any], enclosing: frozenset[str]) -> ColumnProblem | None:
         name = str(definition["name"])
         if name in enclosing:
-            return ColumnProblem(f"the record {name} is recursive", "replace the inner record by its key")
+            return ColumnProblem(f"the record {name} is recursive", "replace the inner record with its key")
         if name not in self.known:
-            # Names of struct fields are case-insensitive in Spark and the lake formats.
+            # Struct field names are case-insensitive in Spark and the lake formats.
             ambiguous = ambiguous_names(definition["fields"])
             if ambiguous:
-                message = f"the field {ambiguous[0]} of its record {name} differs from another only in case"
+                message = f"the field {ambiguous[0]} of its record {name} differs from another field only in case"
                 self.known[name] = ColumnProblem(message, f"rename one of the fields of {name}")
             else:
                 types = [entry["type"] for entry in definition["fields"]]
@@ -130,7 +130,7 @@ class _TypeCheck:
 
 
 def _decimal_problem(definition: Mapping[str, Any]) -> ColumnProblem | None:
-    # As Avro specifies, a logical type of another type is ignored.
+    # As specified by Avro, ignore the logical type if the underlying type does not support it.
     if definition.get("logicalType") != "decimal" or kind_of(definition) not in ("bytes", "fixed"):
         return None
     precision, scale = definition.get("precision"), definition.get("scale", 0)
@@ -150,9 +150,9 @@ def _decimal_problem(definition: Mapping[str, Any]) -> ColumnProblem | None:
 
 
 def _fixed_digits(definition: Mapping[str, Any]) -> int:
-    """Return the maximum precision of a decimal in a fixed type of this size; of the type bytes it is unlimited."""
+    """Return the maximum precision of a decimal in a fixed type of this size. It is unlimited for the type bytes."""
     if kind_of(definition) != "fixed":
         return MAX_PRECISION
-    # More bytes do not matter, and a power of a size from a file could take long.
+    # A larger size does not matter, and computing a power with a size from a file could take long.
     size = min(int(definition["size"]), MAX_PRECISION)
     return len(str(2 ** (8 * size - 1) - 1)) - 1 if size else 0

@@ -1,7 +1,7 @@
-"""Text of errors without the rows and record values that messages of PostgreSQL contain, and text for a terminal.
+"""Format errors without the rows and values that PostgreSQL's messages contain, and escape text for terminals.
 
-Keys, names and messages of other systems can contain characters that a terminal executes or that reorder a line. JSON
-output stays exact.
+Keys, names and messages from other systems can contain characters that control a terminal or reorder a line. JSON
+output is not escaped.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 MAX_MESSAGE_LENGTH = 200
-# C0 and C1 control characters except tab and line feed, line separators, controls of the bidirectional algorithm, and
-# surrogates, which cannot be encoded. A line feed before `::`, and `##[` anywhere in a line, are controls too: GitHub
-# executes such lines of a log.
+# C0 and C1 control characters except tab and line feed, line separators, bidirectional controls, and surrogates, which
+# cannot be encoded. A line feed before `::` and the text `##[` are included, because GitHub executes log lines that
+# contain them.
 _CONTROLS = re.compile(
     r"\n(?=[ \t]*::)|#(?=#\[)|[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
@@ -27,18 +27,18 @@ def first_line(text: str) -> str:
 
 
 def postgres_message(error: Any) -> str:  # noqa: ANN401 - psycopg.Error, which this package must not import
-    """Return the first line of a psycopg.Error; only the SQLSTATE if the message can contain a value."""
+    """Return the first line of a psycopg.Error, or only the SQLSTATE if the message can contain a value."""
     sqlstate = error.sqlstate
     if sqlstate is None:  # the client raised the error, for example because the connection failed
         return first_line(str(error)) or type(error).__name__
     if sqlstate.startswith("22"):  # class 22, data exception: the message can contain a value
         return f"a value was rejected, SQLSTATE {sqlstate}"
-    # Detail and context can contain rows; the primary message only names tables, columns and constraints.
+    # Detail and context can contain rows. The primary message contains only names of tables, columns and constraints.
     return first_line(error.diag.message_primary or str(error)) or f"SQLSTATE {sqlstate}"
 
 
 def traceback_text(error: BaseException, message_of: Callable[[BaseException], str]) -> str:
-    """Return the traceback of an error and its causes, in which `message_of` determines the messages."""
+    """Return the traceback of an error and its causes, with the messages that `message_of` returns."""
     text = "".join(traceback.format_exception(error))
     for cause in _chain(error):
         message = _text(cause)
@@ -47,19 +47,19 @@ def traceback_text(error: BaseException, message_of: Callable[[BaseException], s
 
 
 def postgres_redacted(error: BaseException) -> str:
-    """Return the message of any error; for an error of psycopg without rows and values."""
+    """Return the message of any error. Rows and values are removed from psycopg errors."""
     return postgres_message(error) if hasattr(error, "sqlstate") else _text(error)
 
 
 def _text(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # Delta's errors have no text if PySpark has no template for their message
+    except Exception:  # str() fails for Delta errors without a message template in PySpark
         return ""
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield the error, its causes, and the errors during whose handling they were raised."""
+    """Yield the error, its causes, and the errors that were being handled when they were raised."""
     visited: set[int] = set()
     pending: list[BaseException | None] = [error]
     while pending:
@@ -71,9 +71,9 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def printable(text: str) -> str:
-    r"""Return the text with control characters, except tab and line feed, as escape sequences such as \x1b.
+    r"""Return the text with control characters except tab and line feed as escape sequences such as \x1b.
 
-    A line feed before `::` is escaped too, and the first character of `##[`.
+    A line feed before `::` and the first character of `##[` are also escaped.
     """
     return _CONTROLS.sub(lambda match: _escaped(match[0]), text)
 
@@ -83,5 +83,5 @@ def _escaped(character: str) -> str:
 
 
 def one_line(text: str) -> str:
-    r"""Return the printable text with line feeds as \n, so that a value cannot look like further lines of output."""
+    r"""Return the printable text with line feeds as \n, so that a value cannot look like another line of output."""
     return printable(text).replace("\n", r"\n")

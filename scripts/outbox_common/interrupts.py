@@ -1,4 +1,4 @@
-"""Ctrl-C while a command imports its modules."""
+"""Handle Ctrl-C while a command imports its modules."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def ended_by_ctrl_c() -> Iterator[None]:
-    """Let Ctrl-C end the process at once during the block, which only imports modules.
+    """Let Ctrl-C end the process immediately during the block, which only imports modules.
 
-    Libraries with native code discard a KeyboardInterrupt that is raised while they are imported: the command would
+    Libraries with native code discard a KeyboardInterrupt that is raised while they are imported, so the command would
     continue and change systems.
     """
     is_main_thread = threading.current_thread() is threading.main_thread()

@@ -1,10 +1,10 @@
-"""Files that only their owner can read."""
+"""Write files that only their owner can read."""
 
 from pathlib import Path
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a UTF-8 file that from its creation only the owner can read. A device or pipe keeps its mode."""
+    """Write a UTF-8 file that only its owner can ever read. A device or pipe keeps its mode."""
     path.touch(mode=0o600)
     if path.is_file():
         path.chmod(0o600)

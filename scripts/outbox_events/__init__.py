@@ -1,7 +1,7 @@
-"""Library for services: write events in the service's own transaction, and apply received events once (README.md).
+"""Write events in the own transaction of a service, and apply each received event once (README.md).
 
-All public names are in this module; each is imported when it is first used, so that writing events needs psycopg only.
-Other names need an extra: `kafka` (receive or produce), `avro` (AvroValues), `sqlalchemy` (emit on a Session).
+This module exports all public names and imports each on first use, so writing events requires only psycopg. Other
+functions require an extra: `kafka` (receive or produce), `avro` (AvroValues), `sqlalchemy` (emit on a Session).
 """
 
 from importlib import import_module
@@ -172,7 +172,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name from its module. Raises MissingExtraError if a package of an extra is not installed."""
+    """Import a public name from its module. Raises MissingExtraError if the name requires a missing extra."""
     if name not in _HOMES:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)

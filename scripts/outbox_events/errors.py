@@ -1,14 +1,14 @@
-"""Expected errors, all derived from OutboxError.
+"""Expected errors. All of them are derived from OutboxError.
 
     OutboxError
     ├── ConfigurationError     a file, an option or a secret is missing or wrong
-    ├── UnreachableError       a system gave no valid response, or PostgreSQL or Kafka rejected the login
+    ├── UnreachableError       a system did not return a valid response, or PostgreSQL or Kafka rejected the login
     ├── RejectedError          a system rejected the request
     ├── RefusedError           the library or command refuses to continue, for example because rows could be lost
     └── WaitTimeoutError       a condition did not become true within its time limit
 
-A message states what failed and the invalid value (never a secret, never a payload); `hint` is the next step. The
-command line prints both, and the traceback only with `--debug`.
+`message` states what failed and the invalid value, but never a secret or a payload. `hint` is the next step. Commands
+print the message and the hint. They print the traceback only with `--debug`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ class OutboxError(Exception):
     """Base class of the errors that are reported as a message instead of a traceback."""
 
     transient = True
-    """Whether the same command may succeed later without any change."""
+    """Whether the same command can succeed later without a change."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
         if hint:
-            self.add_note(f"hint: {hint}")  # a service sees errors as tracebacks
+            self.add_note(f"hint: {hint}")  # shown in the tracebacks of a service
 
 
 class ConfigurationError(OutboxError):
@@ -35,7 +35,7 @@ class ConfigurationError(OutboxError):
 
 
 class UnreachableError(OutboxError):
-    """A system gave no valid response, or PostgreSQL or Kafka rejected the credentials."""
+    """A system did not return a valid response, or PostgreSQL or Kafka rejected the credentials."""
 
 
 class RejectedError(OutboxError):
@@ -43,7 +43,7 @@ class RejectedError(OutboxError):
 
 
 class RefusedError(OutboxError):
-    """The command refuses to continue, for example because rows could be lost."""
+    """The library or command refuses to continue, for example because rows could be lost."""
 
     transient = False
 

@@ -1,4 +1,4 @@
-"""Errors for imports that need a package of an extra."""
+"""Errors for imports of packages that belong to an extra."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ EXTRAS = {
     "requests": "outbox-events[avro]",
     "sqlalchemy": "outbox-events[sqlalchemy]",
 }
-"""The extra that installs a package."""
+"""Extra that installs each package."""
 
 
 class MissingExtraError(ImportError):
-    """A package is not installed that an extra contains."""
+    """A package that belongs to an extra is not installed."""
 
 
 @contextmanager
 def extra(requirement: str = "") -> Iterator[None]:
-    """Raise MissingExtraError, which names the extra, if an import in the block does not find a package.
+    """Raise MissingExtraError, which names the extra, if the block imports a package that is not installed.
 
-    `requirement` is the distribution with its extra; without it, the extra of EXTRAS.
+    `requirement` is the distribution with its extra. If it is empty, EXTRAS determines the extra.
     """
     try:
         yield
@@ -33,5 +33,5 @@ def extra(requirement: str = "") -> Iterator[None]:
         if not package or package.startswith("outbox_") or not requirement:
             raise
         command = f"pip install '/path/to/{requirement}'"
-        message = f"{package} is not installed: `{command}` (a checkout, or the wheel of a release) installs it"
+        message = f"{package} is not installed: run `{command}` with the path of a checkout or of a release's wheel"
         raise MissingExtraError(message, name=package) from error

@@ -20,10 +20,10 @@ from outbox_events.errors import ConfigurationError
 
 AUTHENTICATION_FAILED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 REDIRECTS = range(300, 400)
-# The part of a URL between `//` and the path, as host and port without user info.
+# Host and port of a URL: the part between `//` and the path, without user info.
 _ADDRESS = re.compile(r"https?://(\[[^\]@/]+\]|[^\s/?#@:\[\]]+)(:\d+)?([/?#]|$)")
 _FILE_KEYS = ("ca_file", "certificate_file", "key_file")
-# OpenSSL's names of the TLS alerts that a server sends when the client certificate is missing or not accepted.
+# OpenSSL's names for the TLS alerts that a server sends if the client certificate is missing or not accepted.
 _CERTIFICATE_ALERT = re.compile(
     r"alert (certificate required|handshake failure|bad certificate|unknown ca|certificate unknown"
     r"|certificate expired|access denied|unsupported certificate|decrypt error)",
@@ -37,10 +37,10 @@ class HttpEndpoint:
 
     url: str
     username: str | None = None
-    """User name of basic authentication; sent with an empty password if `password` is not set."""
+    """User name for basic authentication. It is sent with an empty password if `password` is not set."""
     password: str | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
-    """Bearer token; mutually exclusive with `password`."""
+    """Bearer token. It is mutually exclusive with `password`."""
     ca_file: str | None = None
     certificate_file: str | None = None
     key_file: str | None = None
@@ -48,7 +48,7 @@ class HttpEndpoint:
 
 @dataclass(frozen=True)
 class Failure:
-    """Reason why a request failed without a response of the service or with a redirect, and a hint."""
+    """Reason why a request received no response from the service or was redirected, and a hint."""
 
     reason: str
     hint: str
@@ -67,7 +67,7 @@ class BearerToken(AuthBase):
         return request
 
 
-# Reasons by class name of a cause of the error. The first name in this order that occurs among the causes is used.
+# Reasons, keyed by the class name of an error's cause. The first entry that matches one of the causes is used.
 _NOT_SENT_REASONS = {
     **dict.fromkeys(("NameResolutionError", "gaierror"), "the host name cannot be resolved"),
     **dict.fromkeys(("ConnectTimeout", "ConnectTimeoutError"), "connection timed out"),
@@ -85,20 +85,20 @@ _TIMEOUT_ERRORS = ("ReadTimeout", "ReadTimeoutError")
 
 
 class HttpSession(requests.Session):
-    """Session with the credentials of `endpoint`; messages name the keys under `section` of the environment file.
+    """Session with the credentials of `endpoint`. Messages refer to keys under `section` of the environment file.
 
-    Raises ConfigurationError for a missing file and for credentials that cannot be used together.
+    Raises ConfigurationError if a file is missing or if the credentials cannot be used together.
     """
 
     def __init__(self, endpoint: HttpEndpoint, section: str) -> None:
         super().__init__()
         self._endpoint, self._section = endpoint, section
         self._check_credentials()
-        self.trust_env = False  # ignore .netrc, and variables that set proxies or CA files
+        self.trust_env = False  # ignore .netrc and the environment variables for proxies and CA files
         if endpoint.token:
             self.auth = BearerToken(endpoint.token)
         elif endpoint.username:
-            # The credentials are passed as UTF-8 bytes, because requests would encode text as Latin-1.
+            # Pass the credentials as UTF-8 bytes, because requests would encode text as Latin-1.
             self.auth = HTTPBasicAuth(endpoint.username.encode(), (endpoint.password or "").encode())
         if endpoint.ca_file:
             self.verify = endpoint.ca_file
@@ -117,7 +117,7 @@ class HttpSession(requests.Session):
                 raise ConfigurationError(f"{key}: no file {path}", f"correct {key} in the environment file")
         if endpoint.token and not (endpoint.token.isascii() and endpoint.token.isprintable()):
             message = f"{section}.token contains a character that is not allowed in an HTTP header"
-            raise ConfigurationError(message, "remove line breaks, such as the one at the end of a file with the token")
+            raise ConfigurationError(message, "remove line breaks, such as a line break at the end of the token file")
         if endpoint.token and endpoint.password:
             message = f"{section}.token and {section}.password are mutually exclusive"
             raise ConfigurationError(message, f"remove {section}.token or {section}.password from the environment file")
@@ -136,7 +136,7 @@ class HttpSession(requests.Session):
             raise ConfigurationError(message, "use PEM files and the unencrypted key of the certificate") from None
 
     def explain_rejection(self, status: int) -> str:
-        """Return the hint for a response with HTTP 401 or 403. It names the kind of credentials that were sent."""
+        """Return a hint for a response with HTTP 401 or 403 that names the kind of credentials that were sent."""
         endpoint, section = self._endpoint, self._section
         credentials = [
             "a bearer token" if endpoint.token else "",
@@ -158,23 +158,23 @@ class HttpSession(requests.Session):
         return f"the request was sent with {sent} and was {result}; {remedy} in the environment file{alternative}"
 
     def explain_redirect(self, response: requests.Response, path: str) -> Failure:
-        """Return the failure of a request for `path` that was redirected. The hint is the URL to set.
+        """Return the failure of a request for `path` that was redirected. The hint contains the URL to configure.
 
-        Redirects are not followed: the target would receive the credentials, and a redirected PUT becomes a GET. User
-        info and query of the target are omitted, because they can contain secrets.
+        Redirects are not followed, because the target would receive the credentials and a PUT can become a GET. The
+        user info and the query of the target are omitted, because they can contain secrets.
         """
         key = f"{self._section}.url"
         if response.next is None or response.next.url is None:
             return Failure("redirected to an unknown address", f"set {key} to an address that does not redirect")
         target, path = urlsplit(response.next.url), path.partition("?")[0]
         origin = f"{target.scheme}://{target.netloc.rpartition('@')[2]}"
-        hint = f"set {key} to the URL of the service at {origin}, unless that is a login page"
+        hint = f"set {key} to the URL of the service at {origin}, unless {origin} is a login page"
         if target.path.endswith(path):
             hint = f"set {key} to {origin}{target.path.removesuffix(path)}"
         return Failure(f"redirected to {origin}", hint)
 
     def explain(self, error: BaseException, *, seconds: float) -> Failure:
-        """Return the failure of a request that `error` ended without a response; `seconds` is its read timeout."""
+        """Return the failure of a request that raised `error` instead of a response. `seconds` is its read timeout."""
         causes = list(_causes(error))
         for cause in causes:
             if isinstance(cause, ssl.SSLCertVerificationError):
@@ -196,7 +196,7 @@ class HttpSession(requests.Session):
         return Failure(type(error).__name__, f"{hint}, and check that the service is running", maybe_sent=True)
 
     def _availability_hint(self) -> str:
-        """Return the hint for a failed or closed connection. With TLS 1.3 a missing client certificate can close it."""
+        """Return the hint for a failed or closed connection. With TLS 1.3, a missing certificate can be the cause."""
         hint = "check that the service is running"
         if self._endpoint.url.startswith("https:") and not self._endpoint.certificate_file:
             return f"{hint}; if it requires a client certificate, set {self._section}.certificate_file"
@@ -211,13 +211,13 @@ class HttpSession(requests.Session):
         return Failure(f"TLS: the server's certificate is not trusted: {reason}", hint)
 
     def _explain_tls(self, error: ssl.SSLError) -> Failure:
-        """Return the failure for a TLS error. Only a certificate alert proves that the server read no request."""
+        """Return the failure for a TLS error. Only a certificate alert proves that the server read nothing."""
         reason = (error.reason or str(error)).replace("_", " ").lower()
         if _CERTIFICATE_ALERT.search(reason):
             hint = f"set {self._section}.certificate_file to a certificate of an authority that the server trusts"
             return Failure(f"TLS: the server requires a client certificate that it trusts ({reason})", hint)
         if "wrong version number" in reason or "record layer failure" in reason or "http request" in reason:
-            hint = f"in {self._section}.url use http instead of https, or the port for https"
+            hint = f"use http instead of https in {self._section}.url, or change the port to the port for https"
             return Failure(f"TLS: the server does not use TLS on this port ({reason})", hint, maybe_sent=True)
         hint = f"check {self._section}.url and the TLS settings of the server"
         return Failure(f"TLS: {reason}", hint, maybe_sent=True)
@@ -229,7 +229,7 @@ def has_user_info(url: str) -> bool:
 
 
 def error_message(response: requests.Response) -> str:
-    """Return the field `message` of an error response of Kafka Connect or the registry; empty if it is missing."""
+    """Return the field `message` of an error response from Kafka Connect or the registry, or an empty text."""
     try:
         return str(response.json()["message"])
     except (ValueError, KeyError, TypeError):
@@ -237,7 +237,7 @@ def error_message(response: requests.Response) -> str:
 
 
 def error_code(response: requests.Response) -> int:
-    """Return the field `error_code` of an error response of the schema registry; 0 if it is missing."""
+    """Return the field `error_code` of an error response from the schema registry, or 0 if the field is missing."""
     try:
         return int(response.json()["error_code"])
     except (ValueError, KeyError, TypeError):
@@ -245,9 +245,9 @@ def error_code(response: requests.Response) -> int:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield the error and its causes, including those that HTTP libraries pass as arguments or `reason` of an error.
+    """Yield the error and its causes, including causes that HTTP libraries pass as an argument or as `reason`.
 
-    `__context__` is ignored, because it can be an unrelated error that was being handled during the request.
+    `__context__` is ignored, because it can be an unrelated error that was being handled when the request was sent.
     """
     visited: set[int] = set()
     pending: list[object] = [error]

@@ -1,4 +1,4 @@
-"""Numbers and lists in messages."""
+"""Format numbers and lists for messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def shortened_list(items: Sequence[str], limit: int) -> str:
-    """Return the first `limit` items, separated by commas, and `...` if there are more."""
+    """Return the first `limit` items separated by commas, followed by `...` if there are more."""
     return ", ".join([*items[:limit], *(["..."] if len(items) > limit else [])])
 
 

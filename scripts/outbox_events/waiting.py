@@ -1,4 +1,4 @@
-"""Wait for a condition with a time limit. The error contains the last observed state."""
+"""Wait for a condition with a time limit. The timeout error contains the last observed state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Observation(Generic[T]):
-    """Result of one poll: the awaited value, or None if it is not available yet, and a description of the state."""
+    """Result of one poll: the awaited value (None if it is not available yet) and a description of the state."""
 
     value: T | None
     text: str
@@ -23,9 +23,9 @@ class Observation(Generic[T]):
 def wait_for(
     subject: str, poll: Callable[[], Observation[T]], *, seconds: float, interval: float = 0.25, hint: str = ""
 ) -> T:
-    """Call `poll` at once and then every `interval` seconds until it returns a value; return that value.
+    """Call `poll` immediately and then every `interval` seconds until it returns a value, and return that value.
 
-    Raises WaitTimeoutError, which names `subject`, after `seconds`. If `poll` raises an error, the wait ends with it.
+    After `seconds`, raises WaitTimeoutError, which names `subject`. An error that `poll` raises ends the wait.
     """
     deadline = Deadline(seconds)
     while True:
@@ -38,12 +38,12 @@ def wait_for(
 
 
 class Deadline:
-    """Point in time at which the time limit of an operation ends."""
+    """Time at which the time limit of an operation expires."""
 
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
 
     @property
     def seconds_left(self) -> float:
-        """Remaining time; 0 after the deadline."""
+        """Remaining time in seconds, or 0 after the deadline."""
         return max(0.0, self._end - time.monotonic())

@@ -1,1 +1,1 @@
-"""Laboratory of the repository, which no distribution contains: fault drill, generators of documents."""
+"""Code that is not part of any distribution: the fault drill and the document generators."""

@@ -1,1 +1,1 @@
-"""The contract of records (docs/contract.md): headers, source_sequence, wire format, partitioner."""
+"""The contract for records (docs/contract.md): headers, source_sequence, wire format and partitioner."""

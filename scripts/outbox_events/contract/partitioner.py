@@ -1,4 +1,4 @@
-"""Kafka's hash of a record key (org.apache.kafka.common.utils.Utils.murmur2), and the partition of a key."""
+"""Kafka's hash of a record key (org.apache.kafka.common.utils.Utils.murmur2), and the partition selected by it."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_of(key: bytes, partition_count: int) -> int:
-    """Return the partition that the default partitioner of Kafka's producer selects for the key."""
+    """Return the partition that the default partitioner of the Kafka producer selects for the key."""
     return (murmur2(key) & 0x7FFFFFFF) % partition_count

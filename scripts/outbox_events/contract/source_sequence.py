@@ -1,4 +1,4 @@
-"""Version of a record, which is the ordering rule, and its comparison with WAL positions (docs/contract.md)."""
+"""Versions of records, their order, and their comparison with WAL positions (docs/contract.md)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ MAX_EPOCH = 16**EPOCH_DIGITS - 1
 
 
 class Version(NamedTuple):
-    """Version of a record of one key. The order of these tuples is the ordering rule: a higher version is newer.
+    """Version of a record. Of two records with the same key, the record with the greater version is newer.
 
-    `sequence` is source_sequence, which sorts as source epoch, last commit LSN and event LSN. It is empty for a record
-    without this header, which is older than all records that have it. A malformed one sorts as text and has no LSN.
+    `sequence` is source_sequence, which sorts by source epoch, last commit LSN and event LSN. It is empty without this
+    header, and the record is then older than every record with the header. A malformed value sorts as text.
     """
 
     sequence: str
@@ -29,7 +29,7 @@ class Version(NamedTuple):
 
     @property
     def source_epoch(self) -> int:
-        """Source epoch; 0 if `sequence` does not begin with one."""
+        """Source epoch, or 0 if `sequence` does not begin with a source epoch."""
         try:
             return int(self.sequence[:EPOCH_DIGITS], 16)
         except ValueError:
@@ -37,12 +37,12 @@ class Version(NamedTuple):
 
     @property
     def lsn(self) -> int | None:
-        """Higher one of the two LSNs; None if `sequence` is empty or malformed."""
+        """The higher of the two LSNs, or None if `sequence` is empty or malformed."""
         match = PATTERN.fullmatch(self.sequence)
         return None if match is None else max(int(digits, 16) for digits in match.groups()[1:])
 
     def is_ordered_by_sequence(self, other: Version) -> bool:
-        """Return whether source_sequence decides which of two records is newer: both have one, and they differ."""
+        """Return whether both records have a source_sequence and the values differ, so that they decide the order."""
         return bool(self.sequence and other.sequence) and self.sequence != other.sequence
 
 
@@ -50,26 +50,26 @@ UNVERSIONED = Version("")
 
 
 def version_of(headers: Mapping[str, str]) -> Version:
-    """Return the version that the headers of a record determine. Its partition epoch and offset are 0."""
+    """Return the version that the headers of a record specify, with partition epoch 0 and offset 0."""
     return Version(headers.get(SOURCE_SEQUENCE, ""))
 
 
 @dataclass(frozen=True)
 class WalPosition:
-    """LSN of the source in a source epoch. LSNs of different source epochs cannot be compared."""
+    """An LSN of the source database in a source epoch. LSNs of different source epochs cannot be compared."""
 
     epoch: int
     lsn: int
 
     def precedes(self, version: Version) -> bool:
-        """Return whether the event of the record was certainly committed after the position.
+        """Return whether the event of the record was definitely committed after the position.
 
-        The commit of an event has a higher LSN than both LSNs of its source_sequence, so one of them is sufficient.
+        The LSN of an event's commit is higher than both LSNs of its source_sequence, so comparing one is sufficient.
         """
         lsn = version.lsn
         return lsn is not None and version.source_epoch == self.epoch and lsn >= self.lsn
 
     def is_exceeded_by(self, version: Version) -> bool:
-        """Return whether the event of the record cannot have been committed up to the position."""
+        """Return whether the event of the record cannot have been committed at or before the position."""
         lsn = version.lsn
         return lsn is not None and (version.source_epoch, lsn) > (self.epoch, self.lsn)

@@ -1,4 +1,4 @@
-"""Confluent's wire format of Avro values: a zero byte, the schema id in four bytes, then the Avro body."""
+"""Confluent's wire format for Avro values: a zero byte, the schema id in four bytes, and the Avro body."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ PREFIX = struct.Struct(">bI")
 
 
 def schema_id(value: object) -> int | None:
-    """Return the schema id of a record's value; None if the value is not in the wire format."""
+    """Return the schema id of a record's value, or None if the value is not in the wire format."""
     if not isinstance(value, bytes) or len(value) < PREFIX.size:
         return None
     magic_byte, found_id = PREFIX.unpack_from(value)

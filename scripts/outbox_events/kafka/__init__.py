@@ -1,1 +1,1 @@
-"""Helpers on the Kafka client: records and their headers, requests about topics, reading a topic to its end."""
+"""Helpers for the Kafka client: records and headers, metadata requests, and reading of topics to their end."""

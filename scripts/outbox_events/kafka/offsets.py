@@ -1,4 +1,4 @@
-"""Offsets of a consumer: committed ones, and those of a batch, which is stored after its processing or read again."""
+"""Read a consumer's committed offsets, store the offsets of a processed batch, or rewind to read a batch again."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from outbox_events.errors import ConfigurationError
 from outbox_events.kafka.topic_requests import kafka_error
 
-# The partition was assigned to another consumer, which reads the batch again.
+# The partition was assigned to another consumer, which will read the batch again.
 REVOKED = (KafkaError._STATE, KafkaError._UNKNOWN_PARTITION)
 
 
 def store(consumer: Consumer, messages: Sequence[Message]) -> None:
-    """Store the offsets after the batch, as `store_positions` does."""
+    """Store the offsets of the records that follow the batch, as `store_positions` does."""
     store_positions(consumer, _positions(messages, after=True))
 
 
 def store_positions(consumer: Consumer, positions: list[TopicPartition]) -> None:
-    """Store the offsets of the next records, which the consumer then commits.
+    """Store the offsets of the next records, so that the consumer commits them.
 
-    Raises ConfigurationError if the consumer stores offsets itself, and so before the records are processed.
+    Raises ConfigurationError if the consumer stores offsets automatically, which happens before records are processed.
     """
     try:
         consumer.store_offsets(offsets=positions)
@@ -34,12 +34,12 @@ def store_positions(consumer: Consumer, positions: list[TopicPartition]) -> None
 
 
 def rewind(consumer: Consumer, messages: Sequence[Message]) -> None:
-    """Continue at the begin of the batch."""
+    """Continue at the beginning of the batch."""
     seek(consumer, _positions(messages, after=False))
 
 
 def seek(consumer: Consumer, positions: Iterable[TopicPartition]) -> None:
-    """Continue at the positions, in partitions that are still assigned. Raises KafkaException."""
+    """Seek to the positions in the partitions that are still assigned. Raises KafkaException."""
     for position in positions:
         try:
             consumer.seek(position)
@@ -50,7 +50,7 @@ def seek(consumer: Consumer, positions: Iterable[TopicPartition]) -> None:
 
 
 def committed(consumer: Consumer, partitions: Iterable[TopicPartition], seconds: float) -> dict[tuple[str, int], int]:
-    """Return the committed offsets of the group, of partitions that have one. Raises KafkaException."""
+    """Return the group's committed offsets, without partitions that have none. Raises KafkaException."""
     asked = [TopicPartition(partition.topic, partition.partition) for partition in partitions]
     answers = consumer.committed(asked, timeout=seconds) if asked else []
     for answer in answers:

@@ -1,4 +1,4 @@
-"""Records to send, and the headers of records that were received."""
+"""Records to send, and headers of received records."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from confluent_kafka import Message
 PRODUCER_SETTINGS: dict[str, str | bool] = {
     "enable.idempotence": True,
     "acks": "all",
-    "partitioner": "murmur2_random",  # the partitioner of Kafka's Java client; the default of librdkafka differs
+    "partitioner": "murmur2_random",  # default of Kafka's Java client, but not of librdkafka
 }
-"""Settings of a confluent-kafka producer: retries without duplicates, and the partitions of Java clients."""
+"""Settings of a confluent-kafka producer for retries without duplicates and the same partitions as Java clients."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record as a producer sends it. `value` None is a tombstone; `partition` None leaves it to the partitioner."""
+    """Record to produce. `value` None makes it a tombstone. If `partition` is None, the partitioner selects one."""
 
     topic: str
     key: bytes | None
@@ -26,13 +26,13 @@ class Record:
 
 
 def header_pairs(message: Message) -> list[tuple[str, str | bytes | None]]:
-    """Return name and value of each header, in their order; a name can occur more than once."""
+    """Return the name and value of each header in order. A name can occur more than once."""
     headers = message.headers() or []
     return list(headers.items() if isinstance(headers, dict) else headers)
 
 
 def raw_headers(message: Message) -> tuple[tuple[str, bytes | None], ...]:
-    """Return name and value of each header as bytes, in their order."""
+    """Return the name of each header and its value as bytes, in order."""
     pairs = header_pairs(message)
     return tuple((name, value.encode() if isinstance(value, str) else value) for name, value in pairs)
 

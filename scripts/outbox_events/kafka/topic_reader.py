@@ -1,7 +1,7 @@
-"""Reading of topics from given offsets to their end, with isolation level read_committed and without a commit.
+"""Read topics from given offsets to their end, with isolation level read_committed and without committing offsets.
 
-The end of a partition is an offset that was requested before the reading. It is reached as soon as the position, which
-markers of transactions and aborted records advance too, is at or after it.
+The end of a partition is requested before reading begins. It is reached when the consumer's position is at or after
+this offset. Transaction markers and aborted records advance the position too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ READER_SETTINGS: dict[str, Any] = {
     "enable.auto.commit": False,
     "isolation.level": "read_committed",
 }
-REPORT_END = {"enable.partition.eof": True}  # the consumer returns the end of a partition as an error
+REPORT_END = {"enable.partition.eof": True}  # the consumer reports the end of a partition as an error
 
 Partition = tuple[str, int]
 Process = Callable[[Message], bool | None]
@@ -34,10 +34,10 @@ Process = Callable[[Message], bool | None]
 def read_bounds(
     settings: Mapping[str, Any], topics: Collection[str], level: IsolationLevel, *, seconds: float = REQUEST_S
 ) -> dict[str, dict[int, Bounds]]:
-    """Return the bounds of every partition, by topic and number. `seconds` limits each request.
+    """Return the bounds of every partition by topic and partition number. `seconds` limits each request.
 
-    With READ_COMMITTED the end is the last stable offset, and with READ_UNCOMMITTED it is behind the records of open
-    transactions. Raises UnreachableError.
+    With READ_COMMITTED, the end is the last stable offset. With READ_UNCOMMITTED, the end is the offset after the
+    records of open transactions. Raises UnreachableError.
     """
     with _readable(topics):
         admin = topic_requests.admin_client(settings)
@@ -53,15 +53,15 @@ def read_bounds(
 
 @contextmanager
 def open_consumer(settings: Mapping[str, Any], starts: Mapping[Partition, int]) -> Iterator[Consumer]:
-    """Open a consumer that begins at these offsets. Its errors are raised as UnreachableError."""
+    """Open a consumer that begins at these offsets. Errors of the consumer are raised as UnreachableError."""
     with _readable({topic for topic, _ in starts}):
         consumer = Consumer(
             {
                 "group.id": "outbox-reader",
                 **settings,
                 **READER_SETTINGS,
-                "auto.offset.reset": "earliest",  # the first records can have been deleted since the request
-                "fetch.wait.max.ms": 20,  # otherwise the end of an idle partition is reported after half a second
+                "auto.offset.reset": "earliest",  # the first records may have been deleted since the request
+                "fetch.wait.max.ms": 20,  # by default, the end of an idle partition is reported after 0.5 s
             }
         )
         try:
@@ -81,11 +81,11 @@ def read_records(
     limit: int | None = None,
     hint: str = "",
 ) -> set[Partition]:
-    """Call `process` with every committed record from `first` to before `end`, until it returns True.
+    """Call `process` with each committed record from `first` up to, but not including, `end`, until it returns True.
 
-    `ranges` are by topic and partition. Read at most `limit` records of each partition; return those that have more
-    offsets. Raises UnreachableError, and WaitTimeoutError with `hint` after `seconds`, or with `is_idle_limit` after
-    `seconds` without progress.
+    `ranges` are keyed by topic and partition. Read at most `limit` records per partition, and return the partitions
+    with unread offsets. Raises UnreachableError. Raises WaitTimeoutError with `hint` after `seconds`, or with
+    `is_idle_limit` after `seconds` without progress.
     """
     places = [(topic, number, bounds) for topic, by_number in ranges.items() for number, bounds in by_number.items()]
     starts = {(topic, number): bounds.first for topic, number, bounds in places if bounds.first < bounds.end}
@@ -104,9 +104,9 @@ def read_records(
 
 
 def read_record(settings: Mapping[str, Any], topic: str, partition: int, offset: int) -> Message | None:
-    """Return the committed record at an offset before the end, or None if there is no such record.
+    """Return the committed record at an offset before the end of the partition, or None if the offset has none.
 
-    Raises UnreachableError, and WaitTimeoutError.
+    Raises UnreachableError and WaitTimeoutError.
     """
     messages: list[Message] = []
     read_records(settings, {topic: {partition: Bounds(offset, offset + 1)}}, messages.append)
@@ -115,9 +115,9 @@ def read_record(settings: Mapping[str, Any], topic: str, partition: int, offset:
 
 @dataclass
 class _Reading:
-    """Progress of a reading. `unread` are the ends that are not reached; the records of other partitions are ignored.
+    """Progress of a read. `unread` are the ends that are not reached yet. Records of other partitions are ignored.
 
-    `limited` are partitions that have offsets after their first `limit` records.
+    `limited` are the partitions with unread offsets after the first `limit` records.
     """
 
     unread: dict[Partition, int]
@@ -131,9 +131,9 @@ class _Reading:
         return f"{self.counts.total()} records, unread partitions {sorted(self.unread)}"
 
     def read(self, consumer: Consumer) -> bool:
-        """Process what has arrived. Return whether it belongs to an unread partition. Raises KafkaException."""
+        """Process the messages that arrived. Return whether any is of an unread partition. Raises KafkaException."""
         first = consumer.poll(POLL_S)
-        # A call of consume() with a time limit would wait until the batch is full.
+        # With a time limit, consume() would wait until the batch is full.
         messages = [] if first is None else [first, *consumer.consume(BATCH - 1, timeout=0)]
         return sum([self._take(consumer, message) for message in messages]) > 0
 
@@ -143,7 +143,7 @@ class _Reading:
         end = self.unread.get(partition)
         if end is None:
             return False
-        # The end of the log is reported with the offset of the next record.
+        # The message for the end of a partition has the offset of the next record.
         is_read = offset + is_record >= end
         if is_record and offset < end:
             self.counts[partition] += 1
@@ -158,7 +158,7 @@ class _Reading:
 
 
 def _is_end(message: Message) -> bool:
-    """Return whether a polled message is the end of a partition instead of a record. Raises KafkaException."""
+    """Return whether a polled message reports the end of a partition. Raises KafkaException."""
     error = message.error()
     if error is not None and error.code() != KafkaError._PARTITION_EOF:
         raise KafkaException(error)
@@ -171,7 +171,7 @@ def _names(topics: Collection[str]) -> str:
 
 @contextmanager
 def _readable(topics: Collection[str]) -> Iterator[None]:
-    """Translate the errors of requests and of a consumer."""
+    """Raise errors of requests and of a consumer as UnreachableError."""
     try:
         yield
     except KafkaException as error:

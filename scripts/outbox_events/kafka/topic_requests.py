@@ -1,4 +1,4 @@
-"""Requests about topics and brokers. They raise KafkaException, and TimeoutError without a response of librdkafka."""
+"""Metadata requests. They raise KafkaException, or TimeoutError if librdkafka does not respond."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from outbox_events.errors import UnreachableError
 REQUEST_S = 20.0
 RETRY_S = 0.1
 EARLIEST, LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
-# After these errors librdkafka retries until the call times out. The timeout error does not contain the cause.
+# After these errors, librdkafka retries until the call times out. The timeout error does not contain the cause.
 TIMEOUT_CAUSES = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE})
-# A partition has no leader: the topic was just created, or the leader moves to another broker.
+# A partition has no leader because the topic was just created or the leader is moving to another broker.
 NO_LEADER = frozenset(
     {KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.OFFSET_NOT_AVAILABLE}
 )
 NO_ID = str(Uuid(0, 0))
-# Only a client that is polled serves callbacks. Statistics without a callback would pile up.
+# Callbacks run only in a client that is polled. Statistics that no callback takes would accumulate.
 CONSUMER_ONLY = ("on_commit", "error_cb", "stats_cb", "throttle_cb", "logger", "statistics.interval.ms")
 
 T = TypeVar("T")
@@ -31,17 +31,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Bounds:
-    """First offset of a partition, and its end: by default the last stable offset, the end with read_committed."""
+    """First offset and end of a partition. By default, the end is the last stable offset, as with read_committed."""
 
     first: int
     end: int
 
 
-READ_HINT = "check that the topic exists, the brokers, and the settings and permissions of the client"
+READ_HINT = "check that the topic exists, and check the brokers and the settings and permissions of the client"
 
 
 class ClientErrors:
-    """Callback for librdkafka that stores the last cause of a timeout, such as a wrong password or an unknown host."""
+    """Callback for librdkafka that stores the last cause of a timeout, such as a wrong password or unknown host."""
 
     cause = ""
 
@@ -51,7 +51,7 @@ class ClientErrors:
 
 
 def unreadable(topics: str, error: KafkaError, cause: str = "", hint: str = READ_HINT) -> UnreachableError:
-    """Return the error of topics that cannot be read. `cause` is an earlier error of the connection."""
+    """Return the error for topics that cannot be read. `cause` is an earlier error of the connection."""
     is_missing = error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
     reason = "it does not exist" if is_missing else error.str()
     return UnreachableError(f"cannot read topic {topics}: {reason}{cause and f'; {cause}'}", hint)
@@ -60,15 +60,15 @@ def unreadable(topics: str, error: KafkaError, cause: str = "", hint: str = READ
 def admin_client(settings: Mapping[str, Any]) -> AdminClient:
     """Return an admin client for the cluster of a consumer with these settings."""
     client_settings = {name: value for name, value in settings.items() if name not in CONSUMER_ONLY}
-    return AdminClient({**client_settings, "log_level": 0})  # no warnings about the properties of a consumer
+    return AdminClient({**client_settings, "log_level": 0})  # suppress warnings about consumer properties
 
 
 def describe(
     admin: AdminClient, topics: Collection[str], seconds: float = REQUEST_S
 ) -> dict[str, tuple[str, list[int]]]:
-    """Return id and partition numbers of topics, by name.
+    """Return the id and partition numbers of each topic, by name.
 
-    The id differs from that of an earlier topic with the same name. It is empty if the cluster assigns no ids.
+    The id differs from the id of an earlier topic with the same name. It is empty if the cluster assigns no topic ids.
     """
 
     def request() -> dict[str, TopicDescription]:
@@ -87,7 +87,7 @@ def bounds(
     level: IsolationLevel = IsolationLevel.READ_COMMITTED,
     seconds: float = REQUEST_S,
 ) -> dict[int, Bounds]:
-    """Return the bounds of partitions by number. With READ_UNCOMMITTED the end is behind open transactions."""
+    """Return the bounds of partitions by number. With READ_UNCOMMITTED, the end is after open transactions."""
 
     def request(spec: OffsetSpec) -> dict[int, int]:
         places = {TopicPartition(topic, number): spec for number in numbers}
@@ -101,7 +101,7 @@ def bounds(
 def configs(
     admin: AdminClient, names: Collection[str], kind: ResourceType = ResourceType.TOPIC, *, seconds: float = REQUEST_S
 ) -> dict[str, dict[str, str]]:
-    """Return the effective values of all settings that are not null, by the name of the topic or broker."""
+    """Return the effective values of all settings that are not null, by name of the topic or broker."""
     resources = [ConfigResource(kind, name) for name in names]
     futures = admin.describe_configs(resources, request_timeout=seconds) if resources else {}
     return {
@@ -113,7 +113,7 @@ def configs(
 
 
 def _repeat_without_leader(request: Callable[[], T], seconds: float) -> T:
-    """Return the result of a request, which is repeated for `seconds` while a partition has no leader."""
+    """Return the result of a request. Repeat the request for up to `seconds` while a partition has no leader."""
     end = time.monotonic() + seconds
     while True:
         try:

@@ -1,1 +1,1 @@
-"""Latest state of each aggregate of a compacted topic, in the memory of a service. See docs/latest-state.md."""
+"""Keep the latest state of each aggregate of a compacted topic in memory. See docs/latest-state.md."""

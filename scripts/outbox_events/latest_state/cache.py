@@ -23,51 +23,51 @@ _LOG = logging.getLogger(__name__)
 HOUR_S = 3600.0
 POLL_S = 0.2
 RESEND_HINT = "send the current state again: `outbox republish`"
-# surrogateescape: each key has a text, and different keys have different texts.
+# surrogateescape: every key can be decoded, and different keys decode to different texts.
 KEY_ERRORS = "surrogateescape"
 RETRY_S = 1.0
 STOP_S = 60.0
-"""Limit for the end of the thread: above that of a check of the topic and the saving of a snapshot."""
+"""Time limit for stopping the thread. It exceeds the limits for checking the topic and saving a snapshot."""
 
 
 class StaleStateError(OutboxError):
-    """The state is not known to be the latest one, so that it is not returned."""
+    """A state is not returned, because it may not be the latest state."""
 
 
 @dataclass(frozen=True)
 class StateStatus:
-    """Counts and times of a LatestState."""
+    """Counters and times of a LatestState."""
 
     is_loaded: bool
-    """Whether the topic has been read to its end, since the start or since the last rebuild."""
+    """Whether the topic has been read to its end since the start or the last rebuild."""
     is_following: bool
     keys: int
     tombstones: int
-    """Deleted keys whose version is still kept."""
+    """Deleted keys whose versions are still kept."""
     undecodable: int
-    """Keys whose newest record could not be decoded when it was requested, or has no valid source_sequence."""
+    """Keys whose newest record has no valid source_sequence or could not be decoded when it was requested."""
     ignored: int
     """Records that were older than the state of their key."""
     rebuilds: int
-    """Number of times that the topic was read from its beginning again."""
+    """Number of times that the topic was read again from its beginning."""
     unread: int
-    """Offsets between the positions and the ends of the partitions at the last check."""
+    """Offsets between the current positions and the ends of the partitions at the last check."""
     seconds_behind: float | None
-    """Everything written before this many seconds ago has been read; None if the end has not been reached yet."""
+    """All records older than this many seconds have been read. None if the end has not been reached yet."""
     error: str
-    """Last error of the background thread; empty if its last check succeeded."""
+    """Last error of the background thread, or empty if its last check succeeded."""
 
 
 class LatestState:
-    """Latest state by aggregate id. The states are kept as bytes, and `get` decodes them at each call.
+    """Latest states by aggregate id. The states are kept as bytes, and each call of `get` decodes the state.
 
         with LatestState(settings, "library.author", decode=AvroValues(url)) as authors:
             authors.load()
             authors.follow()
             authors.get("a-1")
 
-    The methods for reading can be called by several threads. They raise StaleStateError instead of returning a state
-    that may be outdated.
+    Several threads can call the methods that read states. These methods raise StaleStateError instead of returning a
+    state that may be outdated.
     """
 
     def __init__(
@@ -83,11 +83,11 @@ class LatestState:
         max_staleness_s: float | None = 60,
         check_interval_s: float = 10,
     ) -> None:
-        """`settings` are librdkafka properties. `decode` receives events with the header source_sequence only.
+        """`settings` are librdkafka properties. Events passed to `decode` have only the header source_sequence.
 
-        An older snapshot than `snapshot_max_age_s` or delete.retention.ms of the topic is not used. The version of a
-        deleted key is kept for `tombstone_ttl_s`. While following, states are not returned if the end of the topic was
-        not confirmed for `max_staleness_s`; None: they always are. Raises ConfigurationError.
+        A snapshot older than `snapshot_max_age_s` or delete.retention.ms of the topic is ignored. The version of a
+        deleted key is kept for `tombstone_ttl_s`. While the thread runs, states are not returned if the end of the
+        topic was last confirmed more than `max_staleness_s` ago; None disables this check. Raises ConfigurationError.
         """
         if max_staleness_s is not None and max_staleness_s <= check_interval_s:
             message = (
@@ -106,18 +106,18 @@ class LatestState:
         self._states = States(tombstone_ttl_s)
         self._reader = TopicReader(settings, topic, self._states)
         self._follower = Follower(f"latest state of {topic}", self._follow_step)
-        self._lock = threading.Lock()  # one thread reads at a time
+        self._lock = threading.Lock()  # only one thread reads at a time
         self._is_started = self._is_closed = False
         self._checked_at = self._saved_at = 0.0
         self._undecodable: dict[bytes, Entry] = {}
 
-    # --- reading of the topic
+    # --- reading the topic
 
     def load(self, *, seconds: float = 60) -> None:
-        """Read everything that was written before the call.
+        """Read all records that were written before the call.
 
-        Raises WaitTimeoutError with the number of unread offsets after `seconds`; a further call continues. Raises
-        UnreachableError.
+        After `seconds`, raises WaitTimeoutError with the number of unread offsets. Another call continues the reading.
+        Raises UnreachableError.
         """
         begin, deadline = time.time(), time.monotonic() + seconds
         with self._reading():
@@ -125,29 +125,29 @@ class LatestState:
             while (self._reader.read_until or 0) < begin:
                 if time.monotonic() >= deadline:
                     message = f"waited {seconds:g} s for the end of topic {self.topic}; {self._progress()}"
-                    raise WaitTimeoutError(message, "call load() again, which continues, or set `seconds`")
+                    raise WaitTimeoutError(message, "call load() again to continue, or set `seconds`")
                 self._step(is_due=not self._reader.unread)
 
     def poll(self, seconds: float = 0) -> int:
-        """Apply the records that arrive within `seconds`, and return their number. Raises UnreachableError."""
+        """Apply the records that arrive within `seconds`, and return the number of records. Raises UnreachableError."""
         with self._reading():
             self._start()
             count, _ = self._step(seconds)
             return count
 
     def follow(self) -> Self:
-        """Apply new records in a background thread, until close() or stop()."""
+        """Apply new records in a background thread until close() or stop() is called."""
         if self._is_closed:
             raise RefusedError(f"the latest state of {self.topic} is closed", "create another LatestState")
         self._follower.start()
         return self
 
     def stop(self) -> None:
-        """Stop the background thread. The states remain those of its end."""
+        """Stop the background thread. The states are kept as they are."""
         self._follower.stop()
 
     def close(self) -> None:
-        """Stop the background thread, save the snapshot, and close the connections."""
+        """Stop the background thread, save the snapshot and close the connections."""
         self.stop()
         with self._lock:
             if self._is_closed:
@@ -165,10 +165,10 @@ class LatestState:
     # --- access
 
     def get(self, key: str | UUID, default: Any = None) -> Any:  # noqa: ANN401 - the decoder decides
-        """Return the decoded state; `default` if there is no such aggregate or it was deleted.
+        """Return the decoded state, or `default` if the aggregate does not exist or was deleted.
 
-        Raises StaleStateError if the newest record of the key is not known or cannot be decoded, and the errors of the
-        decoder.
+        Raises StaleStateError if the newest record of the key is not known or cannot be decoded. Other errors of the
+        decoder are raised as they are.
         """
         key_bytes = str(key).encode(errors=KEY_ERRORS)
         entry = self._entry(key_bytes)
@@ -185,11 +185,11 @@ class LatestState:
         return [key.decode(errors=KEY_ERRORS) for key in list(self._current()[0])]
 
     def items(self) -> Iterator[tuple[str, Any]]:
-        """Yield aggregate id and state of each aggregate at the time of the call. Raises the errors of get()."""
+        """Yield the id and state of each aggregate at the time of the call. Raises the same errors as get()."""
         entries, unordered = self._current()
         for key in list(unordered):
             raise _unordered(key)
-        # list() copies the entries at once, while another thread may write.
+        # list() copies the entries atomically, because another thread may write.
         copied = list(entries.items())
         return ((key.decode(errors=KEY_ERRORS), self._decoded(key, entry)) for key, entry in copied)
 
@@ -205,7 +205,7 @@ class LatestState:
         return sorted(key.decode(errors=KEY_ERRORS) for key in stale)
 
     def status(self) -> StateStatus:
-        """Return counts and times. Never raises StaleStateError."""
+        """Return counters and times. Never raises StaleStateError."""
         states, reader, error = self._states, self._reader, self._follower.error
         undecodable = {key for key, entry in list(self._undecodable.items()) if states.entries.get(key) is entry}
         return StateStatus(
@@ -224,14 +224,14 @@ class LatestState:
     # --- implementation
 
     def _reading(self) -> threading.Lock:
-        """Return the lock for reading. Raises RefusedError while the background thread reads."""
+        """Return the lock for reading the topic. Raises RefusedError while the background thread reads."""
         if self._is_closed or self._follower.is_running:
             state = "closed" if self._is_closed else "read by its background thread"
             raise RefusedError(f"the latest state of {self.topic} is {state}", "call load() and poll() before follow()")
         return self._lock
 
     def _start(self) -> None:
-        """Continue behind the snapshot, or read from the beginning. The first call of load, poll or the thread."""
+        """Continue after the snapshot, or read from the beginning. Called first by load, poll and the thread."""
         if self._is_started:
             return
         description, position = self._reader.requests.describe(), None
@@ -252,9 +252,9 @@ class LatestState:
             return self._step()[1]
 
     def _step(self, seconds: float = POLL_S, *, is_due: bool = False) -> tuple[int, bool]:
-        """Apply records; check the topic and save the snapshot at their intervals.
+        """Apply records. Check the topic and save the snapshot if their intervals have passed.
 
-        Return the number of records, and whether the topic was checked. `is_due`: check it now.
+        Return the number of records and whether the topic was checked. With `is_due`, check the topic in any case.
         """
         now = time.time()
         is_due = is_due or abs(now - self._checked_at) >= self._check_interval_s
@@ -268,7 +268,7 @@ class LatestState:
         return count, is_due
 
     def _save(self) -> None:
-        """Save the snapshot. An error is logged: without the snapshot, the next start reads the topic."""
+        """Save the snapshot. Errors are only logged, because the next start can read the whole topic instead."""
         reader = self._reader
         if self._snapshot is None or reader.read_until is None:
             return
@@ -288,15 +288,15 @@ class LatestState:
         )
 
     def _entry(self, key: bytes) -> Entry | None:
-        """Return the entry of a key. Raises StaleStateError if it is not known to be the latest."""
+        """Return the entry of a key. Raises StaleStateError if the entry may not be the latest."""
         entries, unordered = self._current()
-        if key in unordered:  # before the entry is read: a newer record replaces the entry first
+        if key in unordered:  # check before reading the entry, because a newer record replaces the entry first
             raise _unordered(key)
         return entries.get(key)
 
     def _current(self) -> tuple[dict[bytes, Entry], set[bytes]]:
-        """Return the entries and the keys without a known order. Raises StaleStateError for outdated ones."""
-        # Before the checks: a rebuild replaces both, and the earlier ones were current until then.
+        """Return the entries and the keys whose order is unknown. Raises StaleStateError if they are outdated."""
+        # Read both before the checks: a rebuild replaces them, and until then the earlier objects are current.
         unordered, entries = self._states.unordered, self._states.entries
         read_until, follower = self._reader.read_until, self._follower
         if follower.has_failed:
@@ -304,7 +304,7 @@ class LatestState:
             raise StaleStateError(message, "see the log, then call stop() and follow()") from follower.error
         if read_until is None:
             raise StaleStateError(f"topic {self.topic} has not been read to its end yet", "call load(), or wait")
-        age_s = abs(time.time() - read_until)  # a clock that was set back proves nothing either
+        age_s = abs(time.time() - read_until)  # abs(), because the clock may have been set back
         if follower.is_running and self._max_staleness_s is not None and age_s > self._max_staleness_s:
             message = f"the end of topic {self.topic} was last confirmed {age_s:.0f} s ago; {self._progress()}"
             raise StaleStateError(message, "check the brokers, or set max_staleness_s") from follower.error
@@ -331,16 +331,16 @@ def _unordered(key: bytes) -> StaleStateError:
 
 
 class Follower:
-    """Calls `step` in a thread until it is stopped. A transient error is stored, and the step is repeated."""
+    """Calls `step` in a thread until stop() is called. After a transient error, stores it and calls `step` again."""
 
     def __init__(self, name: str, step: Callable[[], bool]) -> None:
-        """`step` returns whether it has contacted the brokers successfully, which ends an earlier error."""
+        """`step` returns whether it has contacted the brokers successfully. A success clears an earlier error."""
         self._name = name
         self._step = step
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self.error: Exception | None = None
-        """Last error of a step that was not followed by a success."""
+        """Last error of a step, unless a later step succeeded."""
 
     @property
     def is_running(self) -> bool:
@@ -348,11 +348,11 @@ class Follower:
 
     @property
     def has_failed(self) -> bool:
-        """Whether an unexpected error has ended the thread."""
+        """Whether the thread ended because of an unexpected error."""
         return self.error is not None and not isinstance(self.error, OutboxError)
 
     def start(self) -> None:
-        """Start the thread, unless it runs."""
+        """Start the thread unless it is already running."""
         if self._thread is not None:
             return
         self.error = None
@@ -361,7 +361,7 @@ class Follower:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the thread and wait until it has ended. Raises WaitTimeoutError."""
+        """Stop the thread, and wait until it has ended. Raises WaitTimeoutError."""
         if self._thread is None:
             return
         self._stopping.set()

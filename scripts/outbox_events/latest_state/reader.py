@@ -1,4 +1,4 @@
-"""Reading of all partitions of a topic without a consumer group, and proof of how far it has been read."""
+"""Read all partitions of a topic without a consumer group, and determine how far the topic has been read."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _DEFAULT_DELETE_RETENTION_S = 24 * 3600.0
 BATCH = 10_000
 REQUEST_S = 5.0
 MIN_GAP_S = 60.0
-"""Shorter gaps in the reading do not cause a rebuild, even if tombstones are removed sooner."""
+"""Shorter interruptions of reading do not cause a rebuild, even if tombstones are removed sooner."""
 
 
 @dataclass(frozen=True)
 class TopicDescription:
-    """Identity and bounds of a topic, by partition number. `ends` are the ends for consumers with read_committed."""
+    """Identity of a topic, and its bounds by partition number. `ends` are the last stable offsets."""
 
     id: str
-    """Differs from the id of an earlier topic with the same name; empty if the cluster assigns no ids."""
+    """Differs from the id of an earlier topic with the same name. Empty if the cluster assigns no topic ids."""
     starts: dict[int, int]
     ends: dict[int, int]
 
@@ -42,7 +42,7 @@ class TopicDescription:
 
 
 class TopicRequests:
-    """Sends requests about one topic. Methods raise UnreachableError after `seconds`, or if the topic is missing."""
+    """Sends requests about one topic. Methods raise UnreachableError after `seconds` or if the topic does not exist."""
 
     def __init__(self, settings: Mapping[str, Any], topic: str, seconds: float) -> None:
         self._topic = topic
@@ -55,7 +55,7 @@ class TopicRequests:
             raise invalid_settings(error) from None
 
     def describe(self) -> TopicDescription:
-        """Return the identity and the bounds."""
+        """Return the identity and bounds of the topic."""
         with self._request():
             topic_id, numbers = topic_requests.describe(self._admin, [self._topic], self._seconds)[self._topic]
             bounds = topic_requests.bounds(self._admin, self._topic, numbers, seconds=self._seconds)
@@ -63,9 +63,9 @@ class TopicRequests:
         return TopicDescription(topic_id, starts, {number: bound.end for number, bound in bounds.items()})
 
     def delete_retention_s(self) -> float:
-        """Return delete.retention.ms in seconds: for this time a reader can still find a tombstone.
+        """Return delete.retention.ms in seconds, the time for which readers can still find a tombstone.
 
-        Without the permission to read the settings of the topic, this is Kafka's default.
+        Return Kafka's default if the client is not allowed to read the settings of the topic.
         """
         with self._request():
             try:
@@ -78,11 +78,11 @@ class TopicRequests:
 
     @contextmanager
     def _request(self) -> Iterator[None]:
-        """Translate the errors of requests."""
+        """Raise errors of requests as UnreachableError."""
         try:
             yield
         except KafkaException as error:
-            self._admin.poll(0)  # calls error_cb, which stores the cause
+            self._admin.poll(0)  # runs error_cb, which stores the cause
             raise unreadable(self._topic, error.args[0], self._errors.cause) from None
         except TimeoutError:
             message = f"cannot read topic {self._topic}: no response within {self._seconds:g} s"
@@ -95,9 +95,9 @@ def invalid_settings(error: KafkaException) -> ConfigurationError:
 
 
 class TopicReader:
-    """Applies the records of a topic to `states`. Must be used by one thread at a time.
+    """Applies the records of a topic to `states`. Only one thread at a time may use it.
 
-    `check` requests the ends of the partitions. When they are reached, everything written before the check is read.
+    `check` requests the ends of the partitions. At these ends, all records written before the check have been read.
     """
 
     def __init__(self, settings: Mapping[str, Any], topic: str, states: States) -> None:
@@ -107,13 +107,13 @@ class TopicReader:
         """Offset of the next record by partition."""
         self.topic_id = ""
         self.read_until: float | None = None
-        """Everything written before this time, in seconds since 1970, has been read; None before the first end."""
+        """All records written before this time, in seconds since 1970, are read. None until an end is first reached."""
         self.restarts = 0
         self.max_gap_s = 0.0
         """Time after which unread tombstones may have been removed."""
         self._received_at = 0.0
         self._resumed_from: float | None = None
-        self._awaited: tuple[float, dict[int, int]] | None = None  # time and ends of a check
+        self._awaited: tuple[float, dict[int, int]] | None = None  # time and ends of the last check
         self._must_restart = False
         self.requests = TopicRequests(settings, topic, REQUEST_S)
         try:
@@ -121,7 +121,7 @@ class TopicReader:
                 {
                     "log_level": 0,
                     **settings,
-                    # librdkafka requires a group, which is not used: nothing is committed, and partitions are assigned.
+                    # required by librdkafka but not used, because the reader assigns partitions and never commits
                     "group.id": f"outbox-latest-state-{uuid4().hex}",
                     "auto.offset.reset": "error",
                     **READER_SETTINGS,
@@ -134,7 +134,7 @@ class TopicReader:
     def resume(
         self, description: TopicDescription, positions: Mapping[int, int], read_until: float | None = None
     ) -> None:
-        """Continue at the positions of a snapshot, which has everything that was written before `read_until`.
+        """Continue at the positions of a snapshot that contains all records written before `read_until`.
 
         Partitions without a position are read from their beginning.
         """
@@ -146,17 +146,17 @@ class TopicReader:
         self.positions = {**description.starts, **positions}
 
     def restart(self, description: TopicDescription) -> None:
-        """Forget all states, and read the topic from its beginning."""
+        """Discard all states, and read the topic from its beginning."""
         self.read_until, self._awaited, self._must_restart = None, None, False
-        self._states.clear()  # after read_until, so that no thread sees the empty states as the latest
+        self._states.clear()  # after read_until is reset, so that no thread takes the empty states for the latest
         self.resume(description, {})
 
     def restart_at_check(self) -> None:
-        """Read the topic from its beginning at the next check. Until its end is reached nothing counts as read."""
+        """Read the topic from its beginning at the next check. `read_until` is None until the end is reached."""
         self.read_until, self._awaited, self._must_restart = None, None, True
 
     def check(self) -> None:
-        """Request identity and ends of the topic. Read added partitions too, and start again if the topic is another.
+        """Request the identity and ends of the topic. Add new partitions, and restart if the topic must be read again.
 
         Raises UnreachableError.
         """
@@ -174,18 +174,18 @@ class TopicReader:
         self._confirm()
 
     def poll(self, seconds: float) -> int:
-        """Apply the records that arrive within `seconds`. Return their number. Raises UnreachableError."""
+        """Apply the records that arrive within `seconds`. Return the number of records. Raises UnreachableError."""
         messages: list[Message] = []
         try:
             first = self._consumer.poll(seconds)
             if first is None:
                 return 0
             messages.append(first)
-            messages += self._consumer.consume(BATCH - 1, timeout=0)  # with a time limit it waits for a full batch
+            messages += self._consumer.consume(BATCH - 1, timeout=0)  # with a timeout, it waits for a full batch
             others = self._states.apply(messages, self.positions)
         except BaseException as error:
             if messages:
-                self.restart_at_check()  # the consumer does not return the records of this batch again
+                self.restart_at_check()  # the consumer does not return these records again
             if isinstance(error, KafkaException):
                 raise unreadable(self.topic, error.args[0]) from None
             raise
@@ -193,13 +193,13 @@ class TopicReader:
             self._received_at = time.time()
         errors = [error for error in map(self._process, others) if error is not None]
         self._confirm()
-        if errors:  # after the other messages, because no message is received twice
+        if errors:  # raised after all messages are processed, because none of them is received again
             raise unreadable(self.topic, errors[0])
         return len(messages) - len(others)
 
     @property
     def unread(self) -> dict[int, int]:
-        """Number of offsets up to the ends of the last check that are not read, by partition; without those at 0."""
+        """Number of unread offsets up to the ends of the last check, by partition. Zeros are omitted."""
         awaited = self._awaited  # another thread may set it to None
         if awaited is None:
             return {}
@@ -213,20 +213,20 @@ class TopicReader:
         self._consumer.assign([TopicPartition(self.topic, number, offset) for number, offset in offsets.items()])
 
     def _is_other(self, description: TopicDescription) -> bool:
-        """Return whether the topic was recreated, or records, also tombstones, can have been deleted unread."""
+        """Return whether the topic was recreated, or records may have been deleted before they were read."""
         if self._must_restart or description.id != self.topic_id:
             return True
-        # A first reading can last longer than tombstones are kept, but must make progress.
+        # The first read can take longer than tombstones are kept, but it must make progress.
         gap_s = time.time() - (self.read_until or self._resumed_from or self._received_at)
         return gap_s > max(MIN_GAP_S, self.max_gap_s) or not description.contains(self.positions)
 
     def _process(self, message: Message) -> KafkaError | None:
-        """Note the end of a partition, or an offset that does not exist. Return any other error."""
+        """Process the end of a partition or an offset that does not exist. Return any other error."""
         error, number, offset = message.error(), message.partition(), message.offset()
         if error is None:
             return None
         if error.code() == KafkaError._PARTITION_EOF and number is not None and offset is not None:
-            # The markers of transactions take offsets too, so the position may be below it.
+            # Transaction markers occupy offsets too, so the position may be lower than the end.
             self.positions[number] = max(self.positions.get(number, 0), offset)
         elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             self.restart_at_check()
@@ -235,6 +235,6 @@ class TopicReader:
         return None
 
     def _confirm(self) -> None:
-        """Set `read_until` to the time of the last check if its ends are reached."""
+        """Set `read_until` to the time of the last check if the ends of that check are reached."""
         if self._awaited is not None and not self.unread:
             self.read_until, self._awaited = self._awaited[0], None

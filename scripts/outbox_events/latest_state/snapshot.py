@@ -1,4 +1,4 @@
-"""Snapshot of a LatestState in a local SQLite file, which is replaced as a whole and checked when it is read."""
+"""Snapshot of a LatestState in a local SQLite file. The file is replaced atomically and validated when it is read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from outbox_events.receiving.durable_files import replace_durably
 
 _LOG = logging.getLogger(__name__)
 FORMAT = 1
-"""Number of the format: a file with another number is not read."""
+"""Version of the file format. Files with another version are not read."""
 _TABLES = """
 create table snapshot (format integer not null, content text not null, checksum integer not null);
 create table state (key blob, sequence blob, partition_epoch integer, offset integer, partition integer, value blob,
@@ -29,27 +29,27 @@ Row = tuple[bytes, bytes, int, int, int, bytes | None, float | None]
 
 
 class UnusableSnapshotError(Exception):
-    """The snapshot cannot be used; the message is the reason."""
+    """The snapshot cannot be used. The message states the reason."""
 
 
 @dataclass(frozen=True)
 class Position:
-    """Place in a topic up to which a snapshot contains its records."""
+    """Position in a topic up to which a snapshot contains the records."""
 
     topic: str
     topic_id: str
     offsets: dict[int, int]
     partition_epoch: int
     read_until: float
-    """Everything written before this time, in seconds since 1970, is in the snapshot."""
+    """The snapshot contains all records written before this time, in seconds since 1970."""
 
 
 def save(path: Path, position: Position, states: States) -> None:
-    """Replace the snapshot by the states, all at once. Raises OSError and sqlite3.Error; the earlier file remains."""
-    temporary = path.with_name(f"{path.name}.tmp")  # replaces what an earlier process left
+    """Replace the snapshot atomically. If OSError or sqlite3.Error is raised, the earlier file remains."""
+    temporary = path.with_name(f"{path.name}.tmp")  # may exist after a crash
     temporary.unlink(missing_ok=True)
     try:
-        temporary.touch(mode=0o600)  # the states may be personal data
+        temporary.touch(mode=0o600)  # states may contain personal data
         with closing(sqlite3.connect(temporary)) as database:
             _write(database, position, states)
         replace_durably(temporary, path)
@@ -58,9 +58,9 @@ def save(path: Path, position: Position, states: States) -> None:
 
 
 def load(path: Path, states: States) -> Position:
-    """Add the states of the snapshot to the empty `states`, and return its position.
+    """Add the states of the snapshot to the empty `states`, and return the position of the snapshot.
 
-    Raises UnusableSnapshotError for a missing or damaged file; `states` is then partly filled.
+    If the file is missing or damaged, raises UnusableSnapshotError, and `states` may be partially filled.
     """
     if not path.is_file():
         raise UnusableSnapshotError("there is no file")
@@ -72,33 +72,33 @@ def load(path: Path, states: States) -> Position:
 
 
 def restore(path: Path, topic: str, description: TopicDescription, max_age_s: float, states: States) -> Position | None:
-    """Fill the empty `states` from the snapshot if it fits the topic, and return its position; otherwise None."""
+    """Fill the empty `states` from the snapshot. Return its position, or None if it does not match the topic."""
     try:
         position = load(path, states)
         _check(position, topic, description, max_age_s)
     except UnusableSnapshotError as error:
-        _LOG.warning("topic %s is read from its beginning, without the snapshot %s: %s", topic, path, error)
+        _LOG.warning("reading topic %s from its beginning, because snapshot %s cannot be used: %s", topic, path, error)
         states.clear()
         return None
     return position
 
 
 def _check(position: Position, topic: str, description: TopicDescription, max_age_s: float) -> None:
-    """Raise UnusableSnapshotError if the records behind the position do not lead to the latest state."""
+    """Raise UnusableSnapshotError if reading on from the position would not produce the latest states."""
     if position.topic != topic:
         raise UnusableSnapshotError(f"it is a snapshot of topic {position.topic}")
     if position.topic_id != description.id:
         raise UnusableSnapshotError("the topic was deleted and created again")
     if not description.contains(position.offsets):
-        raise UnusableSnapshotError("the topic does not have the records at its offsets")
+        raise UnusableSnapshotError("its offsets are outside the current range of the topic")
     age_s = time.time() - position.read_until
-    # Compaction removes old tombstones: the keys that they deleted would remain in the states.
+    # Compaction removes old tombstones. Without a tombstone, the key that it deleted would remain in the states.
     if not 0 <= age_s < max_age_s:
-        raise UnusableSnapshotError(f"it is {age_s:.0f} s old, and tombstones are certain for {max_age_s:.0f} s only")
+        raise UnusableSnapshotError(f"it is {age_s:.0f} s old, and tombstones are kept only for {max_age_s:.0f} s")
 
 
 def _write(database: sqlite3.Connection, position: Position, states: States) -> None:
-    # The file is not visible before it is complete, so a journal would only cost time.
+    # A journal is not needed, because the file is not visible before it is complete.
     database.executescript(f"pragma journal_mode = off; pragma synchronous = off; {_TABLES}")
     unordered = [key.hex() for key in states.unordered]
     content = json.dumps({"position": asdict(position), "unordered": unordered})
@@ -137,7 +137,7 @@ def _rows(states: States) -> Iterator[Row]:
 
 
 class Checksum:
-    """CRC-32 of a text and of the rows that pass: detects damage that SQLite does not notice."""
+    """CRC-32 of a text and of rows. It detects damage that SQLite does not detect."""
 
     def __init__(self, text: str) -> None:
         self.value = zlib.crc32(text.encode())

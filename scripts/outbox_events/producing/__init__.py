@@ -1,1 +1,1 @@
-"""Ways to produce to Kafka beside the database transaction, without a connector: docs/ways-without-a-connector.md."""
+"""Produce to Kafka alongside a database transaction, without a connector. See docs/ways-without-a-connector.md."""

@@ -5,8 +5,8 @@
         connection.execute("update ...")
         transaction.send(record)
 
-All failures before the first commit roll back both. Between the two commits a crash leaves one of them: without a
-recovery store, the record is then lost (database-first) or announces what did not happen (kafka-first).
+A failure before the first commit rolls back both transactions. After a crash between the two commits, only the first
+one is committed. Without a recovery store, the record is then lost (database-first) or is a phantom (kafka-first).
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from outbox_events.producing.recovery_store import RecoveryStore
 
 
 class ChainedSender:
-    """Pairs transactions of one connection with transactions of one transactional producer. Serves one thread.
+    """Pairs transactions of one connection with transactions of one transactional producer. Not thread-safe.
 
-    Call `fence(producer)`, or `recover(...)` with a store, once before. With a `store`, each transaction that sends
-    records executes two more statements: one insert before the commits and one delete after them. The xid of the
-    transaction is read in the round trip of BEGIN.
+    First call `fence(producer)` or, with a store, `recover(...)` once. With a `store`, each transaction that sends
+    records executes two more statements: an insert before the commits and a delete after them. Reading the xid of the
+    transaction does not need another round trip, because BEGIN and the query are sent together.
     """
 
     def __init__(
@@ -63,10 +63,10 @@ class ChainedSender:
 
     @contextmanager
     def transaction(self) -> Iterator[KafkaTransaction]:
-        """Run a block in both transactions; commit them at its end, roll back both after an exception.
+        """Run a block in both transactions. Commit both at the end of the block, or roll back both after an exception.
 
-        A nested block joins the outer one, which alone commits. For a nested transaction that is independent, use
-        another sender with its own connection and producer.
+        A nested block joins the transaction of the outer block, and only the outer block commits. For an independent
+        nested transaction, use another sender with its own connection and producer.
         """
         if self._open is not None:
             with self._open.joined():
@@ -82,26 +82,26 @@ class ChainedSender:
         finally:
             self._open = None
         if self._store is not None and transaction.records:
-            # Both have committed. A row that remains is not an error: the next recovery proves it by the topic.
+            # Both have committed. A remaining row is harmless: the next recovery finds its record on the topic.
             with suppress(psycopg.Error):
                 self._store.forget(transaction_id)
 
     def _begin(self) -> tuple[str, KafkaTransaction]:
-        """Begin both transactions. Return the xid of the database transaction, which is empty without a store."""
+        """Begin both transactions. Return the xid of the database transaction, or an empty text without a store."""
         require_idle(self._connection)
         with rolled_back_on_error(self._connection):
             transaction_id = begin(self._connection, self._store.sender) if self._store is not None else ""
             return transaction_id, KafkaTransaction(self._producer, seconds=self._seconds)
 
     def _prepare(self, transaction: KafkaTransaction, transaction_id: str) -> None:
-        """Do everything that can fail before the first commit."""
+        """Do everything that can fail before the first commit begins."""
         require_committable(self._connection)
         transaction.flush()
         if self._store is not None and transaction.records:
             self._store.save(transaction_id, transaction.records)
 
     def _commit(self, transaction: KafkaTransaction) -> None:
-        """Commit both in order. After an error, the rows of the store remain for the recovery."""
+        """Commit both transactions in the configured order. After an error, the rows in the store remain."""
         if self._order == "database-first":
             with self._aborted_on_error(transaction):
                 commit(self._connection)

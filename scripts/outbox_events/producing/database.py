@@ -1,9 +1,9 @@
-"""Business transaction on a psycopg connection of the caller: begin, commit, rollback, and the order of its commit.
+"""Business transaction on the caller's psycopg connection: begin, commit, roll back, and wait for other processes.
 
-A process that has been fenced can still be between the delivery of its records and its commits. If the recovery read
-before it continues, its transaction would be left as it is until the next recovery. Each business transaction therefore
-holds a shared advisory lock of its sender from before its first record. A transaction that begins after the fence
-cannot deliver a record, so the recovery only needs to wait for the locks that are held then.
+A fenced process may have delivered its records but not yet committed. If the recovery read the topic at this point, it
+would leave the transaction unresolved until the next recovery. Therefore each business transaction takes a shared
+advisory lock of its sender before it sends a record. Transactions that begin after the fence cannot deliver records, so
+the recovery waits only for the locks that are held when it fences the producer.
 """
 
 from __future__ import annotations
@@ -20,37 +20,37 @@ from outbox_events.errors import ConfigurationError, RefusedError
 from outbox_events.waiting import Observation, wait_for
 
 Connection = psycopg.Connection[Any]
-# PREPARE TRANSACTION keeps the lock, without a process.
+# A prepared transaction keeps the lock, but its entry in pg_locks has no pid.
 HOLDERS = (
     "select pid from pg_locks where locktype = 'advisory' and objsubid = 1 and pid is not null and pid <> "
     "pg_backend_pid() and database = (select oid from pg_database where datname = current_database()) "
     "and (classid::bigint << 32 | objid::bigint) = hashtextextended(%s::text, 0) order by pid"
 )
-HINT = "end these sessions, for example with pg_terminate_backend, or the process that holds them"
+HINT = "end these sessions, for example with pg_terminate_backend, or end the process that opened them"
 Order = Literal["database-first", "kafka-first"]
 ORDERS = ("database-first", "kafka-first")
 
 
 def require_idle(connection: Connection) -> None:
-    """Raise RefusedError unless the connection can begin a transaction of its own."""
+    """Raise RefusedError unless the connection is idle and not in autocommit mode."""
     if connection.autocommit:
         raise RefusedError("the psycopg connection is in autocommit mode", "connect with autocommit=False")
     status = connection.info.transaction_status
     if status != TransactionStatus.IDLE:
         message = f"the psycopg connection is not idle: {status.name}"
-        raise RefusedError(message, "commit before, or use a second connection for an independent transaction")
+        raise RefusedError(message, "commit first, or use a second connection for an independent transaction")
 
 
 def require_committable(connection: Connection) -> None:
-    """Raise RefusedError for a failed transaction: the server would answer COMMIT with a rollback, without an error."""
+    """Raise RefusedError for a failed transaction, because the server would silently roll back on COMMIT."""
     status = connection.info.transaction_status
     if status not in (TransactionStatus.INTRANS, TransactionStatus.IDLE):
         message = f"the database transaction cannot commit: its status is {status.name}"
-        raise RefusedError(message, "let the exception of a failed statement leave the block")
+        raise RefusedError(message, "do not catch the exception of a failed statement inside the block")
 
 
 def commit(connection: Connection) -> None:
-    """Commit the transaction. Raises RefusedError for a failed transaction.
+    """Commit the transaction. Raises RefusedError if a statement of the transaction has failed.
 
     After an OperationalError the outcome is unknown: the server may have committed before the connection was lost.
     """
@@ -59,7 +59,7 @@ def commit(connection: Connection) -> None:
 
 
 def roll_back(connection: Connection) -> None:
-    """Roll back. A lost connection is not an error, because the server rolls back when it notices."""
+    """Roll back. A lost connection is not an error, because the server then rolls back the transaction."""
     with suppress(psycopg.OperationalError):
         connection.rollback()
 
@@ -74,18 +74,18 @@ def rolled_back_on_error(connection: Connection) -> Iterator[None]:
 
 
 def begin(connection: Connection, sender: str) -> str:
-    """Begin a transaction that a recovery of the sender waits for, in one round trip; return its xid."""
+    """Begin a transaction for which recoveries of the sender wait. Return its xid. Needs only one round trip."""
     query = "select pg_current_xact_id()::text, pg_advisory_xact_lock_shared(hashtextextended(%s::text, 0))"
-    # In pipeline mode, BEGIN and this statement are one round trip.
+    # In pipeline mode, BEGIN and this statement need only one round trip.
     with connection.pipeline(), psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
         cursor.execute(query, [sender])
         return str(cursor.fetchall()[0][0])
 
 
 def wait_until_ended(connection: Connection, sender: str, *, seconds: float) -> None:
-    """Wait until no transaction of the sender is open. Raises WaitTimeoutError, which names the processes, after that.
+    """Wait until no transaction of the sender is open. After `seconds`, raises WaitTimeoutError with the pids.
 
-    A prepared transaction is not open. The connection may be in a transaction.
+    A prepared transaction does not count as open. `connection` may be in a transaction.
     """
 
     def poll() -> Observation[bool]:
@@ -97,7 +97,7 @@ def wait_until_ended(connection: Connection, sender: str, *, seconds: float) -> 
 
 
 def require_order(order: Order) -> Order:
-    """Return the order. Raises ConfigurationError for an unknown one."""
+    """Return the order. Raises ConfigurationError if it is unknown."""
     if order not in ORDERS:
         raise ConfigurationError(f"unknown order {order!r}", f"use one of {', '.join(ORDERS)}")
     return order

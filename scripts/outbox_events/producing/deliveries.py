@@ -1,4 +1,4 @@
-"""Delivery of records by a confluent-kafka producer, with a result for each record and each Kafka transaction."""
+"""Deliver records with a confluent-kafka producer, and determine the result of each record and Kafka transaction."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from outbox_events.text import plural
 from outbox_events.waiting import Deadline
 
 DELIVERY_S = 30.0
-"""Default time limit of the wait for brokers."""
+"""Default time limit for each wait for the brokers."""
 POLL_S = 0.1
 ANY_PARTITION = -1
 
 
 class Deliveries:
-    """Records that were handed to a producer and are not yet confirmed. Serves one thread."""
+    """Records that were passed to a producer and are not yet confirmed. Not thread-safe."""
 
     def __init__(self, producer: Producer, *, seconds: float = DELIVERY_S) -> None:
         self._producer = producer
@@ -33,8 +33,8 @@ class Deliveries:
     def send(self, record: Record) -> None:
         """Add a record to the producer's queue.
 
-        Raises NotDeliveredError if the queue is full until the time limit, for a record that Kafka rejects, and if
-        the producer cannot be used again.
+        Raises NotDeliveredError if the queue remains full until the time limit, if the record is rejected, or if the
+        producer cannot be used again.
         """
         deadline = Deadline(self._seconds)
         while True:
@@ -46,7 +46,7 @@ class Deliveries:
                     raise NotDeliveredError(message, "check the brokers") from None
                 self._poll()
             except KafkaException as error:
-                self._poll(0)  # after a failed delivery, the producer only reports that its transaction has failed
+                self._poll(0)  # the producer may report only that the transaction failed, so raise the cause
                 self._raise_failure()
                 message = f"topic {record.topic}: the record was rejected: {kafka_error(error).str()}"
                 raise NotDeliveredError(message, hint_for(kafka_error(error), _rejection_hint(error))) from error
@@ -83,9 +83,9 @@ class Deliveries:
         return self._failure is not None
 
     def wait(self) -> None:
-        """Wait until every record is confirmed.
+        """Wait until all records are confirmed.
 
-        Raises NotDeliveredError for the first that is not, with the KafkaException as cause if the brokers rejected it.
+        Raises NotDeliveredError for the first record that is not confirmed. If brokers rejected it, the cause is set.
         """
         try:
             self._producer.flush(self._seconds)
@@ -106,9 +106,9 @@ class Deliveries:
 
 
 def _fatal(error: KafkaException | SystemError) -> Exception:
-    """Return the error for a fatal error of the producer, which the client raises while it calls back.
+    """Return the error to raise for a fatal error that the client raised while it ran callbacks.
 
-    A delivery callback that runs after it fails with a SystemError, whose cause is the fatal error.
+    If a delivery callback runs after the fatal error, a SystemError is raised, and its cause is the fatal error.
     """
     cause = error if isinstance(error, KafkaException) else error.__cause__
     if not isinstance(cause, KafkaException):
@@ -119,15 +119,15 @@ def _fatal(error: KafkaException | SystemError) -> Exception:
 
 def _rejection_hint(error: KafkaException) -> str:
     if kafka_error(error).code() == KafkaError._STATE:
-        return "send records of a transactional producer inside of a transaction"
+        return "send records of a transactional producer inside a transaction"
     return "check its size and partition"
 
 
 def fence(producer: Producer, *, seconds: float = DELIVERY_S) -> None:
-    """Initialize a transactional producer, and end every earlier transaction of its transactional.id.
+    """Initialize a transactional producer, and end all earlier transactions of its transactional.id.
 
-    When it returns, an earlier producer with this transactional.id can no longer commit: a transaction whose commit
-    had begun is committed, and any other is aborted. Call it once per producer.
+    Afterwards, an earlier producer with this transactional.id can no longer commit. Transactions whose commit had begun
+    are committed, and all others are aborted. Call it once per producer.
     """
     try:
         producer.init_transactions(seconds)
@@ -136,7 +136,7 @@ def fence(producer: Producer, *, seconds: float = DELIVERY_S) -> None:
 
 
 class KafkaTransaction:
-    """Open transaction of a transactional producer, and the records that were sent in it."""
+    """Open transaction of a transactional producer, and the records sent in this transaction."""
 
     def __init__(self, producer: Producer, *, seconds: float = DELIVERY_S) -> None:
         """Begin the transaction. `seconds` limits each wait for the brokers."""
@@ -156,13 +156,13 @@ class KafkaTransaction:
             raise RefusedError(message, hint) from error
 
     def send(self, record: Record) -> None:
-        """Send a record in the transaction. Consumers with read_committed receive it after the commit."""
+        """Send a record in the transaction. Consumers with read_committed receive the record after the commit."""
         self._deliveries.send(record)
         self.records.append(record)
 
     @contextmanager
     def joined(self) -> Iterator[None]:
-        """Run a nested block in this transaction. After an exception the transaction can only be rolled back.
+        """Run a nested block in this transaction. After an exception, the transaction can only be rolled back.
 
         Kafka has no savepoints, so records of the nested block cannot be withdrawn separately.
         """
@@ -173,7 +173,7 @@ class KafkaTransaction:
             raise
 
     def flush(self) -> None:
-        """Wait until the brokers have every record, so that only the commit remains.
+        """Wait until the brokers have stored all records, so that only the commit remains.
 
         Raises NotDeliveredError, and RefusedError if a nested block has failed.
         """
@@ -182,10 +182,10 @@ class KafkaTransaction:
         self._deliveries.wait()
 
     def commit(self) -> None:
-        """Commit. Raises NotCommittedError if it certainly did not commit, otherwise UnknownOutcomeError.
+        """Commit. Raises NotCommittedError if Kafka certainly did not commit, or else UnknownOutcomeError.
 
-        Certain is only a failed delivery, after which the producer does not send the request to commit. A commit
-        that ended with a timeout is continued by the next call, until the time limit.
+        The outcome is certain only after a failed delivery, because the producer then does not send a commit request. A
+        commit that timed out is continued until the time limit.
         """
         deadline = Deadline(self._seconds)
         while True:
@@ -193,23 +193,23 @@ class KafkaTransaction:
                 self._producer.commit_transaction(max(deadline.seconds_left, 1.0))
             except KafkaException as error:
                 cause = kafka_error(error)
-                # Without a failed delivery, an error that requires an abort can follow a request that succeeded.
+                # Without a failed delivery, the commit may have succeeded even if the error requires an abort.
                 if cause.txn_requires_abort() and self._deliveries.has_failed:
                     message = f"the Kafka transaction did not commit: {cause.str()}"
                     raise NotCommittedError(message, "repeat the business transaction") from error
-                # A fenced producer may have lost the response to a commit that succeeded, so its outcome is unknown.
+                # A fenced producer may have missed the response to a successful commit, so the outcome is unknown.
                 if cause.retriable() and not cause.fatal() and deadline.seconds_left:
                     continue
-                message = f"whether the Kafka transaction committed is unknown: {cause.str()}"
+                message = f"it is unknown whether the Kafka transaction committed: {cause.str()}"
                 hint = hint_for(cause, "run the recovery, which reads the topic")
                 raise UnknownOutcomeError(message, hint) from error
             else:
                 return
 
     def abort(self) -> None:
-        """Abort, if the producer still can. Otherwise the broker aborts after transaction.timeout.ms.
+        """Abort if the producer can still abort. Otherwise the broker aborts after transaction.timeout.ms.
 
-        No error is raised, because the caller reports the reason for the abort, and the next begin fails.
+        Errors are ignored, because the caller reports the reason for the abort and the next transaction cannot begin.
         """
         with suppress(KafkaException):
             self._producer.abort_transaction(self._seconds)

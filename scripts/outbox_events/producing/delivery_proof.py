@@ -1,13 +1,13 @@
-"""Destination topic as proof of delivery: rows saved in the business transaction, deleted when the topic shows them.
+"""Use the topic as proof of delivery: save records in the business transaction until they are read from the topic.
 
     with connection.transaction():
         connection.execute("update ...")
         proof.save(connection, [record])
     deliveries.send(record)
 
-A listener on the topic deletes the rows. What it has not deleted is sent again by the recovery, so a record is
-delivered at least once. The table does not depend on Kafka: the proof can also be that a mail server has accepted a
-mail.
+A listener on the topic deletes the rows of delivered records. The recovery sends the records of the remaining rows
+again, so each record is delivered at least once. The table does not depend on Kafka. For example, a row can also be
+deleted when a mail server has accepted a mail.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ MIN_AGE_S = 60.0
 
 
 def create_table_sql(table: str = DEFAULT_TABLE) -> sql.Composed:
-    """Return the statement that creates the table of unproven records, if it does not exist."""
+    """Return the statement that creates the table of unproven records if it does not exist."""
     return sql.SQL(
         "create table if not exists {} (event_id text primary key, position bigint generated always as identity, {})"
     ).format(stored_record.identifier(table), stored_record.COLUMN_DEFINITIONS)
 
 
 class DeliveryProof:
-    """Table of records whose delivery is not yet proven. Holds no connection."""
+    """Table of records whose delivery is not yet proven. The object does not keep a connection."""
 
     def __init__(self, table: str = DEFAULT_TABLE) -> None:
         self._table = stored_record.identifier(table)
 
     def save(self, connection: Connection, records: Sequence[Record]) -> None:
-        """Save records in the open business transaction, with one statement. Send them after its commit.
+        """Save records in the open business transaction with one statement. Send the records after the commit.
 
         Raises RefusedError if the rows would be committed separately from the business rows.
         """
@@ -60,7 +60,7 @@ class DeliveryProof:
             cursor.execute(insert, stored_record.parameters(records))
 
     def delete(self, connection: Connection, event_ids: Iterable[str]) -> int:
-        """Delete the rows of proven records with one statement; return their number. Unknown ids are ignored."""
+        """Delete the rows of proven records with one statement, and return their number. Unknown ids are ignored."""
         ids = list(event_ids)
         if not ids:
             return 0
@@ -69,7 +69,7 @@ class DeliveryProof:
             return cursor.execute(statement.format(self._table), [ids]).rowcount
 
     def unproven(self, connection: Connection, *, min_age_s: float = MIN_AGE_S) -> list[Record]:
-        """Return records that were saved at least `min_age_s` seconds ago, in the order in which they were saved."""
+        """Return the records that were saved at least `min_age_s` seconds ago, in the order of saving."""
         statement = sql.SQL(
             "select topic, partition, key, value, headers from {} "
             "where created_at <= clock_timestamp() - make_interval(secs => %s::float8) order by position"
@@ -81,13 +81,13 @@ class DeliveryProof:
     def listen_once(
         self, connection: Connection, consumer: Consumer, *, max_records: int = 500, seconds: float = 1.0
     ) -> int:
-        """Read up to `max_records` records, delete their rows and commit; return the number of deleted rows.
+        """Read up to `max_records` records, delete their rows and commit. Return the number of deleted rows.
 
-        Call it in a loop, with a connection in autocommit mode or for this purpose only. The consumer has
-        enable.auto.offset.store=False: offsets are stored after the delete, and the consumer commits them now and then.
-        After an error of the delete, the next call reads the same records; a record that is read again changes nothing.
-        Raises KafkaException for an error of the consumer, after the rows of the other records are deleted, and
-        ConfigurationError if the consumer stores offsets itself.
+        Call it in a loop. The connection must be in autocommit mode or be used only for this purpose. The consumer must
+        set enable.auto.offset.store=False. Offsets are stored after the delete, and the consumer commits them
+        periodically. If the delete fails, the next call reads the same records; reading a record again has no effect.
+        Raises KafkaException for an error of the consumer after deleting the rows of the other records, and
+        ConfigurationError if the consumer stores offsets automatically.
         """
         polled = consumer.consume(max_records, timeout=seconds)
         messages = [message for message in polled if message.error() is None]
@@ -117,11 +117,11 @@ class DeliveryProof:
         min_age_s: float = MIN_AGE_S,
         seconds: float = READ_S,
     ) -> tuple[int, int]:
-        """Read the topics to their end, delete the proven rows, send the rest; return (proven, resent).
+        """Read the topics to their end, delete proven rows and send the other records. Return (proven, resent).
 
-        Rows younger than `min_age_s` are left, because a running process may be about to send them. The rows of
-        resent records remain until the listener or the next recovery proves them. `settings` are those of a
-        confluent-kafka consumer: at least bootstrap.servers.
+        Rows younger than `min_age_s` are skipped, because a running process may be about to send their records. The
+        rows of resent records remain until the listener or the next recovery reads the records. `settings` are consumer
+        properties of confluent-kafka, at least bootstrap.servers.
         """
         records = self.unproven(connection, min_age_s=min_age_s)
         topics = {record.topic for record in records}

@@ -1,4 +1,4 @@
-"""Errors of the ways that produce to Kafka beside the database transaction."""
+"""Errors of producing to Kafka alongside a database transaction."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from outbox_events.errors import RejectedError, UnreachableError
 
 
 class NotDeliveredError(UnreachableError):
-    """A record was not confirmed in time. A producer without transactions may still deliver it later."""
+    """A record was not confirmed within the time limit. A producer without transactions may still deliver it later."""
 
 
 class NotCommittedError(RejectedError):
-    """The Kafka transaction did not commit, and its records are not readable with read_committed."""
+    """The Kafka transaction did not commit, so consumers with read_committed do not receive its records."""
 
 
 class UnknownOutcomeError(UnreachableError):
-    """A request to commit was sent, and its outcome is unknown. It may be committed, or prepared in the database."""
+    """The outcome of a commit request is unknown. The transaction may be committed, or prepared in the database."""
 
 
 class ProducerUnusableError(RejectedError):
-    """The producer cannot be used again, for example because another one with its transactional.id has fenced it."""
+    """The producer cannot be used again, for example because another producer with its transactional.id fenced it."""
 
 
-FENCED_HINT = "another process with the same transactional.id has taken over: stop this one"
+FENCED_HINT = "another process with the same transactional.id has taken over: stop this process"
 UNUSABLE_HINT = "close the producer, create another one, then run the recovery"
 FENCED_CODES = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 
 
 def hint_for(cause: KafkaError, otherwise: str) -> str:
-    """Return the hint for an error of a producer: `otherwise` if the producer can be used again."""
+    """Return the hint for an error of a producer. If the producer can be used again, the hint is `otherwise`."""
     if cause.code() in FENCED_CODES:
         return FENCED_HINT
     return UNUSABLE_HINT if is_unusable(cause) else otherwise
 
 
 def is_unusable(cause: KafkaError) -> bool:
-    """Return whether the producer cannot be used after this error."""
+    """Return whether the producer cannot be used again after this error."""
     return cause.fatal() or cause.code() in (*FENCED_CODES, KafkaError._FATAL)
 
 

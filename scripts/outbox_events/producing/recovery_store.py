@@ -1,7 +1,7 @@
-"""Recovery of chained transactions: a store of their records, and its comparison with the destination topics.
+"""Recover chained transactions by comparing a table of their records with the destination topics.
 
-A row of the store exists from before the first of the two commits until after the second, so a crash between them
-leaves it.
+Rows are inserted before the first commit and deleted after the second commit, so a crash between the two commits leaves
+the rows.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from outbox_events.waiting import Deadline, Observation, wait_for
 
 DEFAULT_TABLE = "public.recovery_store"
 
-# After a crash PostgreSQL assigns an xid again if nothing of its transaction had reached the disk. The xid of the
-# business transaction is safe, because the transaction of this statement gets a later xid, and its commit flushes the
-# WAL with that xid: after a crash, assignment continues behind it. This needs a commit that waits for the flush.
+# After a crash, PostgreSQL can assign an xid again if no WAL of its transaction was flushed. This statement prevents
+# it: its transaction gets a later xid than the business transaction, and its commit flushes the WAL with that xid.
+# After a crash, PostgreSQL continues after that xid. The commit must therefore wait for the flush.
 SAVE = sql.SQL(
     "insert into {table} (transaction_id, sender, {columns}) "
     "select %(transaction_id)s::text::xid8, %(sender)s::text, {columns} "
@@ -42,11 +42,11 @@ READ = sql.SQL(
     "where sender = %s::text order by position"
 )
 OUTCOMES = sql.SQL("select id::text, pg_xact_status(id) from unnest(%s::text[]::xid8[]) as id")
-OPEN_TRANSACTION_HINT = "end the session that holds it: see backend_xid in pg_stat_activity"
+OPEN_TRANSACTION_HINT = "end the session that runs the transaction: see backend_xid in pg_stat_activity"
 
 
 def create_table_sql(table: str = DEFAULT_TABLE) -> sql.Composed:
-    """Return the statement that creates the table of the recovery store, if it does not exist."""
+    """Return the statement that creates the table of the recovery store if it does not exist."""
     return sql.SQL(
         "create table if not exists {} (position bigint generated always as identity primary key, "
         "transaction_id xid8 not null, sender text not null, event_id text not null, {}, "
@@ -56,7 +56,7 @@ def create_table_sql(table: str = DEFAULT_TABLE) -> sql.Composed:
 
 @dataclass(frozen=True)
 class SavedRecord:
-    """One row: the record, its position in the order of sending, and the xid of the business transaction."""
+    """One row: a record, its position in sending order, and the xid of the business transaction."""
 
     position: int
     transaction_id: str
@@ -68,13 +68,13 @@ class SavedRecord:
 
 
 class RecoveryStore:
-    """Table of saved records, through a connection of its own to the server of the business database.
+    """Table of saved records. Requires a separate connection to the server of the business database.
 
-    `sender` is the transactional.id of the producer: a recovery reads only the rows of the producer that it fences.
+    `sender` is the transactional.id of the producer. A recovery reads only the rows of the producer that it fences.
     """
 
     def __init__(self, connection: Connection, sender: str, table: str = DEFAULT_TABLE) -> None:
-        """Raises RefusedError unless the connection is in autocommit mode, so that each statement is a transaction."""
+        """Raises RefusedError unless the connection is in autocommit mode, in which each statement commits."""
         if not connection.autocommit:
             message = "the connection of the recovery store is not in autocommit mode"
             raise RefusedError(message, "open a separate connection with autocommit=True")
@@ -83,7 +83,7 @@ class RecoveryStore:
         self._table = stored_record.identifier(table)
 
     def save(self, transaction_id: str, records: Sequence[Record]) -> None:
-        """Save the records of a business transaction, durably. Errors of psycopg must abort that transaction."""
+        """Save the records of a business transaction durably. If psycopg raises an error, abort that transaction."""
         if self.connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
             raise RefusedError("the connection of the recovery store has an open transaction", "commit it first")
         values = {"transaction_id": transaction_id, "sender": self.sender, **stored_record.parameters(records)}
@@ -101,7 +101,7 @@ class RecoveryStore:
         self._execute(statement.format(self._table), [[row.position for row in saved]])
 
     def read(self) -> list[SavedRecord]:
-        """Return the rows of the sender, in the order of sending."""
+        """Return the rows of the sender in sending order."""
         with psycopg.Cursor(self.connection, row_factory=tuple_row) as cursor:
             rows = cursor.execute(READ.format(table=self._table), [self.sender]).fetchall()
         return [SavedRecord(position, xid, stored_record.from_row(*columns)) for position, xid, *columns in rows]
@@ -109,7 +109,7 @@ class RecoveryStore:
     def outcomes(self, transaction_ids: Iterable[str]) -> dict[str, str | None]:
         """Return `in progress`, `committed` or `aborted` for each transaction.
 
-        None means that the transaction is too old: PostgreSQL has removed its status.
+        None means that the transaction is so old that PostgreSQL has removed its status.
         """
         with psycopg.Cursor(self.connection, row_factory=tuple_row) as cursor:
             return dict(cursor.execute(OUTCOMES, [sorted(set(transaction_ids))]).fetchall())
@@ -121,12 +121,12 @@ class RecoveryStore:
 
 @dataclass(frozen=True)
 class Recovered:
-    """Result of a recovery: numbers of records, and the event ids of phantoms.
+    """Result of a recovery: counts of records, and the event ids of phantoms.
 
-    `proven` are on their topic, and their database transaction committed. `rolled_back` are on no topic, and their
-    database transaction did not commit. `resent` were committed and missing on the topic. `phantoms` are on their
-    topic although the database transaction did not commit: they cannot be withdrawn. `undecided` are so old that
-    PostgreSQL no longer knows the outcome; their rows remain.
+    `proven`: the record is on its topic, and the database transaction committed. `rolled_back`: the record is not on
+    its topic, and the database transaction did not commit. `resent`: the database transaction committed, but the record
+    was missing. `phantoms`: the record is on its topic and cannot be withdrawn, but the database transaction did not
+    commit. `undecided`: PostgreSQL no longer knows the outcome of an old transaction. Its rows remain.
     """
 
     proven: int = 0
@@ -139,13 +139,13 @@ class Recovered:
 def recover(
     store: RecoveryStore, producer: Producer, settings: Mapping[str, Any], *, seconds: float = READ_S
 ) -> Recovered:
-    """Resolve the rows that crashes have left; return what was found. Can be repeated at any time.
+    """Resolve the rows that crashes left, and return the result. It can be repeated at any time.
 
-    `producer` is a new transactional producer with the transactional.id of the crashed one; it is fenced first, so an
-    earlier process that still runs cannot commit in Kafka afterwards. The recovery then waits until the business
-    transactions of that process have ended, because they could still add rows. `settings` are those of a
-    confluent-kafka consumer: at least bootstrap.servers. Raises WaitTimeoutError if a business transaction is still
-    open after `seconds`.
+    `producer` is a new transactional producer with the transactional.id of the crashed producer. The recovery first
+    fences earlier producers, so that a process that still runs cannot commit in Kafka. Then it waits until the business
+    transactions of that process have ended, because they could still add rows. `settings` are consumer properties of
+    confluent-kafka, at least bootstrap.servers. Raises WaitTimeoutError if a business transaction is still open after
+    `seconds`.
     """
     fence(producer, seconds=seconds)
     wait_until_ended(store.connection, store.sender, seconds=seconds)
@@ -164,7 +164,7 @@ GROUPS = ("proven", "rolled_back", "resent", "undecided", "phantoms")
 
 
 def _wait_for_outcomes(store: RecoveryStore, saved: Sequence[SavedRecord], deadline: Deadline) -> dict[str, str | None]:
-    """Return the outcome of each business transaction, after all of them have ended."""
+    """Wait until all business transactions have ended, and return their outcomes."""
     transaction_ids = {row.transaction_id for row in saved}
 
     def poll() -> Observation[dict[str, str | None]]:
@@ -188,7 +188,7 @@ def _group(row: SavedRecord, outcomes: Mapping[str, str | None], delivered: set[
 
 
 def _resend(producer: Producer, saved: Sequence[SavedRecord], seconds: float = DELIVERY_S) -> None:
-    """Send records in one Kafka transaction. After an error, the next recovery reads again which of them arrived."""
+    """Send records in one Kafka transaction. After an error, the next recovery determines which records arrived."""
     if not saved:
         return
     transaction = KafkaTransaction(producer, seconds=seconds)

@@ -1,4 +1,4 @@
-"""Records whose delivery is to be proven: as rows of a table, and on their topics."""
+"""Store records in a table until their delivery is proven, and find delivered records on their topics."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ COLUMN_DEFINITIONS = sql.SQL(
     "topic text not null, partition int, key bytea not null, value bytea, headers jsonb not null, "
     "created_at timestamptz not null default clock_timestamp()"
 )
-# One array per column, so that the statement is the same for any number of records.
+# One array per column, so that the statement does not depend on the number of records.
 UNNEST = sql.SQL(
     "unnest(%(event_ids)s::text[], %(topics)s::text[], %(partitions)s::int[], %(keys)s::bytea[], "
     "%(values)s::bytea[], %(headers)s::jsonb[])"
 )
 READ_S = 120.0
-"""Default time limit without a new record. A broker ends open transactions after transaction.timeout.ms, by default
-less than this."""
+"""Default time limit for a read without a new record. It exceeds the default transaction.timeout.ms, after which a
+broker ends open transactions."""
 HINT = "a transaction of another producer may be open: wait for its transaction.timeout.ms"
 
 
 def event_id(record: Record) -> str:
-    """Return the id in the header event_id. Raises InvalidEventError if the record has none."""
+    """Return the value of the header event_id. Raises InvalidEventError if the record does not have this header."""
     for name, value in record.headers:
         if name == EVENT_ID and value:
             return value.decode()
-    message = f"a record for topic {record.topic} has no header {EVENT_ID}, so the topic cannot prove it"
+    message = f"a record for topic {record.topic} has no header {EVENT_ID}, so its delivery cannot be proven"
     raise InvalidEventError(message, "set the header to a unique id, for example str(uuid4()).encode()")
 
 
@@ -56,13 +56,13 @@ def parameters(records: Sequence[Record]) -> dict[str, list[Any]]:
 def from_row(
     topic: str, partition: int | None, key: bytes, value: bytes | None, headers: Iterable[tuple[str, str]]
 ) -> Record:
-    """Return the record of a row."""
+    """Return the record that a row contains."""
     decoded = tuple((name, b64decode(text)) for name, text in headers)
     return Record(topic, key, value, headers=decoded, partition=partition)
 
 
 def identifier(table: str) -> sql.Identifier:
-    """Return the quoted name of `TABLE` or `SCHEMA.TABLE`. Raises ConfigurationError for another form."""
+    """Return the quoted name of `TABLE` or `SCHEMA.TABLE`. Raises ConfigurationError for any other form."""
     return sql.Identifier(*OutboxTable(table).parts)
 
 
@@ -71,10 +71,10 @@ def delivered_event_ids(
 ) -> set[str]:
     """Return which of the `wanted` event ids have a committed record in the topics.
 
-    The topics are read from their beginning to the end at the time of the call, including records of transactions
-    that are open at that time: the function waits until they end. Otherwise a committed record behind an open
-    transaction would be missed. The reading ends earlier if all ids are found. Raises WaitTimeoutError after `seconds`
-    without a new record, and UnreachableError.
+    The topics are read from their beginning to the end that they have at the time of the call. The function waits for
+    open transactions before that end, because a committed record can follow the records of an open transaction. Reading
+    stops early if all ids are found. Raises WaitTimeoutError after `seconds` without a new record, and
+    UnreachableError.
     """
     searched, found = set(wanted), set[str]()
     if not searched:
@@ -91,6 +91,6 @@ def delivered_event_ids(
 
 
 def message_event_id(message: Message) -> str | None:
-    """Return the event id in the headers of a record, or None."""
+    """Return the event id from the headers of a record, or None."""
     values = [value for name, value in header_pairs(message) if name == EVENT_ID and isinstance(value, bytes)]
     return values[0].decode(errors="replace") if values else None

@@ -1,8 +1,8 @@
-"""Last-resource commit: the database prepares, Kafka commits and thereby decides, then the database follows.
+"""Last-resource commit: the database prepares, the commit in Kafka decides the outcome, and the database follows it.
 
     PREPARE TRANSACTION 'gid'  ->  commit of the Kafka transaction  ->  COMMIT PREPARED 'gid'
 
-The topic is the log of decisions: a prepared transaction commits if, and only if, its records are readable.
+The topic is the decision log: a prepared transaction is committed if and only if its records are readable.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from outbox_events.producing.stored_record import READ_S, delivered_event_ids, e
 from outbox_events.sending.event import InvalidEventError
 from outbox_events.text import plural
 
-MAX_GID_BYTES = 199  # GIDSIZE of PostgreSQL, without the terminating byte
+MAX_GID_BYTES = 199  # PostgreSQL's GIDSIZE without the terminating byte
 SEPARATOR = ":"
 RECOVER_HINT = "run the recovery, which reads the topic"
 IN_DOUBT = "select gid from pg_prepared_xacts where database = current_database() order by prepared"
@@ -41,7 +41,7 @@ IN_DOUBT = "select gid from pg_prepared_xacts where database = current_database(
 
 @dataclass(frozen=True)
 class Resolved:
-    """Result of a recovery: numbers of prepared transactions that were committed and rolled back."""
+    """Result of a recovery: the numbers of prepared transactions that were committed and rolled back."""
 
     committed: int = 0
     rolled_back: int = 0
@@ -50,8 +50,8 @@ class Resolved:
 class TwoPhaseSender:
     """Pairs prepared transactions of one connection with transactions of one transactional producer.
 
-    `transactional_id` is that of the producer. Call `recover` once before the first transaction. Needs
-    max_prepared_transactions > 0; a prepared transaction keeps its locks until it is resolved. Serves one thread.
+    `transactional_id` is that of the producer. Call `recover` once before the first transaction. Requires
+    max_prepared_transactions > 0. A prepared transaction keeps its locks until it is resolved. Not thread-safe.
     """
 
     def __init__(
@@ -65,10 +65,10 @@ class TwoPhaseSender:
 
     @contextmanager
     def transaction(self) -> Iterator[KafkaTransaction]:
-        """Run a block in both transactions; commit them at its end, roll back both after an exception.
+        """Run a block in both transactions. Commit both at the end of the block, or roll back both after an exception.
 
-        UnknownOutcomeError means that the prepared transaction can remain until the recovery has read the topic, for
-        example because the connection was lost. The Kafka transaction may be committed.
+        After UnknownOutcomeError, for example because the connection was lost, the prepared transaction may remain
+        until the recovery has read the topic. The Kafka transaction may be committed.
         """
         require_idle(self._connection)
         transaction = KafkaTransaction(self._producer, seconds=self._seconds)
@@ -81,13 +81,13 @@ class TwoPhaseSender:
             roll_back(self._connection)
             raise
         if gid is None:
-            transaction.abort()  # it is empty
+            transaction.abort()  # it contains no records
             commit(self._connection)
         else:
             self._decide(transaction, gid)
 
     def _prepare(self, transaction: KafkaTransaction) -> str | None:
-        """Prepare the database transaction; return its gid, or None if there is no record to send."""
+        """Prepare the database transaction. Return its gid, or None if there are no records to send."""
         require_committable(self._connection)
         transaction.flush()
         if not transaction.records:
@@ -106,11 +106,11 @@ class TwoPhaseSender:
         except psycopg.OperationalError as error:
             if not self._connection.closed:
                 raise
-            message = f"the connection was lost at PREPARE TRANSACTION, so {gid} may be prepared; Kafka did not commit"
+            message = f"the connection was lost in PREPARE TRANSACTION, so {gid} may be prepared; Kafka did not commit"
             raise UnknownOutcomeError(message, RECOVER_HINT) from error
 
     def _decide(self, transaction: KafkaTransaction, gid: str) -> None:
-        """Commit the Kafka transaction, then resolve the prepared transaction accordingly."""
+        """Commit the Kafka transaction, then commit or roll back the prepared transaction accordingly."""
         try:
             transaction.commit()
         except NotCommittedError:
@@ -120,7 +120,7 @@ class TwoPhaseSender:
         self._resolve(gid, self._connection.tpc_commit, "Kafka has committed, and COMMIT PREPARED failed")
 
     def _resolve(self, gid: str, statement: Callable[[str], None], failure: str) -> None:
-        """Execute COMMIT PREPARED or ROLLBACK PREPARED. Raises UnknownOutcomeError, because a recovery can follow."""
+        """Execute COMMIT PREPARED or ROLLBACK PREPARED. Raises UnknownOutcomeError if the statement fails."""
         try:
             statement(gid)
         except psycopg.Error as error:
@@ -128,15 +128,15 @@ class TwoPhaseSender:
 
 
 def make_gid(transactional_id: str, first_event_id: str) -> str:
-    """Return the gid of a prepared transaction: the transactional.id and the id of the first event.
+    """Return the gid of a prepared transaction: the transactional.id and the id of its first event.
 
-    The id of one event suffices, because the records of a Kafka transaction become readable together. It is in the
-    gid, because a row of a prepared transaction can't be read. Raises InvalidEventError if the gid would be too long.
+    The id of one event suffices, because all records of a Kafka transaction become readable together. The gid contains
+    it, because rows of a prepared transaction are not visible. Raises InvalidEventError if the gid is invalid.
     """
     gid = f"{transactional_id}{SEPARATOR}{first_event_id}"
     if SEPARATOR in first_event_id or len(gid.encode()) > MAX_GID_BYTES:
         names = f"event id {first_event_id!r} and transactional.id {transactional_id!r}"
-        message = f"{names} form no valid transaction identifier"
+        message = f"{names} do not form a valid transaction identifier"
         raise InvalidEventError(message, f"use a UUID, and at most {MAX_GID_BYTES} bytes in total")
     return gid
 
@@ -150,12 +150,12 @@ def recover(
     *,
     seconds: float = READ_S,
 ) -> Resolved:
-    """Resolve the prepared transactions of `transactional_id` in the connection's database, from the topics.
+    """Resolve the prepared transactions of `transactional_id` in the connection's database by reading the topics.
 
-    `producer` is a new producer with this transactional.id. It is fenced first, so that every Kafka transaction of an
-    earlier process is decided. Then the recovery waits until its open transactions are prepared or have ended.
-    `topics` are all topics to which the sender sends; `settings` are those of a confluent-kafka consumer. Can be
-    repeated at any time. Raises ConfigurationError if a transaction is in doubt and `topics` is empty.
+    `producer` is a new producer with this transactional.id. The recovery first fences earlier producers, which decides
+    the outcome of their Kafka transactions. Then it waits until their open database transactions are prepared or have
+    ended. `topics` are all topics to which the sender sends, and `settings` are consumer properties of confluent-kafka.
+    It can be repeated at any time. Raises ConfigurationError if a transaction is in doubt and `topics` is empty.
     """
     require_idle(connection)
     fence(producer, seconds=seconds)
@@ -174,7 +174,7 @@ def recover(
 
 
 def in_doubt(connection: Connection, transactional_id: str) -> dict[str, str]:
-    """Return the prepared transactions of a transactional.id: the id of their first event, by gid."""
+    """Return the id of the first event of each prepared transaction of a transactional.id, by gid."""
     with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
         gids = [gid for (gid,) in cursor.execute(IN_DOUBT).fetchall()]
     connection.rollback()

@@ -1,1 +1,1 @@
-"""Receivers: poll events, apply each once by a strategy, retry, recover, commit. See docs/receiving.md."""
+"""Receivers: poll events, apply each event once with a strategy, retry, recover and commit. See docs/receiving.md."""

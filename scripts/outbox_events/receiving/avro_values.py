@@ -1,4 +1,4 @@
-"""AvroValues: decodes record values with the schemas of a registry, for `Event.value`."""
+"""AvroValues: decode record values with the schemas of a registry, for `Event.value`."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from outbox_events.receiving.event import Event, InvalidRecordError
 from outbox_events.schemas.registry_reader import MissingReferenceError, RegistryReader
 
 Schema = dict[str, Any] | list[Any] | str
-"""Avro schema as fastavro parses it."""
+"""Avro schema that fastavro has parsed."""
 
 
 class AvroValues:
-    """Decodes values in Confluent's wire format with the schema that the value's id names in the registry.
+    """Decodes values in Confluent's wire format with the schema that the id in the value identifies.
 
-    With `reader_schema` each value is read as this schema, whichever version its writer used: the fields of a service
-    then change only with the service. Dates, timestamps, decimals and UUIDs are decoded as fastavro does. One object
-    can be shared by threads.
+    With `reader_schema`, each value is read with this schema, regardless of the version that its writer used, so a
+    service sees new fields only when its own schema changes. Dates, timestamps, decimals and UUIDs are decoded as by
+    fastavro. Thread-safe.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class AvroValues:
         reader_schema: dict[str, Any] | str | Path | None = None,
         seconds: float | None = None,
     ) -> None:
-        """`registry` is a URL, or a URL with credentials. `reader_schema` is JSON: parsed, as text or in a file.
+        """`registry` is a URL or an HttpEndpoint. `reader_schema` is parsed JSON, JSON text or a file.
 
         `seconds` limits each request to the registry. Raises ConfigurationError.
         """
@@ -45,13 +45,13 @@ class AvroValues:
         )
         self._reader_schema = None if reader_schema is None else _parsed_reader_schema(reader_schema)
         self._writer_schemas: dict[int, Schema] = {}
-        self._lock = threading.Lock()  # the HTTP session must not be used by two threads at a time
+        self._lock = threading.Lock()  # only one thread at a time may use the HTTP session
 
     def __call__(self, event: Event) -> Any:  # noqa: ANN401 - any Avro value
         """Return the decoded value.
 
-        Raises InvalidRecordError if no retry can decode the value, and UnreachableError if the registry did not return
-        a schema that is not cached yet.
+        Raises InvalidRecordError if the value cannot be decoded even by a retry, and UnreachableError if the schema is
+        not cached and the registry did not return it.
         """
         found_id = schema_id(event.raw_value)
         if found_id is None or event.raw_value is None:
@@ -61,7 +61,7 @@ class AvroValues:
         schema = self._writer_schemas.get(found_id) or self._fetched(found_id, event.place)
         try:
             value = fastavro.schemaless_reader(body, schema, self._reader_schema)
-        except Exception as error:  # fastavro raises many classes for damaged bytes, with parts of the payload
+        except Exception as error:  # for damaged bytes, fastavro raises many classes, with payload in the text
             reason = f"cannot be decoded with schema id {found_id} ({type(error).__name__})"
             fields = self._unresolved_fields(event.raw_value, schema, error)
             message = f"value of record {event.place} {reason}" + (f": {', '.join(fields)}" if fields else "")
@@ -84,7 +84,7 @@ class AvroValues:
         description, hint = f"schema id {wanted_id} of record {place}", f"check the registry at {self._registry.url}"
         try:
             found = self._registry.by_id(wanted_id)
-        except RejectedError as error:  # such as HTTP 401 or 503, of which no event is the cause
+        except RejectedError as error:  # such as HTTP 401 or 503, which an event cannot cause
             raise UnreachableError(error.message, error.hint) from error
         if found is None:
             raise InvalidRecordError(f"{description} is not in the registry", hint)
@@ -98,7 +98,7 @@ class AvroValues:
             raise InvalidRecordError(f"{description} is not a valid Avro schema: {error}", hint) from None
 
     def _unresolved_fields(self, value: bytes, schema: Schema, error: Exception) -> list[str]:
-        """Return the fields of reader_schema that cause an error of schema resolution, which does not name them."""
+        """Return the fields of reader_schema that cause a schema resolution error, which does not name them itself."""
         if not isinstance(error, SchemaResolutionError) or not isinstance(self._reader_schema, dict):
             return []
         names = []
@@ -115,19 +115,19 @@ class AvroValues:
 
     def _hint(self, error: Exception) -> str:
         if isinstance(error, SchemaResolutionError):
-            return "give the fields of reader_schema the writer's type, or a default if the writer does not have them"
+            return "use the writer's types in reader_schema, and set a default for fields that the writer does not have"
         return ""
 
 
 def _parsed_reader_schema(schema: dict[str, Any] | str | Path) -> Schema:
-    """Parse the schema of a service. Raises ConfigurationError."""
+    """Parse the reader schema. Raises ConfigurationError."""
     try:
         text = schema.read_text(encoding="utf-8") if isinstance(schema, Path) else schema
         return _parsed(json.loads(text) if isinstance(text, str) else text)
     except OSError as error:
         raise ConfigurationError(f"reader_schema: cannot read {schema}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, fastavro.schema.SchemaParseException) as error:
-        hint = "reader_schema is an Avro schema in JSON; a file is given as a Path"
+        hint = "reader_schema is an Avro schema in JSON; pass a file as a Path"
         raise ConfigurationError(f"reader_schema is not a valid Avro schema: {error}", hint) from None
 
 

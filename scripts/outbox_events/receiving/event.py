@@ -1,4 +1,4 @@
-"""Events as a consumer receives them, and the ids by which a strategy recognizes a duplicate."""
+"""Received events, and the ids by which a strategy recognizes duplicates."""
 
 from __future__ import annotations
 
@@ -16,57 +16,57 @@ from outbox_events.kafka.record import raw_headers, text_headers
 
 
 class InvalidRecordError(RejectedError):
-    """A record that no retry makes usable: its value cannot be decoded, or it has no id."""
+    """A record that a retry cannot make usable: its value cannot be decoded, or it does not have an id."""
 
     transient = False
 
 
 @dataclass(frozen=True)
 class Event:
-    """One record of a topic. `headers` are text; `timestamp_ms` is the record's timestamp in ms since 1970."""
+    """One record of a topic. `headers` are text. `timestamp_ms` is the record's timestamp in ms since 1970."""
 
     topic: str
     partition: int
     offset: int
     key: bytes | None = field(repr=False)
     raw_value: bytes | None = field(repr=False)
-    """Value as it is in the topic; None is a tombstone: the aggregate was deleted."""
+    """Value of the record. None is a tombstone, which means that the aggregate was deleted."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     raw_headers: Sequence[tuple[str, bytes | None]] = field(default=(), repr=False, compare=False)
-    """Headers as they are in the topic: a name can occur more than once, a value can be null or no text."""
+    """Headers of the record. A name can occur more than once, and a value can be null or not valid text."""
     timestamp_ms: int = 0
     decode: Callable[[Event], Any] | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def value(self) -> Any:  # noqa: ANN401 - the decoder decides
-        """Decoded value; None for a tombstone. Raises InvalidRecordError if it cannot be decoded."""
+        """Decoded value, or None for a tombstone. Raises InvalidRecordError if the value cannot be decoded."""
         if self.raw_value is None or self.decode is None:
             return self.raw_value
         return self.decode(self)
 
     @property
     def aggregate_id(self) -> str:
-        """Return the key as text. Raises InvalidRecordError for a record without a key in UTF-8."""
+        """Return the key as text. Raises InvalidRecordError if the key is missing or not UTF-8."""
         try:
             if self.key is not None:
                 return self.key.decode()
         except UnicodeDecodeError:
             pass
-        raise InvalidRecordError(f"record {self.place} has no key in UTF-8")
+        raise InvalidRecordError(f"the key of record {self.place} is missing or not UTF-8")
 
     @property
     def event_type(self) -> str:
-        """Header `event_type`; empty without this header."""
+        """Header `event_type`, or empty if the header is missing."""
         return self.headers.get(EVENT_TYPE, "")
 
     @property
     def event_id(self) -> str:
-        """Header `event_id`; empty without this header."""
+        """Header `event_id`, or empty if the header is missing."""
         return self.headers.get(EVENT_ID, "")
 
     @property
     def source_sequence(self) -> str:
-        """Header `source_sequence` (docs/contract.md); empty without this header."""
+        """Header `source_sequence` (docs/contract.md), or empty if the header is missing."""
         return self.headers.get(SOURCE_SEQUENCE, "")
 
     @property
@@ -83,21 +83,21 @@ class Event:
 Decode = Callable[[Event], Any]
 """Returns the decoded value of a record whose `raw_value` is not None. Raises InvalidRecordError."""
 Identify = Callable[[Event], str]
-"""Returns the id of an event, equal in every delivery of the event. Raises InvalidRecordError."""
+"""Returns the id of an event, which is the same in every delivery of the event. Raises InvalidRecordError."""
 
 
 def header_id(event: Event) -> str:
-    """Return the header `event_id`, which is equal in every delivery of an event."""
+    """Return the header `event_id`, which is the same in every delivery of an event."""
     if not event.event_id:
         raise InvalidRecordError(f"record {event.place} has no header event_id", "identify events by another id")
     return event.event_id
 
 
 def position_id(event: Event) -> str:
-    """Return TOPIC/PARTITION/OFFSET: recognizes a repeated delivery, but not a record that was produced twice.
+    """Return TOPIC/PARTITION/OFFSET. It recognizes a repeated delivery, but not an event that was produced twice.
 
-    Records of a topic that was deleted and created again have the ids of the old records, and would be taken for
-    duplicates: delete the ids of the group first.
+    The records of a recreated topic have the same ids as earlier records, and would be treated as duplicates. Delete
+    the ids of the group first.
     """
     return event.place
 
@@ -105,8 +105,8 @@ def position_id(event: Event) -> str:
 def payload_id(field_name: str, *, tombstones: Identify | None = None) -> Identify:
     """Return a function that reads the id from a field of the decoded value.
 
-    A tombstone has no fields. Without a function for `tombstones`, such as `header_id` or `position_id`, it is a record
-    without an id, which goes to the recoverer.
+    Tombstones have no fields. Without a function for `tombstones`, such as `header_id` or `position_id`, a tombstone
+    has no id and is passed to the recoverer.
     """
 
     def identify(event: Event) -> str:
@@ -121,7 +121,7 @@ def payload_id(field_name: str, *, tombstones: Identify | None = None) -> Identi
 
 
 def from_message(message: Message, decode: Decode | None = None) -> Event:
-    """Return the event of a polled record without error. A header with a null value is omitted."""
+    """Return the event of a polled message that is not an error. Headers with null values are omitted."""
     value, key = message.value(), message.key()
     return Event(
         topic=message.topic() or "",
@@ -137,12 +137,12 @@ def from_message(message: Message, decode: Decode | None = None) -> Event:
 
 
 def raw(event: Event) -> bytes | None:
-    """Return the value as it is in the topic."""
+    """Return the value without decoding it."""
     return event.raw_value
 
 
 def json_value(event: Event) -> Any:  # noqa: ANN401 - any JSON value
-    """Return the value of a record whose bytes are JSON in UTF-8. Raises InvalidRecordError for other bytes."""
+    """Decode a value that is JSON in UTF-8. Raises InvalidRecordError for any other value."""
     try:
         return json.loads(event.raw_value or b"", parse_constant=_reject_constant)
     except (ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Handlers of events, registered by event type."""
+"""Event handlers, registered by event type."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from outbox_events.receiving.strategy import Context
 
 log = logging.getLogger("outbox_events.receiving")
 Handler = Callable[[Event, Context], None]
-"""Applies one event. The context is that of the strategy: the open database connection or Kafka transaction."""
+"""Applies one event. The strategy provides the context: the open database connection or Kafka transaction."""
 
 
 class Handlers(Generic[Context]):
@@ -32,7 +32,7 @@ class Handlers(Generic[Context]):
         self._duplicate: Handler[Context] | None = None
 
     def on(self, *event_types: str) -> Callable[[Handler[Context]], Handler[Context]]:
-        """Register a handler for these event types. Raises ConfigurationError for a type that has a handler."""
+        """Register a handler for these event types. Raises ConfigurationError if a type already has a handler."""
 
         def register(handler: Handler[Context]) -> Handler[Context]:
             refuse_async(handler)
@@ -45,19 +45,19 @@ class Handlers(Generic[Context]):
         return register
 
     def otherwise(self, handler: Handler[Context]) -> Handler[Context]:
-        """Register the handler of all event types without a handler of their own. Without it they are counted only."""
+        """Register the handler for event types without their own handler. By default, their events are only counted."""
         refuse_async(handler)
         self._other = handler
         return handler
 
     def on_duplicate(self, handler: Handler[Context]) -> Handler[Context]:
-        """Register the handler of events that were applied before, for example to send the stored response again."""
+        """Register the handler for events that were already applied, for example to send the stored response again."""
         refuse_async(handler)
         self._duplicate = handler
         return handler
 
     def handle(self, event: Event, context: Context) -> bool:
-        """Call the handler of the event; return whether it has one."""
+        """Call the handler of the event. Return False if there is no handler for its type."""
         handler = self._handlers.get(event.event_type, self._other)
         if handler is not None:
             handler(event, context)
@@ -67,15 +67,15 @@ class Handlers(Generic[Context]):
         return handler is not None
 
     def handle_duplicate(self, event: Event, context: Context) -> None:
-        """Call the handler of duplicates, if there is one."""
+        """Call the handler for duplicates if one is registered."""
         if self._duplicate is not None:
             self._duplicate(event, context)
 
 
 def refuse_async(function: Callable[..., Any]) -> None:
-    """Raise ConfigurationError for a function whose call only creates a coroutine or generator, without any effect."""
+    """Raise ConfigurationError for a coroutine or generator function, because calling it would not run its body."""
     for called in (function, type(function).__call__):
         if iscoroutinefunction(called) or isgeneratorfunction(called) or isasyncgenfunction(called):
             message = f"the body of {getattr(function, '__qualname__', function)} would never run"
-            hint = "define it by `def` and without yield; call asynchronous code by asyncio.run"
+            hint = "define it with `def` and without yield; call asynchronous code with asyncio.run"
             raise ConfigurationError(message, hint)

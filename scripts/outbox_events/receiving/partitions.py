@@ -1,4 +1,4 @@
-"""Partitions of this consumer: not yet accepted by the strategy, or paused until another attempt at an event."""
+"""Partitions that the strategy has not accepted yet, and partitions that are paused until an event is retried."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Partition = tuple[str, int]
 
 
 class Assignments:
-    """Passes partitions to the client after the strategy has accepted them, also if that takes several attempts.
+    """Assigns partitions in the client after the strategy has accepted them, which can take several attempts.
 
-    Until then the client fetches nothing of them, and the consumer stays in the group as long as it polls.
+    Until then, the client does not fetch from them, and the consumer stays in the group as long as it polls.
     """
 
     def __init__(
@@ -45,26 +45,26 @@ class Assignments:
         self._due = 0.0
 
     def add(self, partitions: Iterable[TopicPartition]) -> None:
-        """Assign partitions, during a rebalance, or let them wait after an error."""
+        """Assign partitions during a rebalance, or postpone their assignment after an error."""
         added = {(partition.topic, partition.partition): partition for partition in partitions}
         self._owned |= added.keys()
         self._waiting |= added
         self._failures, self._due = 0, 0.0
-        with suppress(Exception):  # the next poll raises it: in a rebalance the client would lose polled records
+        with suppress(Exception):  # raised by the next poll; here, the client would lose polled records
             self.assign_due()
         if self._waiting:
-            self._assign([])  # otherwise the client would assign them
+            self._assign([])  # otherwise the client would assign the partitions
 
     def remove(self, partitions: Sequence[TopicPartition]) -> None:
-        """Forget partitions, while they are revoked."""
+        """Remove partitions while they are being revoked."""
         log.info("revoked: %s", _names(partitions))
         self._owned -= {(place.topic, place.partition) for place in partitions}
         known = [place for place in partitions if not self._waiting.pop((place.topic, place.partition), None)]
         if self._is_incremental and len(known) < len(partitions):
-            self._consumer.incremental_unassign(known)  # by default the client would fail to unassign the others
+            self._consumer.incremental_unassign(known)  # by default, the client fails, because some are not assigned
 
     def assign_due(self) -> None:
-        """Assign the partitions that wait, if it is time. Raises the strategy's error, except during an outage."""
+        """Assign the waiting partitions if the delay has passed. Raises the strategy's errors except outages."""
         if not self._waiting or time.monotonic() < self._due:
             return
         partitions = list(self._waiting.values())
@@ -78,26 +78,26 @@ class Assignments:
                 raise
             self._failures += 1
             self._due = time.monotonic() + self._retries.delay_s(self._failures)
-            log.warning("waiting, since partitions cannot be assigned: %s", describe(error))
+            log.warning("waiting, because partitions cannot be assigned: %s", describe(error))
         else:
             self._assign(partitions if starts is None else starts)
             self._waiting.clear()
             log.info("assigned: %s", _names(partitions))
 
     def leave(self, seconds: float = LEAVE_S) -> None:
-        """Leave the group, and poll until all partitions are revoked, at most `seconds`.
+        """Leave the group, and poll until all partitions are revoked, for at most `seconds`.
 
-        A rebalance that the client finishes within `Consumer.close` can block the process without a limit
+        A rebalance that is still in progress in `Consumer.close` can block the process indefinitely
         (https://github.com/confluentinc/librdkafka/issues/4884).
         """
         self._consumer.unsubscribe()
-        self._consumer.consume(DROPPED_RECORDS, timeout=0)  # serves an assignment that was not polled yet
+        self._consumer.consume(DROPPED_RECORDS, timeout=0)  # run a pending assignment callback
         end = time.monotonic() + seconds
         while self._owned and time.monotonic() < end:
             self._consumer.consume(DROPPED_RECORDS, timeout=0.1)
 
     def seconds_left(self, limit: float) -> float:
-        """Return the seconds until the next attempt, at most `limit`."""
+        """Return the seconds until the next attempt to assign partitions, at most `limit`."""
         return max(0.0, min(limit, self._due - time.monotonic())) if self._waiting else limit
 
     def _assign(self, partitions: list[TopicPartition]) -> None:
@@ -110,24 +110,24 @@ def _names(partitions: Iterable[TopicPartition]) -> str:
 
 @dataclass(frozen=True)
 class Attempt:
-    """The last attempt of an event, at whose position the partition waits; without an error, there was none."""
+    """Last attempt to apply the event at which its partition is paused. `error` is None before the first attempt."""
 
     event: Event
     error: Exception | None = field(default=None, repr=False)
     attempts: int = 0
-    """How often the event was the cause of an error."""
+    """Number of failed attempts, not counting outages."""
     failures: int = 0
-    """How often the event was tried without success, also during outages; determines the delay."""
+    """Number of failed attempts, including outages. It determines the delay."""
     due: float = 0.0
-    """Value of time.monotonic() at which the partition is resumed."""
+    """Value of time.monotonic() from which the partition can be resumed."""
     is_recovering: bool = False
-    """Whether no attempt is left and the recoverer failed."""
+    """Whether all attempts are used up and the recoverer has failed."""
 
 
 class PausedPartitions:
-    """Pauses partitions, so that no later event overtakes, and resumes them at the failed event.
+    """Pauses the partitions of failed events, and resumes each partition at its failed event.
 
-    Later events of the same key stay behind it in the partition, so the order of each key is kept.
+    Later events in the partition wait until then, so the events of each key are applied in order.
     """
 
     def __init__(self, consumer: Consumer) -> None:
@@ -145,7 +145,7 @@ class PausedPartitions:
         return self._last[event.source] if self._has_failed(event) else Attempt(event)
 
     def any_failed(self, events: Iterable[Event]) -> bool:
-        """Return whether one of the events was tried before, without success."""
+        """Return whether an earlier attempt to apply one of the events failed."""
         return bool(self._last) and any(map(self._has_failed, events))
 
     def _has_failed(self, event: Event) -> bool:
@@ -153,30 +153,30 @@ class PausedPartitions:
         return last is not None and last.event.offset == event.offset
 
     def resume_due(self) -> None:
-        """Resume the partitions whose time has come, each at its event."""
+        """Resume the partitions whose delay has passed, each at its failed event."""
         now = time.monotonic()
         for partition, attempt in list(self._pauses.items()):
             if attempt.due <= now:
-                # Before it is resumed: a later event could be received in between.
+                # Seek before resuming, because otherwise a later event could be received first.
                 offsets.seek(self._consumer, [TopicPartition(*partition, attempt.event.offset)])
                 self._consumer.resume([TopicPartition(*partition)])
                 del self._pauses[partition]
 
     def seconds_left(self, limit: float) -> float:
-        """Return the seconds until the next partition is due, at most `limit`."""
+        """Return the seconds until the next partition can be resumed, at most `limit`."""
         now = time.monotonic()
         return max(0.0, min([limit, *(attempt.due - now for attempt in self._pauses.values())]))
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forget partitions that were assigned or revoked: attempts start again."""
+        """Discard the pauses and attempts of partitions that were assigned or revoked."""
         for partition in partitions:
             if self._pauses.pop((partition.topic, partition.partition), None):
-                # The client would keep the pause when the partition is assigned again.
+                # Otherwise the client would still pause the partition after it is assigned again.
                 self._consumer.resume([TopicPartition(partition.topic, partition.partition)])
             self._last.pop((partition.topic, partition.partition), None)
 
     def succeeded(self, events: Iterable[Event]) -> None:
-        """Forget the failures of events that were handled."""
+        """Discard the failures of events that were handled."""
         if self._last:
             for event in filter(self._has_failed, events):
                 del self._last[event.source]

@@ -1,4 +1,4 @@
-"""The loop of a consumer: poll events, apply them by a strategy, retry, and commit offsets."""
+"""The loop of a consumer: poll events, apply them with a strategy, retry, and commit offsets."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from outbox_events.receiving.strategy import Context, Strategy
 log = logging.getLogger("outbox_events.receiving")
 Argument = TypeVar("Argument")
 DEFAULTS: dict[str, Any] = {"auto.offset.reset": "earliest", "isolation.level": "read_committed"}
-# The client commits the offsets that the receiver stores.
+# The receiver stores offsets, and the client commits the stored offsets.
 FIXED: dict[str, Any] = {"enable.auto.offset.store": False, "enable.auto.commit": True}
 BROKERS = ("bootstrap.servers", "metadata.broker.list")
-# No reason to stop: after a batch that took longer than max.poll.interval.ms, the client joins the group again.
+# Not a reason to stop: after a batch that exceeded max.poll.interval.ms, the client rejoins the group.
 EXPECTED = (KafkaError._PARTITION_EOF, KafkaError._MAX_POLL_EXCEEDED)
 HINTS = {
     KafkaError.UNKNOWN_TOPIC_OR_PART: "create the topic first; `outbox apply` creates those of a pipeline",
@@ -43,20 +43,20 @@ HINTS = {
     KafkaError.GROUP_AUTHORIZATION_FAILED: "grant Read on the group",
 }
 Hook = Callable[[str, int], None]
-"""Called with the name of a counter and the number that was added."""
+"""Called with the name of a counter and the number that was added to it."""
 
 
 class Receiver(Generic[Context]):
-    """Consumer of a group that applies events by a strategy. Serves one thread.
+    """Member of a consumer group that applies events with a strategy. Not thread-safe.
 
         with Receiver(settings, ["library.book"], ProcessedEvents(connect), handlers) as receiver:
             receiver.run(stop)
 
-    `settings` are those of a confluent-kafka Consumer. Without `decode`, the value of an event is bytes. Up to
-    `batch_size` events share one transaction. If it fails, each of its events is applied in a transaction of its own,
-    so handlers with effects outside of the transaction are called again: set `batch_size` to 1 for them. A batch must
-    end within max.poll.interval.ms. `counters` counts events, and `paused` are the partitions that wait for another
-    attempt.
+    `settings` are the properties of a confluent-kafka Consumer. Without `decode`, the value of an event is bytes. Up to
+    `batch_size` events share one transaction. If the transaction fails, each event is applied in a separate
+    transaction, and its handler is called again. Set `batch_size` to 1 if handlers have effects outside the
+    transaction. A batch must end within max.poll.interval.ms. `counters` counts events, and `paused` contains the
+    partitions that wait for a retry.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Receiver(Generic[Context]):
         batch_size: int = 100,
         counters: Counters | None = None,
     ) -> None:
-        """Subscribe. Raises ConfigurationError for a setting that contradicts the strategy."""
+        """Subscribe. Raises ConfigurationError if a setting conflicts with the strategy."""
         refuse_async(recoverer)
         require_at_least(1, "batch_size", batch_size)
         if isinstance(topics, str) or not all(topics) or not topics:
@@ -106,16 +106,16 @@ class Receiver(Generic[Context]):
         self.close()
 
     def run(self, stop_event: StopEvent, *, poll_s: float = 1.0) -> None:
-        """Receive events until `stop_event` is set; the current batch is finished."""
+        """Receive events until `stop_event` is set, and finish the current batch."""
         while not stop_event.is_set():
             self.poll(poll_s)
 
     def poll(self, seconds: float = 1.0) -> int:
-        """Wait up to `seconds` for events and apply one batch; return the number of received events.
+        """Wait up to `seconds` for events, and apply one batch. Return the number of received events.
 
-        Raises ReceiverStoppedError if the recoverer stops or the reaction to an error is STOP, RejectedError for an
-        error of the consumer that the client does not solve itself, such as a missing topic, and errors of the strategy
-        when partitions are assigned or revoked.
+        Raises ReceiverStoppedError if the recoverer stops or the reaction to an error is STOP. Raises RejectedError for
+        an error from which the client does not recover, such as a missing topic. Raises errors of the strategy when
+        partitions are assigned or revoked.
         """
         self._raise_revocation_error()
         self._assignments.assign_due()
@@ -130,7 +130,7 @@ class Receiver(Generic[Context]):
         return len(events)
 
     def close(self) -> None:
-        """Commit the stored offsets, leave the group and close the strategy. Further calls have no effect."""
+        """Commit the stored offsets, leave the group and close the strategy. Calling it again has no effect."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -144,9 +144,9 @@ class Receiver(Generic[Context]):
         self._raise_revocation_error()
 
     def lag(self) -> dict[tuple[str, int], int]:
-        """Return the number of records after the position, by topic and partition, as far as the client knows it.
+        """Return the number of records after the position, by topic and partition, as last known to the client.
 
-        The position of a paused partition is that of the event that waits.
+        The position of a paused partition is the position of the event that waits for a retry.
         """
         waiting = {attempt.event.source: attempt.event.offset for attempt in self.paused}
         result: dict[tuple[str, int], int] = {}
@@ -159,7 +159,7 @@ class Receiver(Generic[Context]):
         return result
 
     def _receive(self, seconds: float) -> tuple[list[Event], KafkaError | None]:
-        """Return the next events, and an error that the client does not solve itself."""
+        """Return the next events, and an error from which the client does not recover, if any."""
         events, failure = list[Event](), None
         for message in self._poll(seconds):
             error = message.error()
@@ -170,17 +170,17 @@ class Receiver(Generic[Context]):
         return [event for event in events if event.source not in self.paused], failure
 
     def _poll(self, seconds: float) -> list[Message]:
-        """Return the next messages, one by one: `Consumer.consume` can return those of a partition that it revoked."""
+        """Poll messages one by one, because `Consumer.consume` can return messages of a partition that it revoked."""
         messages: list[Message] = []
         try:
             message = self.consumer.poll(seconds)
-            while message is not None:  # a tombstone is false
+            while message is not None:  # a message with a null value is falsy
                 messages.append(message)
                 if len(messages) >= self._batch_size:
                     break
                 self._revoked_now.clear()
                 message = self.consumer.poll(0)
-                if self._revoked_now:  # their next owner receives these events too
+                if self._revoked_now:  # the next owner receives them
                     messages = [each for each in messages if _source(each) not in self._revoked_now]
         except BaseException:
             offsets.rewind(self.consumer, [each for each in messages if each.error() is None])
@@ -196,7 +196,7 @@ class Receiver(Generic[Context]):
         offsets.seek(self.consumer, (TopicPartition(*source, offset) for source, offset in positions.items()))
 
     def _apply(self, events: Sequence[Event]) -> None:
-        """Apply a batch. What is unfinished after an exception is received again."""
+        """Apply a batch. After an exception, rewind to the first unfinished event of each partition."""
         self._unfinished = _first_offsets(events)
         try:
             self._apply_batch(events)
@@ -205,7 +205,7 @@ class Receiver(Generic[Context]):
             raise
 
     def _apply_batch(self, events: Sequence[Event]) -> None:
-        """Apply the events in one transaction or, if that fails, each in its own."""
+        """Apply the events in one transaction. If that fails, apply each event in a separate transaction."""
         if len(events) > 1 and not self.paused.any_failed(events):
             error = _error_of(self._in_transaction, events)
             if error is None:
@@ -218,7 +218,7 @@ class Receiver(Generic[Context]):
                 self._apply_one(event, events[number + 1 :])
 
     def _apply_one(self, event: Event, following: Sequence[Event]) -> None:
-        """Apply one event in its own transaction. `following` are the events after it in the batch."""
+        """Apply one event in a separate transaction. `following` are the next events of the batch."""
         last = self.paused.last_attempt(event)
         if last.error is not None and last.is_recovering:
             self._recover(last, last.error, last.attempts)
@@ -239,7 +239,7 @@ class Receiver(Generic[Context]):
         with self._strategy.transaction(events) as work:
             for event in work.events:
                 unhandled += not self._handlers.handle(event, work.context)
-            for event in work.duplicates:  # afterwards: the batch can contain an event and its duplicate
+            for event in work.duplicates:  # after the events, because a batch can contain an event and its duplicate
                 self._handlers.handle_duplicate(event, work.context)
         self.counters.add("handled", len(work.events) - unhandled)
         self.counters.add("unhandled", unhandled)
@@ -247,7 +247,7 @@ class Receiver(Generic[Context]):
         self._done(events)
 
     def _failed(self, last: Attempt, error: Exception, reaction: Reaction) -> None:
-        """Pause the partition until the next attempt, or recover if there is none."""
+        """Pause the partition until the next attempt, or run the recoverer if no attempts are left."""
         event, attempts = last.event, last.attempts + 1
         log.warning("event %s failed: %s", event.place, describe(error), extra=_log_fields(event, attempts))
         if reaction is Reaction.RECOVER or attempts >= self._retries.attempts:
@@ -257,17 +257,17 @@ class Receiver(Generic[Context]):
             self._pause(last, error, attempts)
 
     def _wait(self, events: Sequence[Event], error: Exception) -> None:
-        """Pause the partitions of all events: the cause is an outage, which would fail the others too."""
+        """Pause the partitions of all events, because the other events would fail too during an outage."""
         last_attempts = [self.paused.last_attempt(event) for event in events]
         first, fields = events[0], _log_fields(events[0], last_attempts[0].attempts)
-        log.warning("waiting, since events from %s cannot be applied: %s", first.place, describe(error), extra=fields)
+        log.warning("waiting, because events from %s cannot be applied: %s", first.place, describe(error), extra=fields)
         self.counters.add("retries")
         for last in last_attempts:
             if last.event.source not in self.paused:
                 self._pause(last, error, last.attempts)
 
     def _recover(self, last: Attempt, error: Exception, attempts: int) -> None:
-        """Run the recoverer. After an error of its own it is repeated without a limit, with growing delays."""
+        """Run the recoverer. If it fails, it is retried without a limit, with increasing delays."""
         event = last.event
         recoverer_error = _error_of(self._run_recoverer, Failure(event, error, attempts, self._group))
         if recoverer_error is None or isinstance(recoverer_error, AlreadyAppliedError):
@@ -280,7 +280,7 @@ class Receiver(Generic[Context]):
             self._pause(last, error, attempts, is_recovering=True)
 
     def _run_recoverer(self, failure: Failure) -> None:
-        if self._recoverer is stop:  # needs no transaction, which could fail too
+        if self._recoverer is stop:  # does not need a transaction, which could fail too
             stop(failure, None)
         with self._strategy.recovery(failure.event) as context:
             self._recoverer(failure, context)
@@ -291,7 +291,7 @@ class Receiver(Generic[Context]):
         self.paused.pause(Attempt(last.event, error, attempts, failures, due, is_recovering))
 
     def _done(self, events: Sequence[Event]) -> None:
-        """Store the offsets after these events; the consumer commits them at its interval and at its end."""
+        """Store the offsets after these events. The consumer commits them periodically and when it is closed."""
         self.paused.succeeded(events)
         ends = {event.source: event.offset + 1 for event in events}
         self._unfinished |= ends
@@ -307,13 +307,13 @@ class Receiver(Generic[Context]):
         self.paused.forget(partitions)
         try:
             self._strategy.revoked(partitions)
-        except Exception as error:  # raised by the next poll: here, the client would lose polled records
+        except Exception as error:  # raised by the next poll; here, the client would lose polled records
             self._revocation_error = error
         self._assignments.remove(partitions)
 
 
 def _error_of(action: Callable[[Argument], None], argument: Argument) -> Exception | None:
-    """Run an action; return its error. Raises ReceiverStoppedError, to which no retry and no recoverer applies."""
+    """Run an action, and return its error. ReceiverStoppedError is raised, because it must not be retried."""
     try:
         action(argument)
     except ReceiverStoppedError:
@@ -337,24 +337,24 @@ def _first_offsets(events: Sequence[Event]) -> dict[Partition, int]:
 
 
 def _merged(settings: Mapping[str, Any], required: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the consumer's settings. Raises ConfigurationError for one that differs from a required value."""
+    """Return the consumer's settings. Raises ConfigurationError if a setting differs from its required value."""
     fixed = {**FIXED, **required}
     for name, value in fixed.items():
         if name in settings and str(settings[name]).lower() != str(value).lower():
             raise ConfigurationError(f"{name} must be {value}, not {settings[name]}", f"remove {name}")
     if not settings.get("group.id"):
         raise ConfigurationError("group.id is missing", "set group.id to the name of the service")
-    if not any(settings.get(name) for name in BROKERS):  # the client would wait for brokers for ever
+    if not any(settings.get(name) for name in BROKERS):  # the client would wait for brokers forever
         raise ConfigurationError(f"{BROKERS[0]} is missing", f"set {BROKERS[0]} to HOST:PORT of the brokers")
     return {**DEFAULTS, **settings, **fixed}
 
 
 @dataclass
 class Counters:
-    """What a receiver has done since it started."""
+    """Counters of a receiver since it was created."""
 
     received: int = 0
-    """Polled records, also those that are polled again after a pause."""
+    """Polled records, including records that are polled again after a pause."""
     handled: int = 0
     duplicates: int = 0
     unhandled: int = 0
@@ -366,7 +366,7 @@ class Counters:
     hook: Hook | None = field(default=None, repr=False, compare=False)
 
     def add(self, name: str, count: int = 1) -> None:
-        """Add to a counter, and call the hook."""
+        """Increase a counter, and call the hook."""
         if count:
             setattr(self, name, getattr(self, name) + count)
             if self.hook is not None:

@@ -1,4 +1,4 @@
-"""Recoverers: what happens to an event that could not be handled."""
+"""Recoverers, which dispose of events that could not be handled."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ UNDEFINED_TABLE, INSUFFICIENT_PRIVILEGE = "42P01", "42501"
 
 
 class AlreadyAppliedError(RejectedError):
-    """The position of a partition is behind the event, which needs no recovery."""
+    """The position of the partition is already after the event, so recovery is not needed."""
 
 
 class ReceiverStoppedError(RejectedError):
-    """An event could not be handled, and the receiver stopped before it."""
+    """An event could not be handled, so the receiver stopped before the event."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,13 @@ class Failure:
 
 
 class Recoverer(Protocol):
-    """Disposes of an event. `context` is that of the strategy's transaction, which commits after the recoverer."""
+    """Disposes of an event. `context` belongs to the strategy's transaction, which commits after the recoverer."""
 
     def __call__(self, failure: Failure, context: Any, /) -> None: ...  # noqa: ANN401 - depends on the strategy
 
 
 def stop(failure: Failure, context: object, /) -> None:
-    """Stop the receiver before the event: nothing after it in its partition is handled."""
+    """Stop the receiver before the event, so that later events of the partition are not handled."""
     del context
     raise stopped_error(
         f"event {failure.event.place} could not be handled in {plural(failure.attempts, 'attempt')}", failure.error
@@ -80,10 +80,10 @@ def log_and_continue(failure: Failure, context: object, /) -> None:
 
 
 class DeadLetterTopic:
-    """Sends the record to a dead letter topic, with its key, value and headers, and headers that tell the cause.
+    """Sends the record to a dead letter topic with its key, value and headers, and with headers that state the cause.
 
-    In a Kafka transaction of the strategy the dead letter is committed together with the offset. Otherwise it is
-    delivered before the offset is committed, and a crash in between can repeat it.
+    If the strategy uses Kafka transactions, the dead letter and the offset are committed together. Otherwise the dead
+    letter is delivered before the offset is committed, and a crash in between can send it again.
     """
 
     def __init__(self, producer: Producer, topic: str, *, seconds: float = DELIVERY_S) -> None:
@@ -107,7 +107,7 @@ class DeadLetterTopic:
 
 
 def dead_letter_record(failure: Failure, topic: str) -> Record:
-    """Return the record of a dead letter."""
+    """Return the record to send to the dead letter topic."""
     event = failure.event
     cause = {
         dead_letter_headers.REASON: type(failure.error).__name__,
@@ -124,7 +124,7 @@ def dead_letter_record(failure: Failure, topic: str) -> Record:
 
 
 def describe(error: BaseException) -> str:
-    """Return the class of an error and where it was raised, and its text if that cannot contain values of events."""
+    """Return an error's class and line of code, and its text if the text cannot contain values of events."""
     cause = driver_error(error)
     if isinstance(cause, psycopg.Error):
         detail = _describe_database_error(cause)
@@ -136,13 +136,13 @@ def describe(error: BaseException) -> str:
 
 
 def _describe_database_error(error: psycopg.Error) -> str:
-    if error.sqlstate is None:  # raised by psycopg; the text of a failed connection has the address and the user
+    if error.sqlstate is None:  # raised by psycopg; the text of a failed connection contains the address and user
         return _first_line(error) if isinstance(error, psycopg.OperationalError) else _line_of_code(error)
     facts = [f"SQLSTATE {error.sqlstate}"]
     if error.diag.constraint_name:
         facts.append(f"constraint {error.diag.constraint_name}")
     if error.sqlstate in (UNDEFINED_TABLE, INSUFFICIENT_PRIVILEGE) and error.diag.message_primary:
-        facts.append(error.diag.message_primary)  # names the table
+        facts.append(error.diag.message_primary)  # contains the name of the table
     return ", ".join(facts)
 
 
@@ -151,6 +151,6 @@ def _first_line(error: BaseException) -> str:
 
 
 def _line_of_code(error: BaseException) -> str:
-    """Return the last line of the traceback that is not one of the database driver."""
+    """Return the innermost line of the traceback that is not in the database driver."""
     frames = [frame for frame in extract_tb(error.__traceback__) if DRIVER.isdisjoint(Path(frame.filename).parts)]
     return f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""

@@ -1,4 +1,4 @@
-"""Reactions to an error of an event, the delays of its retries, and which errors have another cause than the event."""
+"""Reactions to errors, delays between retries, and errors that are not caused by the event."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from outbox_events.errors import ConfigurationError, OutboxError, UnreachableErr
 from outbox_events.kafka.topic_requests import kafka_error
 from outbox_events.producing.errors import NotCommittedError, NotDeliveredError, is_unusable
 
-# Connection, read-only after a failover, resources, shutdown and start of the server, its file system.
+# Connection, read-only after a failover, resources, shutdown and start of the server, and its file system.
 SQLSTATES = ("08", "25006", "53", "57P", "58")
 LIMIT_OF_STATEMENT = "53400"  # such as temp_file_limit
 # Invalid authorization, catalog or schema name, undefined table, insufficient privilege, undefined column.
 MISCONFIGURED = ("28", "3D", "3F", "42P01", "42501", "42703")
-# A KafkaError of the client is not marked as retriable, except in transactions.
+# The client marks a KafkaError as retriable only in transactions.
 KAFKA_CODES = frozenset(
     {
         KafkaError._ALL_BROKERS_DOWN,
@@ -57,7 +57,7 @@ MAX_EXPONENT = 30
 def is_outage(error: BaseException) -> bool:
     """Return whether the error is an outage of PostgreSQL, Kafka or another system that outbox-kit calls.
 
-    Errors of psycopg, which SQLAlchemy wraps, are distinguished by their SQLSTATE. Without one, the connection failed.
+    Errors of psycopg, including wrapped errors, are classified by SQLSTATE. Without SQLSTATE, the connection failed.
     """
     cause = driver_error(error)
     if isinstance(cause, psycopg.Error):
@@ -74,40 +74,40 @@ def is_outage(error: BaseException) -> bool:
 
 
 def is_database_misconfigured(error: BaseException) -> bool:
-    """Return whether a login, privilege, schema, table or column is missing, whatever the event contains."""
+    """Return whether a login, privilege, schema, table or column is missing, which does not depend on the event."""
     cause = driver_error(error)
     return isinstance(cause, psycopg.Error) and (cause.sqlstate or "").startswith(MISCONFIGURED)
 
 
 def is_kafka_outage(error: KafkaError) -> bool:
-    """Return whether the brokers cannot be reached, or will respond to a later request."""
+    """Return whether the brokers are unreachable or a later request can succeed."""
     return error.retriable() or error.code() in KAFKA_CODES
 
 
 def driver_error(error: BaseException) -> BaseException:
-    """Return the error of the database driver, if SQLAlchemy has wrapped one; otherwise the error."""
+    """Return the error of the database driver if SQLAlchemy wrapped it, else the error itself."""
     return getattr(error, "orig", None) or error
 
 
 class Reaction(Enum):
-    """What follows an error."""
+    """How the receiver reacts to an error."""
 
     RETRY = "retry"
-    """Try again until the attempts are used up, then recover."""
+    """Retry until the attempts are used up, then call the recoverer."""
     WAIT = "wait"
-    """Try again without a limit: the event is not the cause, for example while the database is unreachable."""
+    """Retry without a limit, because the event is not the cause, for example while the database is unreachable."""
     RECOVER = "recover"
-    """Recover at once: no retry can succeed."""
+    """Call the recoverer immediately, because retries cannot succeed."""
     STOP = "stop"
-    """Stop the receiver before the event: no event is the cause, and no retry can succeed until it is corrected."""
+    """Stop the receiver before the event, because the cause is not an event and must be corrected first."""
 
 
 def default_reaction(error: Exception) -> Reaction:
-    """Return WAIT for outages, STOP for a misconfigured database, RECOVER for unusable records.
+    """Return WAIT for outages, STOP for a misconfigured database, and RECOVER for unusable records.
 
-    All other errors are RETRY.
+    The reaction to all other errors is RETRY.
 
-    Errors of an HTTP client are RETRY: pass a function of your own to wait for a dependency without a limit.
+    This includes errors of HTTP clients. To wait for a dependency without a limit, pass your own function.
     """
     if is_outage(error):
         return Reaction.WAIT
@@ -120,10 +120,10 @@ def default_reaction(error: Exception) -> Reaction:
 
 @dataclass(frozen=True)
 class Retries:
-    """Number of attempts and the delays between them. The first delivery is an attempt; 1 means no retry.
+    """Number of attempts and delays between them. The first delivery is an attempt, so 1 means no retries.
 
     The n-th delay is `first_delay_s` * `factor` ** (n - 1), at most `max_delay_s`, plus or minus the fraction `jitter`.
-    Raises ConfigurationError for a number that leads to no attempt or no valid delay.
+    Raises ConfigurationError if a number does not allow an attempt or a valid delay.
     """
 
     attempts: int = 3
@@ -141,7 +141,7 @@ class Retries:
             raise ConfigurationError(f"jitter must be at most 1, not {self.jitter:g}")
 
     def delay_s(self, failures: int) -> float:
-        """Return the seconds to wait after this number of failures of one event."""
+        """Return the delay in seconds after this number of failures of an event."""
         exponent = min(failures - 1, MAX_EXPONENT)
         delay = min(self.first_delay_s * self.factor**exponent, self.max_delay_s)
         return delay * (1 + random.uniform(-self.jitter, self.jitter))  # noqa: S311 - no secret

@@ -1,4 +1,4 @@
-"""Interface of a strategy: how the effects of an event and the progress of the consumer are committed."""
+"""Interface of strategies, which commit the effects of events and the progress of the consumer."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Context = TypeVar("Context")
 
 @dataclass(frozen=True)
 class Work(Generic[Context]):
-    """Events of one transaction, and what handlers need for their effects, such as the database connection."""
+    """Events of one transaction, and the context for handlers, such as the database connection."""
 
     context: Context
     events: Sequence[Event]
     """Events that were not handled before, in the order of their offsets."""
     duplicates: Sequence[Event] = ()
-    """Events that were handled before, by this or another process."""
+    """Events that this or another process has already handled."""
 
 
 class Strategy(Protocol[Context]):
-    """Commits the effects of events so that each event has the effects that the strategy promises."""
+    """Commits the effects of events with the delivery guarantee of the strategy."""
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -36,41 +36,41 @@ class Strategy(Protocol[Context]):
         """Accept the consumer and its settings, which include `group.id`, before it subscribes."""
 
     def assigned(self, partitions: list[TopicPartition]) -> list[TopicPartition] | None:
-        """Return the partitions with the offsets at which to start; None for the group's committed offsets.
+        """Return the partitions with the offsets at which to start, or None to start at the committed offsets.
 
-        No event of the partitions is received before. After an exception that the retries take for an outage, it is
-        called again; another one ends `run()`.
+        Events of the partitions are received only after this call. If it raises an error that the retries classify as
+        an outage, it is called again. Any other error ends `run()`.
         """
 
     def revoked(self, partitions: list[TopicPartition]) -> None:
-        """Give up partitions, whose events another process may handle from now on. An exception ends `run()`."""
+        """Release partitions, whose events another process can handle from now on. An exception ends `run()`."""
 
     def transaction(self, events: Sequence[Event]) -> AbstractContextManager[Work[Context]]:
-        """Open a transaction for these events. It commits at the end of the block, and rolls back after an error."""
+        """Open a transaction for these events. Commit it at the end of the block, or roll it back after an error."""
 
     def recovery(self, event: Event) -> AbstractContextManager[Context]:
         """Open a transaction in which a recoverer disposes of an event that could not be handled."""
 
     def close(self) -> None:
-        """Release connections. The receiver calls it after it has left the group."""
+        """Release connections. The receiver calls this method after it has left the group."""
 
 
 class ConsumerOffsets:
-    """Base of strategies that leave positions to the consumer group."""
+    """Base class of strategies that use the committed offsets of the consumer group as positions."""
 
     @property
     def settings(self) -> Mapping[str, Any]:
         return {}
 
     def bind(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
-        """Positions are committed by the receiver."""
+        """Do nothing, because the receiver commits the positions."""
 
     def assigned(self, partitions: list[TopicPartition]) -> list[TopicPartition] | None:
         del partitions
         return None
 
     def revoked(self, partitions: list[TopicPartition]) -> None:
-        """Nothing is kept per partition."""
+        """Do nothing, because nothing is stored per partition."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, because nothing is open."""

@@ -1,1 +1,1 @@
-"""Avro schemas, and the reader of a schema registry."""
+"""Avro schemas, and a reader for schema registries."""

@@ -1,4 +1,4 @@
-"""Avro schemas as trees of JSON values, in which every named type has its full name."""
+"""Avro schemas as trees of JSON values in which every named type has its full name."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from dataclasses import dataclass, field
 from typing import Any
 
 NAMED_TYPES = frozenset({"record", "error", "enum", "fixed"})
-Node = Any  # a type in JSON: a string (name), a list (union) or an object
+Node = Any  # a type as JSON: a string (name), a list (union) or an object
 Definitions = dict[str, dict[str, Any]]  # named types by full name
 
 
 @dataclass(frozen=True)
 class Schema:
-    """A schema in which types have full names. `named_types` contains their definitions by full name."""
+    """A schema in which types have full names. `named_types` maps full names to definitions."""
 
     root: Node
     named_types: Mapping[str, dict[str, Any]] = field(default_factory=dict)
 
     def definition(self, node: Node) -> Node:
-        """Return the definition if the node is the full name of a named type, else the node itself."""
+        """Return the definition if the node is the full name of a named type, or else the node itself."""
         return self.named_types.get(node, node) if isinstance(node, str) else node
 
     def branches(self, node: Node) -> list[Node]:
-        """Return the branches of a union, or a list of only `node`, with definitions in place of type names."""
+        """Return the branches of a union, or a list with only `node`. Type names are replaced by definitions."""
         return [self.definition(branch) for branch in (node if isinstance(node, list) else [node])]
 
     def text(self, node: Node = None) -> str:
-        """Return `node` (default: the whole schema) as JSON text, with each named type defined at its first use."""
+        """Return `node` (default: the whole schema) as JSON text. Each named type is defined where it is first used."""
         return compact(self._expanded(self.root if node is None else node, "", set()))
 
     def _expanded(self, node: Node, namespace: str, defined: set[str]) -> Node:
@@ -70,22 +70,22 @@ def inline(text: str, references: Sequence[str]) -> str:
 
 
 def compact(definition: Node) -> str:
-    """Return the schema as JSON text without white space between the tokens."""
+    """Return the schema as JSON text without whitespace between tokens."""
     return json.dumps(definition, separators=(",", ":"), ensure_ascii=False)
 
 
 def kind_of(node: Node) -> str:
-    """Return the type of a node without its logical type, such as record, string or union; of a type name the name."""
+    """Return the type of a node without its logical type, such as record, string or union. Type names are kept."""
     return str(node["type"]) if isinstance(node, dict) else "union" if isinstance(node, list) else str(node)
 
 
 def short_name(node: Node) -> str:
-    """Return the name of a named type without its namespace; empty for any other node."""
+    """Return the name of a named type without its namespace, or an empty text for any other node."""
     return str(node.get("name", "")).rpartition(".")[2] if isinstance(node, dict) else ""
 
 
 def same_kind(branch: Node, candidates: Sequence[Node]) -> list[Node]:
-    """Return the candidates of the kind of `branch`: those with its full name first, then those with its short name."""
+    """Return the candidates of the same kind as `branch`, those with its full name before those with its short name."""
     matches = [candidate for candidate in candidates if kind_of(candidate) == kind_of(branch)]
     if kind_of(branch) in NAMED_TYPES:
         matches.sort(key=lambda match: (match["name"] != branch["name"], short_name(match) != short_name(branch)))
@@ -93,7 +93,7 @@ def same_kind(branch: Node, candidates: Sequence[Node]) -> list[Node]:
 
 
 def source_field(reader_field: Mapping[str, Any], writer_fields: Mapping[str, Node]) -> str | None:
-    """Return the name of the writer's field from which a reader's field is read: its name, else an alias, else None."""
+    """Return the writer's field from which a reader's field is read, matched by name or alias, or None."""
     names = (reader_field["name"], *reader_field.get("aliases", ()))
     return next((name for name in names if name in writer_fields), None)
 
@@ -117,7 +117,7 @@ def _qualified(node: Node, namespace: str, types: Definitions) -> Node:
         name, namespace = str(node["name"]), str(node.get("namespace", namespace))
         result["name"] = name if "." in name or not namespace else f"{namespace}.{name}"
         namespace = result["name"].rpartition(".")[0]
-        types[result["name"]] = result  # before the fields are processed, because they can refer to the type
+        types[result["name"]] = result  # before its fields are processed, because they can refer to it
     if "fields" in node:
         result["fields"] = [{**entry, "type": _qualified(entry["type"], namespace, types)} for entry in node["fields"]]
     for key in ("items", "values"):

@@ -1,4 +1,4 @@
-"""Schema registry client for the Confluent REST API: the read requests that outbox-kit and the Spark jobs share."""
+"""Client for the Confluent schema registry API, with the read requests that outbox-kit and the Spark jobs share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from outbox_events.http_session import (
 )
 from outbox_events.schemas.avro_schema import inline
 
-SECTION = "registry"  # of the environment file
+SECTION = "registry"  # section of the environment file
 REQUEST_TIMEOUT_S = 20
 RETRY = Retry(
     total=2,
@@ -39,15 +39,15 @@ NOT_FOUND = (HTTPStatus.NOT_FOUND,)
 PATH_HINT = "check the URL of the registry: some registries need a path, such as /apis/ccompat/v7"
 # Confluent Cloud returns GUIDs of subject versions only in responses to requests with this header.
 _HEADERS = {"Confluent-Accept-Unknown-Properties": "true"}
-# Of the Confluent API, if a subject, version or schema does not exist; other servers respond without such a code.
+# Error codes of the Confluent API for a missing subject, version or schema. Other servers do not return them.
 _ERROR_CODES = range(40400, 40500)
-# HTTP status codes with which a registry responds if it does not support GUIDs or has no such GUID.
+# HTTP status codes of a registry that does not support GUIDs or does not have the GUID.
 _NO_GUID_STATUS = (*NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A type that a schema references by name, and the subject version that defines it."""
+    """A type that a schema references by name, and the subject version that defines the type."""
 
     name: str
     subject: str
@@ -56,7 +56,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class SchemaVersion:
-    """A schema in the registry; `text` refers to the types of `references` by name."""
+    """A schema in the registry. Its `text` refers to the types of `references` by name."""
 
     version: int
     """0 if the schema was requested by id or GUID."""
@@ -66,22 +66,22 @@ class SchemaVersion:
     references: tuple[Reference, ...] = ()
     schema_type: str = "AVRO"
     guid: str = ""
-    """Empty if the response has none: only registries that support GUIDs return it."""
+    """Empty unless the response contains a GUID. Only some registries support GUIDs."""
 
 
 class MissingReferenceError(RejectedError):
-    """A schema references a subject version that the registry does not have."""
+    """A schema references a subject version that does not exist in the registry."""
 
 
 class RegistryReader:
-    """Reads subjects, versions and schemas, without a cache.
+    """Reads subjects, versions and schemas without caching them.
 
-    The constructor raises ConfigurationError for unusable credentials. Methods raise UnreachableError if there is no
-    JSON response, and RejectedError for an error response or a response without the expected fields.
+    The constructor raises ConfigurationError for unusable credentials. Methods raise UnreachableError if the registry
+    does not return JSON, and RejectedError for an error response or a response without the expected fields.
     """
 
     def __init__(self, endpoint: HttpEndpoint, *, seconds: float | None = None) -> None:
-        """`seconds` limits each request, which is then not retried."""
+        """`seconds` limits each request and disables retries."""
         self.url = endpoint.url.rstrip("/")
         self._timeout_s = REQUEST_TIMEOUT_S if seconds is None else seconds
         self._session = HttpSession(endpoint, SECTION)
@@ -93,38 +93,38 @@ class RegistryReader:
         self._session.close()
 
     def latest(self, subject: str) -> SchemaVersion | None:
-        """Return the latest version of a subject; None if the subject does not exist."""
+        """Return the latest version of a subject, or None if the subject does not exist."""
         path, description = f"{subject_path(subject)}/versions/latest", f"subject {subject}"
         return self._parsed(self._get(path, description), description)
 
     def version(self, subject: str, version: int) -> SchemaVersion | None:
-        """Return one version of a subject; None if it does not exist."""
+        """Return one version of a subject, or None if it does not exist."""
         path, description = f"{subject_path(subject)}/versions/{version}", f"subject {subject} version {version}"
         return self._parsed(self._get(path, description), description, version=version)
 
     def versions(self, subject: str, missing_status: Collection[int] = NOT_FOUND) -> list[int]:
-        """Return the version numbers of a subject, ascending; empty for an HTTP status in `missing_status`."""
+        """Return the version numbers of a subject in ascending order. Empty for an HTTP status in `missing_status`."""
         return sorted(self._get(f"{subject_path(subject)}/versions", f"versions of {subject}", missing_status) or [])
 
     def by_id(self, schema_id: int) -> SchemaVersion | None:
-        """Return the schema with this id; None if it does not exist."""
+        """Return the schema with this id, or None if it does not exist."""
         description = f"schema id {schema_id}"
         return self._parsed(self._get(f"/schemas/ids/{schema_id}", description), description, version=0, id=schema_id)
 
     def by_guid(self, guid: str) -> SchemaVersion | None:
-        """Return the schema with this GUID; None if it does not exist or the registry has no GUIDs."""
+        """Return the schema with this GUID, or None if it does not exist or the registry does not support GUIDs."""
         description = f"schema GUID {guid}"
         response = self._get(f"/schemas/guids/{guid}", description, _NO_GUID_STATUS)
         return self._parsed(response, description, version=0, id=0)
 
     def inlined(self, schema: SchemaVersion, description: str) -> str:
-        """Return the text of a schema with referenced types inlined. MissingReferenceError names `description`."""
+        """Return the text of a schema with referenced types inlined. MissingReferenceError contains `description`."""
         texts: dict[tuple[str, int], str] = {}
         self._collect_references(schema, description, texts)
         return inline(schema.text, list(texts.values()))
 
     def _collect_references(self, schema: SchemaVersion, description: str, texts: dict[tuple[str, int], str]) -> None:
-        """Add the texts of all referenced types to `texts`, by subject and version, in dependency order."""
+        """Add the texts of all referenced types to `texts`, keyed by subject and version, in dependency order."""
         for reference in schema.references:
             key = (reference.subject, reference.version)
             if key in texts:
@@ -149,7 +149,7 @@ class RegistryReader:
             guid = str(fields.get("guid") or "").lower()
             return SchemaVersion(version, schema_id, str(fields["schema"]), references, schema_type, guid)
         except (KeyError, TypeError, ValueError):
-            message = f"registry at {self.url}: {description}: response without version, id or schema"
+            message = f"registry at {self.url}: {description}: the response has no version, id or schema"
             raise RejectedError(message, "set registry.url to the URL of a Confluent-compatible API") from None
 
     def _get(self, path: str, description: str, missing_status: Collection[int] = NOT_FOUND) -> Any:  # noqa: ANN401 - JSON
@@ -158,7 +158,7 @@ class RegistryReader:
     def _request(
         self, method: str, path: str, description: str, body: object = None, missing_status: Collection[int] = ()
     ) -> Any:  # noqa: ANN401 - JSON
-        """Send a request. Return the JSON of the response; None for an HTTP status in `missing_status`."""
+        """Send a request. Return the JSON of the response, or None for an HTTP status in `missing_status`."""
         url = self.url + path
         try:
             response = self._session.request(method, url, json=body, timeout=self._timeout_s, allow_redirects=False)

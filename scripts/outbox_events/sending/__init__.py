@@ -1,1 +1,1 @@
-"""Rows of the outbox table, written in the service's own transaction. See docs/sending.md."""
+"""Write rows of the outbox table in the service's own transaction. See docs/sending.md."""

@@ -36,16 +36,16 @@ def emit(
     additional_columns: Mapping[str, Any] | None = None,
     table: str | OutboxTable = DEFAULT_TABLE,
 ) -> UUID:
-    """Insert one outbox row in the open transaction; return the event's id. Never commits.
+    """Insert one outbox row in the open transaction, and return the event's id. Never commits.
 
-    `connection` is a psycopg 3 Connection, or a SQLAlchemy 2 Connection or Session. `payload` is
-    the aggregate's whole state after the event; None means that the aggregate was deleted.
-    `additional_columns` are values of columns that the pipeline file names, such as the partition_field.
-    Pass an OutboxTable as `table` if the pipeline file sets source.columns.
+    `connection` is a psycopg 3 Connection, or a SQLAlchemy 2 Connection or Session. `payload` is the full state of the
+    aggregate after the event. None means that the aggregate was deleted. `additional_columns` are values of other
+    columns that the pipeline file defines, such as partition_field. Pass an OutboxTable as `table` if the pipeline file
+    sets source.columns.
 
-    Raises, before any SQL is executed, InvalidEventError for an event that cannot be stored exactly,
-    RefusedError if the row would be committed on its own, and ConfigurationError for an unsupported
-    kind of connection. Database errors are the errors of the driver.
+    Before any SQL is executed, raises InvalidEventError for an event that cannot be stored exactly, RefusedError if the
+    row would be committed separately, and ConfigurationError for an unsupported kind of connection. Database errors are
+    raised as errors of the driver.
     """
     event = OutboxEvent(
         aggregate_type=aggregate_type,
@@ -62,9 +62,9 @@ def emit(
 def emit_many(
     connection: SyncConnection, events: Iterable[OutboxEvent], *, table: str | OutboxTable = DEFAULT_TABLE
 ) -> list[UUID]:
-    """Insert one outbox row per event, in the order of `events`, as `emit` does; return the events' ids.
+    """Insert one outbox row per event like `emit`, in the order of `events`. Return the events' ids.
 
-    All events are validated before the first row is inserted. If there are no events, no statement is executed.
+    All events are validated before the first row is inserted. Without events, no statement is executed.
     """
     outbox, events = _outbox_table(table), list(events)
     batches = _batches(events, outbox)
@@ -103,9 +103,9 @@ def _outbox_table(table: str | OutboxTable) -> OutboxTable:
 
 
 def _batches(events: Iterable[OutboxEvent], table: OutboxTable) -> list[tuple[tuple[str, ...], list[Row]]]:
-    """Return the additional columns and the rows of each sequence of events that have the same additional columns.
+    """Split the events into runs with the same additional columns, and return the columns and rows of each run.
 
-    The keys of a row are those of OutboxEvent.to_row(), and the position of each additional column as text.
+    The keys of a row are the keys of OutboxEvent.to_row() and, for each additional column, its position as text.
     """
     rows = [(event.to_row(), event.additional_values(table)) for event in events]
 
@@ -119,7 +119,7 @@ def _batches(events: Iterable[OutboxEvent], table: OutboxTable) -> list[tuple[tu
 
 
 def _is_sqlalchemy_connection(connection: object) -> bool:
-    """Return whether the object is a synchronous connection or session, without importing SQLAlchemy."""
+    """Check without importing SQLAlchemy whether the object is a synchronous connection or session of SQLAlchemy."""
     class_names = {cls.__name__ for cls in type(connection).__mro__ if cls.__module__.startswith("sqlalchemy.")}
     return bool(class_names & {"Connection", "Session", "scoped_session"})
 

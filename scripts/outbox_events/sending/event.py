@@ -1,4 +1,4 @@
-"""Outbox events and their rows: validation before any SQL is executed."""
+"""Outbox events and their rows. Events are validated before any SQL is executed."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ RESERVED_HEADERS = frozenset(CONTRACT_HEADERS)
 """Headers that the connector writes. The column `headers` must not contain them."""
 
 Row = dict[str, Any]
-"""Values by column of the contract (text or None): id, aggregate_type, aggregate_id, event_type, payload, headers."""
+"""Values (text or None) by contract column: id, aggregate_type, aggregate_id, event_type, payload, headers."""
 
 
 class InvalidEventError(RefusedError):
-    """An event that the outbox table or the connector cannot represent exactly."""
+    """The outbox table or the connector cannot represent the event exactly."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutboxEvent:
-    """One event of an aggregate, with the aggregate's whole state after the event.
+    """One event of an aggregate, with the full state of the aggregate after the event.
 
-    `aggregate_id` becomes the record key and must always be the same text for the same aggregate (a
-    UUID is written in canonical form). `payload` None means that the aggregate was deleted. `headers`
-    are copied to the record. `event_id` identifies the event for consumers that deduplicate; writing
-    the same id twice violates the primary key. `additional_columns` are values of columns that the
-    pipeline file names (partition_field, schema_version_column, header_columns), by column name.
+    `aggregate_id` becomes the record key. Always use the same text for the same aggregate (a UUID is written in
+    canonical form). If `payload` is None, the aggregate was deleted. `headers` are copied to the record. `event_id`
+    identifies the event for consumers that deduplicate. Inserting the same id twice violates the primary key.
+    `additional_columns` maps columns that the pipeline file defines (partition_field, schema_version_column,
+    header_columns) to their values.
     """
 
     aggregate_type: str
     aggregate_id: str | UUID
     event_type: str
-    # Not in the repr, so that a traceback with local variables shows no business data.
+    # Not in the repr, so that a traceback with local variables does not show business data.
     payload: Mapping[str, Any] | None = field(repr=False)
     headers: Mapping[str, str] | None = field(default=None, repr=False)
     event_id: UUID = field(default_factory=uuid4)
     additional_columns: Mapping[str, Any] | None = field(default=None, repr=False)
 
     def to_row(self) -> Row:
-        """Return the outbox row. Raises InvalidEventError, which names the field and never its value."""
+        """Return the outbox row. Raises InvalidEventError, whose message contains the field but never its value."""
         if not isinstance(self.event_id, UUID):
             raise InvalidEventError(f"event_id must be a UUID, not {type(self.event_id).__name__}")
         aggregate_id = str(self.aggregate_id) if isinstance(self.aggregate_id, UUID) else self.aggregate_id
@@ -58,7 +58,7 @@ class OutboxEvent:
         }
 
     def additional_values(self, table: OutboxTable) -> Row:
-        """Return the additional values by column. Raises InvalidEventError for a column that emit writes itself."""
+        """Return the additional values by column. Raises InvalidEventError for a column that `emit` itself writes."""
         written = {table.column(key) for key in COLUMNS}
         values = dict(self.additional_columns or {})
         for name, value in values.items():
@@ -71,7 +71,7 @@ class OutboxEvent:
 
 
 def _valid_text(name: str, value: object) -> str:
-    """Return the value as str. Raises InvalidEventError unless it is text that PostgreSQL can store."""
+    """Return the value as str. Raises InvalidEventError if it is not a text that PostgreSQL can store."""
     if not isinstance(value, str):
         raise InvalidEventError(f"{name} must be text, not {type(value).__name__}")
     if reason := invalid_text_reason(value):
@@ -95,12 +95,12 @@ def _payload_json(payload: object) -> str | None:
     try:
         return to_json(payload)
     except NotEncodableError as error:
-        # Raised without the cause, because stack frames of the cause contain the value.
+        # Raise it without the cause, because stack frames of the cause contain the value.
         raise InvalidEventError(f"{error.location('payload')} {error.reason}") from None
 
 
 def _headers_json(headers: object) -> str | None:
-    """Return headers as JSON text. Return None if there are no headers, so that the column is NULL."""
+    """Return the headers as JSON text, or None without headers, so that the column is NULL."""
     if headers is None or headers == {}:
         return None
     if not isinstance(headers, Mapping):

@@ -1,4 +1,4 @@
-"""Outbox table to which events are written: its name and the names of its columns."""
+"""Names of the outbox table to which events are written, and of its columns."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from outbox_events.errors import ConfigurationError
 
 DEFAULT_TABLE = "public.outbox_event"
 COLUMNS = ("id", "aggregate_type", "aggregate_id", "event_type", "payload", "headers")
-"""Columns of the contract that emit writes. The table generates the others."""
+"""Contract columns that `emit` writes. The table generates the values of the other columns."""
 GENERATED_COLUMNS = ("created_at",)
 
 
 @dataclass(frozen=True)
 class OutboxTable:
-    """Name of the outbox table, and names of columns that differ from the contract.
+    """Name of the outbox table, and column names that differ from the contract.
 
-    `name` is `schema.table`, or `table` to apply the search_path. `columns` is `source.columns` of the pipeline file.
-    Case is significant, because all names are quoted. Raises ConfigurationError for an invalid name or unknown column.
+    `name` is `schema.table`, or `table` to use the search_path. `columns` is `source.columns` of the pipeline file.
+    Names are quoted, so they are case-sensitive. Raises ConfigurationError for an invalid name or an unknown column.
     """
 
     name: str = DEFAULT_TABLE
@@ -32,13 +32,13 @@ class OutboxTable:
         unknown = [key for key in self.columns if key not in known]
         if unknown:
             hint = f"use the keys of source.columns in the pipeline file: {', '.join(known)}"
-            raise ConfigurationError(f"the outbox table has no column {unknown[0]!r} in the contract", hint)
+            raise ConfigurationError(f"the contract of the outbox table has no column {unknown[0]!r}", hint)
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Schema and table, or the table only."""
+        """Schema and table, or only the table."""
         return tuple(self.name.split("."))
 
     def column(self, key: str) -> str:
-        """Return the name that a column of the contract has in the table."""
+        """Return the name of a contract column in the table."""
         return self.columns.get(key, key)

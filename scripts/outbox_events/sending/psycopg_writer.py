@@ -1,4 +1,4 @@
-"""INSERT of outbox rows through a psycopg 3 connection."""
+"""Insert outbox rows through a psycopg 3 connection."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TYPES = {"id": "uuid", "payload": "jsonb", "headers": "jsonb"}
 def insert_rows(
     connection: Connection[Any], rows: Sequence[Row], table: OutboxTable, additional: tuple[str, ...]
 ) -> None:
-    """Insert rows in the connection's transaction. Raises RefusedError if each row would be committed on its own."""
+    """Insert rows in the connection's transaction. Raises RefusedError if each row would be committed separately."""
     refuse_autocommit(connection)
     # The connection's cursor_factory could create server-side cursors, or cursors that expect $1 parameters.
     with Cursor(connection) as cursor:
@@ -42,9 +42,9 @@ async def insert_rows_async(
 
 
 def refuse_autocommit(connection: Connection[Any] | AsyncConnection[Any]) -> None:
-    """Raise RefusedError if a statement would be committed on its own: autocommit without an open transaction.
+    """Raise RefusedError in autocommit mode without an open transaction, because each statement would be committed.
 
-    In pipeline mode a transaction is also refused if the server has not yet responded to its BEGIN.
+    In pipeline mode, a transaction is also refused if the server has not yet responded to its BEGIN.
     """
     in_transaction = connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR)
     if connection.autocommit and not in_transaction:
@@ -57,9 +57,9 @@ def refuse_autocommit(connection: Connection[Any] | AsyncConnection[Any]) -> Non
 
 @lru_cache(maxsize=64)
 def insert_statement(table: OutboxTable, additional: tuple[str, ...]) -> sql.Composed:
-    """Return the INSERT. Parameters of the contract are cast, because a connection may send them with type text.
+    """Return the INSERT statement. Contract columns are cast, because a connection may send parameters as text.
 
-    The parameters of additional columns are their positions. They are not cast, because their types are not known.
+    Parameters of additional columns are named by position. They are not cast, because their types are not known.
     """
     names = [*map(table.column, COLUMNS), *additional]
     values = [sql.SQL("{}::{}").format(sql.Placeholder(key), sql.SQL(TYPES.get(key, "text"))) for key in COLUMNS]

@@ -1,6 +1,6 @@
-"""INSERT of outbox rows through SQLAlchemy 2, with any of its PostgreSQL drivers.
+"""Insert outbox rows through SQLAlchemy 2 with any of its PostgreSQL drivers.
 
-An optional dependency: imported only when a service passes an object of SQLAlchemy.
+This module is imported only when a service passes a SQLAlchemy object, because SQLAlchemy is an optional dependency.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ def insert_rows(
 ) -> None:
     """Insert rows in the transaction of a Connection or Session. SQLAlchemy begins a transaction if none is open.
 
-    A Session is not flushed, because the order of statements within a transaction does not matter.
-    Raises RefusedError for isolation level AUTOCOMMIT, and ConfigurationError if the connection is not to PostgreSQL.
+    A Session is not flushed, because the order of statements within a transaction does not matter. Raises RefusedError
+    for isolation level AUTOCOMMIT, and ConfigurationError if the database is not PostgreSQL.
     """
     connection = bind if isinstance(bind, Connection) else bind.connection()
     if connection.dialect.name != "postgresql":
         raise ConfigurationError(f"outbox rows need a connection to PostgreSQL, not to {connection.dialect.name}")
-    # Read from the driver, because the engine, the connection or create_engine() can set the isolation level.
+    # Ask the driver, because the isolation level can be set in the engine, the connection or create_engine().
     if getattr(connection.connection.dbapi_connection, "autocommit", False):
         raise RefusedError(
             "the SQLAlchemy connection has the isolation level AUTOCOMMIT: "
@@ -55,9 +55,9 @@ def insert_rows(
 
 @lru_cache(maxsize=64)
 def insert_statement(table: OutboxTable, additional: tuple[str, ...]) -> Insert:
-    """Return the INSERT. JSON is passed as text and cast, so that no JSON serializer of the engine applies.
+    """Return the INSERT statement. JSON is passed as text and cast, to bypass a JSON serializer of the engine.
 
-    The parameters of additional columns are their positions.
+    Parameters of additional columns are named by position.
     """
     *schema, name = (quoted_name(part, quote=True) for part in table.parts)
     names = [quoted_name(column_name, quote=True) for column_name in (*map(table.column, TYPES), *additional)]

@@ -1,7 +1,7 @@
 """Exact encoding of Python values as JSON text for a jsonb column.
 
-The encoder of the standard library can write a Decimal only as a float, and accepts NaN, NUL and lone
-surrogates, which jsonb rejects.
+The encoder of the standard library can write a Decimal only as a float. It also accepts NaN, NUL and lone surrogates,
+which jsonb rejects.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import singledispatch
 from uuid import UUID
 
 MAX_DEPTH = 100
-"""Far fewer levels than PostgreSQL's JSON parser allows. A value with more levels most likely contains itself."""
+"""Maximum nesting, far below the limit of PostgreSQL's JSON parser. A deeper value most likely contains itself."""
 
 # Limits of PostgreSQL's numeric; jsonb stores every JSON number as numeric.
 _MAX_WHOLE_DIGITS = 131_072
@@ -26,10 +26,10 @@ _quote = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class NotEncodableError(Exception):
-    """Raised for a value that JSON or jsonb cannot represent. Internal to this package.
+    """JSON or jsonb cannot represent a value. Internal to this package.
 
-    `reason` does not contain the value. `path` is filled while the error propagates through the
-    containers, innermost key or index first, so that valid values have no overhead.
+    `reason` does not contain the value. `path` is filled while the error propagates through the containers, innermost
+    key or index first, so that valid values have no overhead.
     """
 
     def __init__(self, reason: str) -> None:
@@ -43,16 +43,16 @@ class NotEncodableError(Exception):
 
 
 def to_json(value: object) -> str:
-    """Return the JSON text of a value; numbers keep every digit, times are in UTC.
+    """Return the JSON text of a value. Numbers keep all digits, and times are in UTC.
 
-    Mapping -> object, list and tuple -> array, Decimal -> number, date and aware datetime -> ISO
-    8601 text, UUID -> text, Enum -> its value. Raises NotEncodableError for other values.
+    Mapping -> object, list and tuple -> array, Decimal -> number, date and aware datetime -> ISO 8601 text, UUID ->
+    text, Enum -> its value. Raises NotEncodableError for other values.
     """
     return _encode(value, 0)
 
 
 def invalid_text_reason(value: str) -> str:
-    """Return why PostgreSQL cannot store the text, or an empty string."""
+    """Return the reason why PostgreSQL cannot store the text, or an empty text."""
     if "\0" in value:
         return "contains a NUL character, which PostgreSQL cannot store"
     try:
@@ -87,7 +87,7 @@ def _valid_key(key: object) -> str:
 
 
 def _encode_items(items: Iterable[tuple[int | str, object]], depth: int) -> list[str]:
-    """Return the JSON text of each item. If an item is not encodable, add its key or index to the path of the error."""
+    """Return the JSON text of each item. If an item cannot be encoded, add its key or index to the error's path."""
     texts: list[str] = []
     for key, item in items:
         try:
@@ -124,7 +124,7 @@ def _(value: str) -> str:
 def _(value: int) -> str:
     try:
         return int.__repr__(value)  # the repr of an IntEnum is not a number
-    except ValueError:  # Python limits the number of digits in this conversion
+    except ValueError:  # Python limits the number of digits for this conversion
         raise NotEncodableError("is an integer with too many digits for Python's conversion to text") from None
 
 
@@ -142,7 +142,7 @@ def _(value: Decimal) -> str:
         raise NotEncodableError("is not a finite number")
     if value.adjusted() >= _MAX_WHOLE_DIGITS or -exponent > _MAX_SCALE:
         raise NotEncodableError("is a decimal outside the range of PostgreSQL's numeric")
-    return Decimal.__str__(value)  # "1E+3" is a JSON number too
+    return Decimal.__str__(value)  # "1E+3" is also a valid JSON number
 
 
 @_encode_scalar.register

@@ -1,4 +1,4 @@
-"""Commands that write latest states to the outbox table, and `adopt`, which replaces the connector of somebody else."""
+"""Commands that write latest states to the outbox table, and `adopt`, which replaces a connector of another tool."""
 
 from outbox_kit.backfill.adopt import AdoptResult, adopt
 from outbox_kit.backfill.backfill_batches import BackfillOptions, BackfillResult, backfill

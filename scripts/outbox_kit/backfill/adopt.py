@@ -1,11 +1,11 @@
-"""adopt: replace a Debezium connector that outbox-kit did not create (OLD) by the pipeline's connector (NEW).
+"""`outbox adopt`, which replaces a Debezium connector that outbox-kit did not create (OLD) with the pipeline's (NEW).
 
-No row is lost, and no row is sent twice.
+Rows are neither lost nor sent twice.
 
     checks → topics, schemas, lock file → stop OLD → create NEW in state STOPPED → write OLD's offset to NEW → start NEW
     → wait until NEW has confirmed the WAL from before the stop of OLD → delete OLD → write the rendered config to NEW
 
-Every step reads the actual state first, so that the command can be repeated after an interruption. OLD and NEW never
+Every step first reads the actual state, so that the command can be repeated after an interruption. OLD and NEW never
 run at the same time.
 """
 
@@ -29,15 +29,15 @@ from outbox_kit.postgres.replication_slot import wait_confirmed, wait_inactive, 
 from outbox_kit.results import Reporter
 from outbox_kit.results.changes import System
 
-# Systems that are deployed before NEW. `make_plan` refuses to plan Connect while OLD, another connector, uses the slot.
+# Systems that are deployed before NEW. `make_plan` refuses to plan Connect while another connector (OLD) uses the slot.
 SYSTEMS_BEFORE_CONNECT: tuple[System, ...] = ("postgres", "kafka", "registry")
-# The WAL after OLD's offset can contain updates and deletes of outbox rows, which would stop the task of NEW.
+# The WAL after OLD's offset can contain updates and deletes of outbox rows. They would stop the task of NEW.
 SKIPPED_OPERATIONS = {"skipped.operations": "u,d,t"}
 
 
 @dataclass(frozen=True)
 class AdoptResult:
-    """Names of the pipeline's connector and of the replaced connector, and the source offset that both had."""
+    """Names of the pipeline's connector and the replaced connector, and the source offset of the replacement."""
 
     connector: str
     old: str
@@ -77,19 +77,19 @@ def _refuse_conflicting_connectors(deployment: Deployment, old_connector: Foreig
         )
     if old_connector.is_running and deployment.connect.config(name) is not None:
         raise RefusedError(
-            f"connector {name!r} exists although {old_connector.name!r}, which it is to replace, is still RUNNING",
+            f"connector {name!r} exists although connector {old_connector.name!r}, which it replaces, is still RUNNING",
             f"delete {name!r} if it has never run, otherwise stop {old_connector.name!r}; then repeat the command",
         )
 
 
 def _refuse_unsuitable_database(deployment: Deployment, old_connector: ForeignConnector) -> None:
-    """Raise RefusedError if slot or publication is missing: a new one would omit rows that OLD has not sent."""
+    """Raise RefusedError if slot or publication is missing: after creating it, rows that OLD has not sent are lost."""
     database, source = deployment.read_database(), deployment.pipeline.source
     if database.slot is None:
         hint = f"set source.slot to the slot that connector {old_connector.name!r} uses; see docs/migrating.md"
         raise RefusedError(f"slot {source.slot!r} does not exist in database {database.database!r}", hint)
     if database.publication is None:
-        hint = "create it as in docs/migrating.md, or set source.publication to one for the outbox only"
+        hint = "create it as in docs/migrating.md, or set source.publication to a publication of the outbox table only"
         raise RefusedError(f"publication {source.publication!r} does not exist in database {database.database!r}", hint)
     lock = deployment.lock()
     postgres_state.refuse_unsafe(deployment.pipeline, database, lock.source if lock else None)
@@ -107,7 +107,7 @@ def _replace_connector(
             progress(f"wait until connector {old_name} has read the creation of publication {source.publication}")
             wait_confirmed(connection, source.slot, end_lsn, old_name)
         offset = _switch_connectors(deployment, connection, old_connector, config, progress)
-        # OLD is deleted last: while it exists, `outbox apply` refuses to run, and adopt can be repeated.
+        # OLD is deleted last: while OLD exists, `outbox apply` refuses to run and `outbox adopt` can be repeated.
         progress(f"wait until connector {name} has confirmed the WAL from before the stop of {old_name}")
         wait_confirmed(connection, source.slot, end_lsn, name)
     progress(f"delete connector {old_name}")
@@ -133,7 +133,7 @@ def _switch_connectors(
         connect_lifecycle.put_config(client, name, config, progress, create=True)
     offset = offset_of(deployment, old_connector)
     prefix = deployment.pipeline.prefix
-    # A new connector can have offsets, because Connect keeps those of a deleted connector with the same name.
+    # A new connector can have offsets, because Connect keeps the offsets of a deleted connector with the same name.
     if is_new or not offset_of_prefix(client.offsets(name), prefix):
         progress(f"start connector {name} at lsn {offset['lsn']}")
         connect_lifecycle.stop(client, name, progress=progress)

@@ -1,4 +1,4 @@
-"""backfill: write one outbox row per aggregate, with its latest state. Each batch is one transaction."""
+"""`outbox backfill`, which writes the latest state of each aggregate as one outbox row. A batch is one transaction."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from outbox_kit.results import Reporter
 
 EVENT_TYPE = "backfill"
 REPORT_INTERVAL_S = 1.0
-# The planner's estimate of the row count; -1 before the first ANALYZE. PostgreSQL 13 has none for partitioned tables.
+# The planner's estimate of the row count is -1 before the first ANALYZE. PostgreSQL 13 lacks it for partitioned tables.
 ESTIMATE_SQL: LiteralString = "select reltuples::bigint as row_count from pg_class where oid = to_regclass(%s)"
 
 
 @dataclass(frozen=True)
 class BackfillOptions:
-    """Options of `outbox backfill`. `delete` deletes each outbox row in the transaction that inserts it."""
+    """Options of `outbox backfill`. With `delete`, each outbox row is deleted in the transaction that inserts it."""
 
     batch_size: int = 500
     rows_per_second: float | None = None
@@ -35,7 +35,7 @@ class BackfillOptions:
 
 @dataclass(frozen=True)
 class BackfillResult:
-    """Counts for one aggregate type. `rows_now` and `seconds` exclude earlier, interrupted runs of the backfill."""
+    """Counts for one aggregate type. `rows_now` and `seconds` do not include earlier, interrupted runs."""
 
     aggregate_type: str
     rows: int
@@ -47,18 +47,18 @@ class BackfillResult:
 def backfill(
     deployment: Deployment, aggregate_types: Sequence[str], progress: Reporter, options: BackfillOptions | None = None
 ) -> list[BackfillResult]:
-    """Write the latest state of every aggregate of `aggregate_types`, by default of all that have a `backfill`.
+    """Write the latest state of every aggregate of `aggregate_types`, by default of all types with a `backfill`.
 
-    Each batch commits its outbox rows together with its progress, so an interrupted backfill is continued by the
-    next run, and no aggregate is written twice. After completion, rows are written again only with `options.restart`,
-    or if the lock file requires a backfill of the topic. Its completion is then recorded in the lock file.
+    Each batch commits its outbox rows together with its progress. The next run continues an interrupted backfill, and
+    does not write an aggregate twice. A completed backfill is repeated only with `options.restart`, or if the lock file
+    requires a backfill of the topic. In that case, the completion is recorded in the lock file.
 
     Raises ConfigurationError, RefusedError, RejectedError, UnreachableError.
     """
     options = options or BackfillOptions()
     type_names = aggregate_types or [name for name, entry in deployment.pipeline.aggregates.items() if entry.backfill]
     if not type_names:
-        message = f"no aggregate type of pipeline {deployment.pipeline.name} has a `backfill`"
+        message = f"pipeline {deployment.pipeline.name} does not have an aggregate type with a `backfill`"
         raise ConfigurationError(message, "set aggregates.TYPE.backfill in the pipeline file; see docs/backfill.md")
     with open_session(deployment, lock_seconds=options.lock_seconds) as session, report_committed_batches(progress):
         connection, pipeline, delete = session.connection, deployment.pipeline, options.delete
@@ -93,7 +93,7 @@ def _backfill_type(
 
 
 def _begin(session: Session, table: ProgressTable, *, restart: bool) -> BackfillProgress:
-    """Return the stored progress, which is deleted before if the topic has lost states since."""
+    """Return the stored progress. It is deleted first if the topic has lost states since it was stored."""
     is_required = pending_backfills.is_required(session.deployment, table.aggregate_type)
     with session.connection.transaction():
         table.create(session.connection)
@@ -103,7 +103,7 @@ def _begin(session: Session, table: ProgressTable, *, restart: bool) -> Backfill
 
 
 def _write_batch(session: Session, states: AggregateStates, table: ProgressTable, limit: int) -> BackfillProgress:
-    """Write the states of at most `limit` next keys, and the progress, in one transaction; return the progress."""
+    """Write the states of the next keys, at most `limit`, and the progress in one transaction. Return the progress."""
     connection = session.connection
     with session.transaction(f"rows of {states.backfill.table}"):
         previous_state = table.lock(connection)
@@ -136,7 +136,7 @@ class ProgressMeter:
             self._progress(self.describe())
 
     def describe(self) -> str:
-        """Return the counts of all runs, the rate of this run, and the estimated number of remaining aggregates."""
+        """Return a text with the counts of all runs, the rate of this run, and the estimated remaining aggregates."""
         state = self._current_state
         processed_count = state.row_count + state.skipped_count
         remaining_text = "" if self._total is None else f", about {max(0, self._total - processed_count)} left"

@@ -1,4 +1,4 @@
-"""A Debezium connector that outbox-kit did not create, and the conditions under which `adopt` replaces it."""
+"""A Debezium connector that outbox-kit did not create, and the preconditions of replacing it with `adopt`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ POSTGRES_CONNECTOR_CLASS = "io.debezium.connector.postgresql.PostgresConnector"
 
 @dataclass(frozen=True)
 class ForeignConnector:
-    """Name and live config of the connector, and whether the connector is RUNNING."""
+    """Name and live config of a connector that outbox-kit did not create, and whether it is RUNNING."""
 
     name: str
     config: dict[str, str]
@@ -44,7 +44,7 @@ def read_foreign(deployment: Deployment, name: str) -> ForeignConnector:
 
 
 def refuse_different_outbox(deployment: Deployment, old_connector: ForeignConnector, database: ActualDatabase) -> None:
-    """Raise RefusedError for another slot or database than that of `old_connector`, or other publication options."""
+    """Raise RefusedError if slot or database differ from `old_connector`, or the publication options are unsuitable."""
     source, publication = deployment.pipeline.source, database.publication or {}
     actual = {"slot.name": old_connector.slot, "database.dbname": old_connector.config.get("database.dbname")}
     expected = {"slot.name": source.slot, "database.dbname": deployment.environment.source.database}
@@ -64,18 +64,18 @@ def refuse_different_outbox(deployment: Deployment, old_connector: ForeignConnec
             f"publication {source.publication!r} publishes {', '.join(['insert', *other_operations])}, with "
             f"publish_via_partition_root = {str(via_root).lower()}",
             f"run `alter publication {source.publication} set (publish = 'insert', publish_via_partition_root = "
-            f"true)`; connector {old_connector.name!r} works with these options, too",
+            f"true)`; connector {old_connector.name!r} also works with these options",
         )
 
 
 def offset_of(deployment: Deployment, old_connector: ForeignConnector) -> dict[str, Any]:
-    """Return the offset of the stopped connector. Raises RefusedError if it has none or its snapshot is incomplete."""
+    """Return the offset of the stopped connector. Raises RefusedError without an offset or a complete snapshot."""
     prefix = old_connector.config.get("topic.prefix", "")
     entries = deployment.connect.offsets(old_connector.name)
     offsets = [entry["offset"] for entry in entries if entry["partition"] == {"server": prefix} and entry["offset"]]
     if not offsets or not isinstance(offsets[0].get("lsn"), int):
         message = f"connector {old_connector.name!r} has no offset with an LSN for topic.prefix {prefix!r}"
-        hint = "if the connector has never sent a row, delete connector and slot, then run `outbox apply`"
+        hint = "if the connector has never sent a row, delete the connector and the slot, then run `outbox apply`"
         raise RefusedError(message, hint)
     offset: dict[str, Any] = offsets[0]
     if str(offset.get("snapshot", "false")).lower() not in ("false", "none"):

@@ -1,9 +1,9 @@
 """Latest states of aggregates, read from the business tables and written as outbox rows.
 
-A state written here cannot overwrite a newer event: the service changes an aggregate under its row lock and writes the
-event in the same transaction. write_states() takes that lock first and reads the state in a later statement, whose
-snapshot (READ COMMITTED) includes all transactions that were committed before the lock was granted. A later change of
-the aggregate waits for the transaction of write_states(), so the event of the change is later in the WAL.
+A state written by this module cannot overwrite a newer event. A service changes an aggregate while it holds the row
+lock, and writes the event in the same transaction. write_states() first takes the row lock. It reads the state in a
+later statement, whose READ COMMITTED snapshot includes all transactions that committed before the lock was granted. A
+later change waits for the transaction of write_states(), so the event of that change is later in the WAL.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from outbox_kit.postgres.client import Connection
 
 EMPTY_SQL = sql.SQL("").format()
 IS_DELETED = sql.SQL("coalesce(q.payload::jsonb = 'null'::jsonb, true)")
-# Partial and expression indexes do not make the column unique. Indexes of partitioned tables are in pg_index, too.
+# Partial and expression indexes do not make the column unique. pg_index also contains indexes of partitioned tables.
 UNIQUE_KEY_SQL: LiteralString = """
     select format_type(a.atttypid, a.atttypmod) as type,
            exists (select 1 from pg_index i
@@ -47,7 +47,7 @@ PARTITIONED_TOMBSTONES: LiteralString = """
 class AggregateStates:
     """Reads the latest states of one aggregate type from its business table, and writes them to the outbox table.
 
-    No method opens a transaction. Keys are the values of the key column, cast to text.
+    The methods do not open transactions. Keys are values of the key column, cast to text.
     """
 
     aggregate_type: str
@@ -56,10 +56,10 @@ class AggregateStates:
     key_type: str
     partition_field: str | None
     deletes_rows: bool
-    """Whether each outbox row is deleted in the transaction that inserts it."""
+    """Whether each outbox row is deleted again in the transaction that inserts it."""
 
     def next_keys(self, connection: Connection, after: str | None, limit: int) -> list[str]:
-        """Return at most `limit` keys after the key `after` (None: from the first key), without locking their rows."""
+        """Return at most `limit` keys after the key `after`, or the first keys if it is None. Rows are not locked."""
         identifiers = self._identifiers()
         condition = EMPTY_SQL if after is None else sql.SQL("where {key} > %(after)s::{type}").format(**identifiers)
         query = sql.SQL("select {key}::text as key from {table} {condition} order by {key} limit %(limit)s")
@@ -67,22 +67,22 @@ class AggregateStates:
         return [row["key"] for row in rows]
 
     def normalize_keys(self, connection: Connection, keys: Sequence[str]) -> list[str]:
-        """Cast `keys` to the type of the key column and back to text; return them in order and without duplicates.
+        """Cast `keys` to the type of the key column and back to text. Keep their order, and remove duplicates.
 
-        Keys that are not a value of the type are returned unchanged: a topic can contain any key.
+        Keys that are not valid for the type are returned unchanged, because a topic can contain any key.
         """
         normalized = self._cast_keys(connection, keys)
         return list(dict.fromkeys(normalized.get(key, key) for key in keys))
 
     def row_keys(self, connection: Connection, keys: Sequence[str]) -> list[str]:
-        """Return those of `keys` that a business row can have: the text of a value of the key column."""
+        """Return those `keys` that a business row can have. These keys equal the text of a value of the key column."""
         normalized = self._cast_keys(connection, keys)
         return [key for key in keys if normalized.get(key) == key]
 
     def write_states(self, connection: Connection, keys: Sequence[str], event_type: str) -> list[str]:
-        """Lock the business rows of `keys`, then write the states of the locked rows; return the written keys.
+        """Lock the business rows of `keys`, then write the states of the locked rows. Return the written keys.
 
-        A null payload is a deletion, which only write_tombstones() writes.
+        A null payload is a deletion, and is written only by write_tombstones().
         """
         locked_keys = self._lock_rows(connection, keys)
         return self._write_locked(connection, locked_keys, event_type, sql.SQL(" and not {}").format(IS_DELETED))
@@ -90,13 +90,13 @@ class AggregateStates:
     def write_tombstones(
         self, connection: Connection, keys: Sequence[str], event_type: str, partition_values: Mapping[str, str]
     ) -> list[str]:
-        """Write a tombstone for each key without a business row; return the keys for which an outbox row was written.
+        """Write a tombstone for each key without a business row. Return the keys for which an outbox row was written.
 
-        The value of the partition field is that of an earlier outbox row, otherwise that in `partition_values`. Keys
+        The value of the partition field comes from an earlier outbox row, otherwise from `partition_values`. Keys
         without a value are omitted.
 
-        A missing row cannot be locked, so the business table is locked against all writers. For a key whose row has
-        been inserted before the lock was granted, the state is written instead of a tombstone.
+        The business table is locked against all writers, because a missing row cannot be locked. If the row of a key
+        was inserted before the lock was granted, its state is written instead of a tombstone.
         """
         connection.execute(sql.SQL("lock table {table} in share mode").format(**self._identifiers()))
         locked_keys = self._lock_rows(connection, self.row_keys(connection, keys))
@@ -108,9 +108,9 @@ class AggregateStates:
         return [*written_keys, *tombstone_keys]
 
     def deleted_keys(self, connection: Connection, keys: Sequence[str]) -> list[str]:
-        """Return those of `keys` that have no business row, or for which the query returns a null payload.
+        """Return those `keys` that do not have a business row, or for which the query returns a null payload.
 
-        For these keys, write_tombstones() writes tombstones.
+        write_tombstones() writes tombstones for these keys.
         """
         row_keys = self.row_keys(connection, keys)
         query = sql.SQL(
@@ -124,18 +124,18 @@ class AggregateStates:
         return [key for key in keys if key not in live_keys]
 
     def table_is_empty(self, connection: Connection) -> bool:
-        """Return whether the business table has no row."""
+        """Return whether the business table is empty."""
         query = sql.SQL("select not exists (select from {table}) as is_empty").format(**self._identifiers())
         return bool(connection.execute(query).fetchall()[0]["is_empty"])
 
     def check_query(self, connection: Connection) -> None:
-        """Run the query without keys. Raises ConfigurationError if it fails or does not return a required column."""
+        """Run the query without keys. Raises ConfigurationError if it fails, or if a required column is missing."""
         try:
             query = sql.SQL("select * from {query} limit 0").format(query=self._subquery())
             with connection.transaction():
                 refuse_row_security(connection)
                 columns = connection.execute(query, {"keys": []}).description or []
-                # With hidden rows, an existing aggregate would look like a deleted one.
+                # This fails if row security hides rows, because their aggregates would look like deleted aggregates.
                 connection.execute(sql.SQL("select from {table} limit 0").format(**self._identifiers()))
         except psycopg.errors.InsufficientPrivilege as error:
             raise privilege_error(connection, self._config_key, self.backfill, error) from None
@@ -149,9 +149,9 @@ class AggregateStates:
             raise ConfigurationError(message, f"change the query to return {', '.join(required_columns)}")
 
     def _cast_keys(self, connection: Connection, keys: Sequence[str]) -> dict[str, str]:
-        """Return the normalized text of each key that is a value of the type of the key column.
+        """Return the normalized text of each key that is valid for the type of the key column.
 
-        PostgreSQL rejects all keys because of one, so halves are cast separately until the others are found.
+        PostgreSQL rejects all keys if one key is invalid, so halves are cast separately until that key is found.
         """
         query = sql.SQL("select k as given, k::{type}::text as key from unnest(%s::text[]) as u (k)")
         try:
@@ -164,7 +164,7 @@ class AggregateStates:
         return {row["given"]: row["key"] for row in rows}
 
     def _lock_rows(self, connection: Connection, keys: Sequence[str]) -> list[str]:
-        """Lock the business rows of `keys`; return the keys that have a row."""
+        """Lock the business rows of `keys`. Return the keys that have a row."""
         query = sql.SQL(
             "select {key}::text as key from {table} where {key} = any(%s::text[]::{type}[]) order by {key} for update"
         )
@@ -177,7 +177,7 @@ class AggregateStates:
         return self._insert(connection, self._state_rows(condition), parameters) if keys else []
 
     def _insert(self, connection: Connection, query: sql.Composed, parameters: Mapping[str, object]) -> list[str]:
-        """Insert the rows of `query`; return their aggregate ids. Raises RefusedError if an aggregate id recurs."""
+        """Insert the rows of `query`. Return their aggregate ids. Raises RefusedError if an aggregate id recurs."""
         columns = self.source.columns
         partition_columns = [self.partition_field] if self.partition_field else []
         statement = sql.SQL("{insert} returning {id} as id, {aggregate_id} as key").format(
@@ -206,7 +206,7 @@ class AggregateStates:
         ).format(field=field, query=self._subquery(), condition=condition)
 
     def _tombstone_rows(self) -> sql.Composed:
-        """Return a query of tombstones, only of keys with a value of the partition field if they need it."""
+        """Return a query of tombstones. If there is a partition field, keys without a value of it are excluded."""
         if self.partition_field is None:
             return sql.SQL(TOMBSTONES).format()
         return sql.SQL(PARTITIONED_TOMBSTONES).format(
@@ -217,7 +217,7 @@ class AggregateStates:
         )
 
     def _subquery(self) -> sql.Composed:
-        """Return the query of the pipeline file as subquery `(...) q`, with a typed parameter in place of `:keys`."""
+        """Return the query of the pipeline file as a subquery `(...) q`, with a typed parameter in place of `:keys`."""
         escaped = self.backfill.model_copy(update={"query": self.backfill.query.replace("%", "%%")})
         text = escaped.query_for(f"%(keys)s::text[]::{self.key_type}[]")
         # The line break after the query ends a `--` comment in the last line of the query.
@@ -236,7 +236,7 @@ class AggregateStates:
 
 
 def open_states(connection: Connection, pipeline: Pipeline, aggregate_type: str, *, delete: bool) -> AggregateStates:
-    """Check the `backfill` of an aggregate type, and return its AggregateStates. Raises ConfigurationError."""
+    """Check the setting `backfill` of an aggregate type, and return its AggregateStates. Raises ConfigurationError."""
     aggregate = pipeline.aggregates.get(aggregate_type)
     if aggregate is None:
         hint = f"use an aggregate type of the pipeline: {', '.join(sorted(pipeline.aggregates))}"

@@ -1,4 +1,4 @@
-"""Backfills that topics need, as recorded in the lock file: their start, their completion and their acknowledgement."""
+"""Pending backfills in the lock file. They are recorded as started, completed or acknowledged."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from outbox_kit.postgres.advisory_lock import pipeline_lock
 from outbox_kit.results import Reporter
 
 Pending = Literal["required", "started"] | None
-# Maximum wait for another command that changes the pipeline, because only one command may write the lock file.
+# Maximum wait for another command that changes the pipeline. Only one command at a time can write the lock file.
 LOCK_FILE_TIMEOUT_S = 60
 
 
 def is_required(deployment: Deployment, aggregate_type: str) -> bool:
-    """Return whether the topic needs a backfill that has not started: earlier progress was made before the loss."""
+    """Return whether the topic needs a backfill that has not started. Stored progress is then from before the loss."""
     return _pending(deployment, aggregate_type) == "required"
 
 
 def begin(deployment: Deployment, aggregate_type: str) -> None:
-    """Record the start of a backfill that the topic needs. Before, the stored progress must be deleted."""
+    """Record the start of a required backfill. The caller must delete the stored progress first."""
     _replace(deployment, aggregate_type, "required", "started")
 
 
 def finish(deployment: Deployment, aggregate_type: str) -> None:
-    """Record the end of a backfill, unless the topic has needed another one since the start."""
+    """Record the end of a backfill, unless another backfill of the topic became necessary after its start."""
     _replace(deployment, aggregate_type, "started", None)
 
 
@@ -49,9 +49,9 @@ def _pending(deployment: Deployment, aggregate_type: str) -> Pending:
 
 
 def _replace(deployment: Deployment, aggregate_type: str, before: Pending, after: Pending) -> None:
-    """Replace the pending backfill in the lock file, if it is `before`.
+    """Replace the pending backfill in the lock file if its current value is `before`.
 
-    Raises WaitTimeoutError if another command that changes the pipeline does not end, UnreachableError.
+    Raises UnreachableError, and WaitTimeoutError if another command that changes the pipeline does not end.
     """
     if before is None or _pending(deployment, aggregate_type) != before:
         return

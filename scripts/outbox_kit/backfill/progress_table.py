@@ -1,4 +1,4 @@
-"""Table outbox_backfill with the progress of each backfill, updated in the transactions that write outbox rows."""
+"""Table outbox_backfill. It stores the progress of each backfill, in the transactions that write outbox rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TABLE_NAME = "outbox_backfill"
 
 @dataclass(frozen=True)
 class BackfillProgress:
-    """Progress of one backfill: last key that was read, numbers of written and skipped aggregates, and completion."""
+    """Progress of one backfill: last key read, numbers of written and skipped aggregates, and time of completion."""
 
     last_key: str | None
     row_count: int
@@ -25,7 +25,7 @@ class BackfillProgress:
 
 @dataclass(frozen=True)
 class ProgressTable:
-    """Access to the row of one pipeline and aggregate type. Call each method in an open transaction."""
+    """Access to the row of one pipeline and aggregate type. Every method must be called in an open transaction."""
 
     pipeline: Pipeline
     aggregate_type: str
@@ -33,7 +33,7 @@ class ProgressTable:
     def create(self, connection: Connection) -> None:
         """Create the table if it does not exist.
 
-        `create table if not exists` alone would require the CREATE privilege even if the table exists.
+        The existence is checked first, because `create table if not exists` always requires the CREATE privilege.
         """
         row = connection.execute("select to_regclass(%s) as oid", (self._table.as_string(),)).fetchone()
         if row and row["oid"] is not None:
@@ -53,7 +53,7 @@ class ProgressTable:
         )
 
     def begin(self, connection: Connection, *, restart: bool) -> BackfillProgress:
-        """Insert a row unless there is one, and return its progress. With `restart`, delete the stored row first."""
+        """Insert the row if it does not exist, and return its progress. With `restart`, delete the stored row first."""
         key = (self.pipeline.name, self.aggregate_type)
         if restart:
             deletion = sql.SQL("delete from {} where pipeline = %s and aggregate_type = %s").format(self._table)
@@ -71,7 +71,7 @@ class ProgressTable:
         return BackfillProgress(**connection.execute(query, (self.pipeline.name, self.aggregate_type)).fetchall()[0])
 
     def advance(self, connection: Connection, last_key: str, *, row_count: int, skipped_count: int) -> None:
-        """Store the last key of a batch, and add the counts of the batch."""
+        """Store the last key of a batch, and add the counts of the batch to the stored counts."""
         assignments = sql.SQL("last_key = %s, rows = rows + %s, skipped = skipped + %s")
         self._update(connection, assignments, last_key, row_count, skipped_count)
 

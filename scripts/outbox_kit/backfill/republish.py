@@ -1,4 +1,4 @@
-"""republish: write the latest states of selected aggregates to the outbox."""
+"""`outbox republish`, which writes the latest states of selected aggregates to the outbox table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from outbox_kit.results import Reporter
 EVENT_TYPE = "republish"
 BATCH_SIZE = 500
 MAX_LISTED_KEYS = 10
-# Limit of the wait for the lock of a business table. During this wait all writers of the table wait, too.
+# Maximum wait for the lock on a business table. All writers of the table also wait during this time.
 TABLE_LOCK_TIMEOUT_S = 2.0
 
 
@@ -33,14 +33,14 @@ def republish(
     exact: bool = False,
     lock_seconds: float = LOCK_TIMEOUT_S,
 ) -> int:
-    """Write one outbox row per key, with the aggregate's latest state; return the number of rows.
+    """Write one outbox row with the aggregate's latest state per key. Return the number of rows.
 
-    `tombstones` are the keys for which a tombstone is written if they have no state; None means that no
-    tombstone was requested. If the type has a partition field, the partitions of these keys are read from the topic.
-    With `exact`, the keys are those of records, and are not normalized.
+    `tombstones` are the keys for which a tombstone is written if they do not have a state, or None if tombstones were
+    not requested. If the type has a partition field, the partitions of these keys are read from the topic.
+    With `exact`, the keys are record keys, and are not normalized.
 
-    After all other keys were written, a RefusedError lists keys without an outbox row. Also raises ConfigurationError,
-    RejectedError, UnreachableError, WaitTimeoutError.
+    Raises RefusedError with a list of the keys that could not be written, after all other keys were written. Also
+    raises ConfigurationError, RejectedError, UnreachableError and WaitTimeoutError.
     """
     written_keys: set[str] = set()
     with open_session(deployment, lock_seconds=lock_seconds) as session, report_committed_batches(progress):
@@ -65,7 +65,7 @@ def _write_states(session: Session, states: AggregateStates, keys: Sequence[str]
 def _write_all_tombstones(
     session: Session, states: AggregateStates, aggregate_type: str, keys: Sequence[str]
 ) -> Iterator[set[str]]:
-    """Write the tombstones in batches, and yield the written keys of each."""
+    """Write the tombstones in batches, and yield the written keys of each batch."""
     if not keys:
         return
     deployment = session.deployment
@@ -76,12 +76,12 @@ def _write_all_tombstones(
 
 
 def read_partition_values(deployment: Deployment, aggregate_type: str, keys: Iterable[str]) -> dict[str, str]:
-    """Return a value of the partition field for each key that has a record on the topic. Read the entire topic.
+    """Read the entire topic. Return a value of the partition field for each key that has a record on the topic.
 
-    It is the value in the header of the record, if the field is one of `source.header_columns`.
+    The value comes from the header of the record if the field is one of `source.header_columns`.
 
-    Raises UnreachableError, RejectedError, WaitTimeoutError, and RefusedError if the partition count is not that of
-    the pipeline file.
+    Raises UnreachableError, RejectedError, WaitTimeoutError, and RefusedError if the partition count differs from the
+    pipeline file.
     """
     pipeline = deployment.pipeline
     aggregate, topic = pipeline.aggregates[aggregate_type], pipeline.topic_of(aggregate_type)
@@ -98,7 +98,7 @@ def read_partition_values(deployment: Deployment, aggregate_type: str, keys: Ite
 
 
 def _value(record: LatestRecord, partition_count: int) -> str:
-    """Return the header of the record if it selects the record's partition, otherwise the first number that does."""
+    """Return the record's header if it maps to the record's partition, otherwise the first number that does."""
     if record.header and partition_of(record.header.encode(), partition_count) == record.partition:
         return record.header
     return next(
@@ -122,7 +122,7 @@ def _refuse_unwritten_keys(states: AggregateStates, keys: list[str], written: se
         f"{plural(len(unwritten), 'key')} not written, because {states.backfill.table} has no row of the key, or the "
         f"query returns no state of the key: {listed_keys}; {plural(len(written), 'other key')} written",
         "change the query to return a state, or omit keys that have neither an outbox row nor a record on the topic: "
-        "their partition field is unknown, and they need no tombstone"
+        "their partition field is unknown, and they do not need a tombstone"
         if tombstones
         else "change the query to return a state; for a deleted aggregate, add --tombstones",
     )

@@ -1,6 +1,6 @@
-"""Database session of backfill and republish: READ COMMITTED transactions with lock and statement timeouts.
+"""Database session of backfill and republish, with READ COMMITTED transactions and lock and statement timeouts.
 
-While a transaction waits for a lock, a second connection reads which sessions block it.
+While a transaction waits for a lock, a second connection queries the sessions that block it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from outbox_kit.results import Reporter
 T = TypeVar("T")
 LOCK_TIMEOUT_S = 10.0
 STATEMENT_TIMEOUT_MS = 300_000
-# Maximum number of attempts of a transaction that PostgreSQL aborts because of a deadlock.
+# Maximum number of attempts for a transaction that PostgreSQL aborts because of a deadlock.
 DEADLOCK_ATTEMPTS = 5
 BLOCKING_SESSIONS_SQL: LiteralString = """
     select pid, coalesce(application_name, '') as application, coalesce(state, 'state not shown') as state,
@@ -35,7 +35,7 @@ BLOCKING_SESSIONS_SQL: LiteralString = """
 
 
 class LockMonitor:
-    """Reads every `interval` seconds which sessions block `connection`, until the context is left."""
+    """Queries the sessions that block `connection` every `interval` seconds, until the context is left."""
 
     def __init__(self, database: SourceDatabase, connection: Connection, *, interval: float) -> None:
         self._database = database
@@ -51,11 +51,11 @@ class LockMonitor:
 
     def __exit__(self, *_: object) -> None:
         self._closed.set()
-        self._thread.join(LOCK_TIMEOUT_S)  # a daemon thread, whose query may still wait for the server
+        self._thread.join(LOCK_TIMEOUT_S)  # the daemon thread can still be waiting for the server
 
     @property
     def description(self) -> str:
-        """Text that names the blocking sessions of the latest poll in which `connection` was blocked."""
+        """Text that names the blocking sessions, as of the latest poll in which `connection` was blocked."""
         return ", ".join(map(postgres_client.describe_session, self._blocking_sessions)) or "an unknown session"
 
     def _poll(self) -> None:
@@ -66,12 +66,12 @@ class LockMonitor:
                         connection.execute(BLOCKING_SESSIONS_SQL, (self._pid,)).fetchall() or self._blocking_sessions
                     )
         except OutboxError:
-            return  # `description` then has earlier sessions or none; lock_timeout still limits the wait
+            return  # `description` is then outdated or empty; lock_timeout still limits the wait
 
 
 @dataclass(frozen=True)
 class Session:
-    """Deployment, connection to its source database, and lock timeout of the transactions in seconds."""
+    """Deployment, connection to its source database, and lock timeout of transactions in seconds."""
 
     deployment: Deployment
     connection: Connection
@@ -79,9 +79,9 @@ class Session:
 
     @contextmanager
     def transaction(self, lock_target: str) -> Iterator[None]:
-        """Open a transaction with lock and statement timeouts, and check the slot. Raises RefusedError.
+        """Open a transaction with lock and statement timeouts. Raises RefusedError if the slot is unusable.
 
-        Raises RejectedError if a lock is not granted; `lock_target` names the rows or the table in its message.
+        Raises RejectedError if a lock is not granted. `lock_target` is the name of the rows or table in its message.
         """
         database = self.deployment.environment.source
         with LockMonitor(database, self.connection, interval=self.lock_seconds / 3) as monitor:
@@ -113,7 +113,7 @@ class Session:
 
 @contextmanager
 def open_session(deployment: Deployment, *, lock_seconds: float) -> Iterator[Session]:
-    """Connect to the source database. Raises RefusedError unless the pipeline is deployed and no row can be lost."""
+    """Connect to the source database. Raises RefusedError if the pipeline is not deployed, or rows could be lost."""
     name, source = deployment.pipeline.name, deployment.pipeline.source
     if not source.uses_table:
         raise RefusedError(
@@ -124,17 +124,17 @@ def open_session(deployment: Deployment, *, lock_seconds: float) -> Iterator[Ses
     lock = deployment.lock()
     if lock is None or lock.source is None:
         message = f"pipeline {name} is not deployed to {deployment.environment.name}"
-        raise RefusedError(f"{message}: its outbox rows would reach no topic", "run `outbox apply` first")
+        raise RefusedError(f"{message}: its outbox rows would not reach a topic", "run `outbox apply` first")
     postgres_state.refuse_unsafe(deployment.pipeline, deployment.read_database(), lock.source)
     with postgres_client.connected(deployment.environment.source) as connection:
-        # With one snapshot per transaction, changes that are committed during the wait for a lock would be invisible.
+        # A snapshot of the whole transaction would hide changes that are committed while it waits for a lock.
         connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         yield Session(deployment, connection, lock_seconds)
 
 
 @contextmanager
 def report_committed_batches(progress: Reporter) -> Iterator[None]:
-    """When the body of the `with` statement is interrupted, report that the committed batches remain."""
+    """If the body of the `with` statement is interrupted, report that the committed batches remain."""
     try:
         yield
     except KeyboardInterrupt:
@@ -143,7 +143,7 @@ def report_committed_batches(progress: Reporter) -> Iterator[None]:
 
 
 def retry_deadlocks(action: Callable[[], T]) -> T:
-    """Return the result of `action`, which is called again if PostgreSQL reports a deadlock."""
+    """Call `action`, and call it again if PostgreSQL reports a deadlock. Return its result."""
     for _ in range(DEADLOCK_ATTEMPTS - 1):
         with suppress(psycopg.errors.DeadlockDetected):
             return action()

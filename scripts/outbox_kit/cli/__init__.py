@@ -1,4 +1,4 @@
-"""Command line `outbox`: options, prompts, output, exit codes. All other logic is in the packages that it uses."""
+"""Command line of `outbox`: options, prompts, output and exit codes. Other packages contain all further logic."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from outbox_kit.cli import exit_codes
 
 def main() -> None:
     with ended_by_ctrl_c():
-        from outbox_kit.cli.app import app  # noqa: PLC0415 - importing takes time, in which Ctrl-C may arrive
+        from outbox_kit.cli.app import app  # noqa: PLC0415 - Ctrl-C can arrive during this slow import
         from outbox_kit.cli.console import print_error, print_message, print_traceback  # noqa: PLC0415
     signal.signal(signal.SIGTERM, _handle_sigterm)
     try:
@@ -24,7 +24,7 @@ def main() -> None:
         print_error(error)
         sys.exit(exit_codes.ERROR)
     except SystemExit as end:
-        if end.code == exit_codes.INTERRUPTED:  # Typer ends so after a KeyboardInterrupt, without a message
+        if end.code == exit_codes.INTERRUPTED:  # after a KeyboardInterrupt, Typer exits without a message
             print_message("interrupted")
         raise
 

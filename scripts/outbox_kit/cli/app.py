@@ -29,8 +29,8 @@ from outbox_kit.cli.commands import (
 from outbox_kit.cli.options import CommonOptions, common_options
 
 app = typer.Typer(
-    epilog="The common options are accepted before and after the command.\n\n"
-    "To choose a command that sends states or events again, see docs/sending-again.md.",
+    epilog="The common options can be given before or after the command.\n\n"
+    "See docs/sending-again.md to choose the command that sends states or events again.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -63,7 +63,7 @@ for command in (
 
 @common_options("output", "yes")
 def group_callback(common: CommonOptions) -> None:
-    """Declare the common options of a command group, so that they are also accepted before its subcommand."""
+    """Declare the common options of a command group, so that they can also be given before its subcommand."""
 
 
 for name, commands in (("offsets", offsets.app), ("dead-letter", dead_letter.app), ("stack", stack.app)):

@@ -1,4 +1,4 @@
-"""Questions before a change. Each question names the environment, the database and the Kafka cluster."""
+"""Confirmation prompts. Each prompt names the environment, the database and the Kafka cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from outbox_kit.operations.misplaced_states import MisplacedStates
 ConfirmOption = Annotated[
     str | None,
     typer.Option(
-        "--confirm", metavar="PIPELINE@ENVIRONMENT", help="Skip confirmation, for example library@production."
+        "--confirm", metavar="PIPELINE@ENVIRONMENT", help="Confirm without a prompt, for example library@production."
     ),
 ]
 
@@ -30,7 +30,7 @@ MaxDeletionsOption = Annotated[
     typer.Option(
         "--max-deletions",
         metavar="LIMIT",
-        help="Limit the tombstones per topic to a number, or to a percentage of its states.",
+        help="Limit the tombstones per topic to a number, or to a percentage of the topic's states.",
     ),
 ]
 
@@ -38,7 +38,7 @@ MaxDeletionsOption = Annotated[
 def confirm(common: CommonOptions, deployment: Deployment, action: str, *, hint: str) -> None:
     """Ask whether to do `action`, unless --yes is given. Exit with ERROR if the user declines.
 
-    Raises ConfigurationError if there is no terminal.
+    Raises ConfigurationError if stdin is not a terminal.
     """
     if common.yes:
         return
@@ -48,9 +48,9 @@ def confirm(common: CommonOptions, deployment: Deployment, action: str, *, hint:
 
 
 def confirm_names(deployment: Deployment, action: str, *, hint: str) -> None:
-    """Ask for the names of pipeline and environment before `action`.
+    """Ask the user to enter the names of the pipeline and the environment before `action`.
 
-    Raises RefusedError for other names, and ConfigurationError if there is no terminal.
+    Raises RefusedError if the user enters different names, and ConfigurationError if stdin is not a terminal.
     """
     expected = confirmed_names(deployment)
     _require_terminal("--confirm PIPELINE@ENVIRONMENT", f"{hint}, then add --confirm {expected}")
@@ -66,10 +66,10 @@ def confirm_tombstones(
     *,
     exact: bool = False,
 ) -> dict[str, tuple[str, ...]]:
-    """Show the tombstones that a command would write for the `keys` by aggregate type, and ask whether to write them.
+    """Show the tombstones that a command would write for `keys` by aggregate type, and ask whether to write them.
 
-    Return their keys by type. `limit` is the value of --max-deletions. With `exact`, the keys are those of records.
-    Raises RefusedError if the tombstones exceed the limit.
+    Return the keys of the tombstones by aggregate type. `limit` is the value of --max-deletions. With `exact`, `keys`
+    are record keys and are not normalized. Raises RefusedError if the tombstones exceed the limit.
     """
     maximum = parse_limit(limit)
     deletions = preconditions.read_allowed_deletions(deployment, keys, maximum, print_message, exact=exact)
@@ -84,9 +84,9 @@ def confirm_tombstones(
 def confirm_misplaced(
     common: CommonOptions, deployment: Deployment, found: Collection[MisplacedStates], limit: str
 ) -> None:
-    """Show the tombstones that a command would write into wrong partitions, and ask whether to write them.
+    """Show the tombstones for states in wrong partitions that a command would write, and ask whether to write them.
 
-    Raises RefusedError if the tombstones exceed the limit, or if the latest states would not follow them.
+    Raises RefusedError if the tombstones exceed the limit, or if the latest states would not be sent after them.
     """
     misplaced_states.refuse_unsafe(deployment, found, parse_limit(limit))
     for states in found:
@@ -105,15 +105,15 @@ def parse_limit(text: str) -> preconditions.DeletionLimit:
 
 
 def confirmed_names(deployment: Deployment) -> str:
-    """Return the text that confirms a command: PIPELINE@ENVIRONMENT. A pipeline has one name in all environments."""
+    """Return the confirmation text, PIPELINE@ENVIRONMENT. A pipeline has the same name in all environments."""
     return f"{deployment.pipeline.name}@{deployment.environment.name}"
 
 
 def require_names(deployment: Deployment, text: str) -> None:
-    """Raise RefusedError if `text`, from --confirm or a prompt, does not confirm pipeline and environment."""
+    """Raise RefusedError if `text`, from --confirm or a prompt, does not name this pipeline and environment."""
     expected = confirmed_names(deployment)
     if text != expected:
-        message = f"the text to confirm is {expected!r} (pipeline and environment), not {text!r}; nothing was changed"
+        message = f"expected {expected!r} (pipeline and environment), found {text!r}; nothing was changed"
         raise RefusedError(message, "check -p, -e and the variables OUTBOX_PIPELINE and OUTBOX_ENVIRONMENT")
 
 
@@ -129,7 +129,7 @@ def describe_environment(deployment: Deployment) -> str:
 def _cluster(deployment: Deployment) -> str:
     try:
         return deployment.kafka.cluster_id()
-    except OutboxError:  # a change of the database alone does not need Kafka
+    except OutboxError:  # a change that only affects the database does not need Kafka
         return f"at {deployment.environment.kafka.bootstrap_servers}, id unknown"
 
 

@@ -1,6 +1,6 @@
 """Output: messages to stderr, data to stdout, plans and reports to files.
 
-All text except JSON and files is printed with control characters escaped.
+Control characters are escaped in all printed text except JSON.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ stdout = Console(highlight=False)
 
 @contextmanager
 def commands_completed(options: str) -> Iterator[None]:
-    """Let completed() add `options` during the block, and add them to the hint of an error that the block raises."""
+    """Make completed() add `options` within the block, and add them to the hint of an error that the block raises."""
     token = _options.set(options)
     try:
         yield
@@ -48,13 +48,13 @@ def commands_completed(options: str) -> Iterator[None]:
 
 
 def completed(text: str) -> str:
-    """Return the text with the options of commands_completed() after each `outbox` command that has no pipeline."""
+    """Return the text, with the options of commands_completed() added to each `outbox` command that lacks -p."""
     options = _options.get()
     return OUTBOX_COMMAND.sub(lambda match: _complete(match[1], options), text) if options else text
 
 
 def completed_checks(checks: list[Check]) -> list[Check]:
-    """Return the checks with completed remedies."""
+    """Return the checks, with the options added to the commands in their remedies."""
     return [replace(check, remedy=completed(check.remedy)) for check in checks]
 
 
@@ -63,7 +63,7 @@ def _complete(command: str, options: str) -> str:
 
 
 def print_message(message: str) -> None:
-    """Print one line to stderr. Its commands select the pipeline and environment of the running command."""
+    """Print one line to stderr. Add the options that select this pipeline and environment to the commands in it."""
     stderr.print(Text(one_line(completed(message))))
 
 
@@ -75,7 +75,7 @@ def print_error(error: OutboxError) -> None:
 
 
 def print_traceback(error: OutboxError) -> None:
-    """Print the traceback of an error and its causes to stderr, without rows of tables."""
+    """Print the traceback of an error and its causes to stderr, without the contents of table rows."""
     sys.stderr.write(printable(traceback_text(error, postgres_redacted)))
 
 
@@ -107,7 +107,7 @@ def print_table(
 
 
 def print_changes(changes: Sequence[Change], *, console: Console = stdout) -> None:
-    """Print the changes as a table. An exclamation mark follows the action of a change with a danger."""
+    """Print the changes as a table. An exclamation mark after the action marks a dangerous change."""
     rows = [
         [
             change.system,
@@ -122,7 +122,7 @@ def print_changes(changes: Sequence[Change], *, console: Console = stdout) -> No
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write `text` to a path given by the user. Raises ConfigurationError if the file cannot be written."""
+    """Write `text` to a path that the user specified. Raises ConfigurationError if the file cannot be written."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Common options, accepted before and after the command."""
+"""Common options, which can be given before or after the command."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from outbox_kit.deployment import Deployment, open_deployment
 from outbox_kit.pipeline import Overrides
 
 WaitOption = Annotated[
-    float, typer.Option("--wait", min=0, metavar="SECONDS", help="Wait at most this long for another command to end.")
+    float, typer.Option("--wait", min=0, metavar="SECONDS", help="Wait at most this long for another command to exit.")
 ]
 SlotWaitOption = Annotated[
     float,
@@ -50,7 +50,7 @@ class CommonOptions:
 
     @property
     def overrides(self) -> Overrides:
-        """Values of --set, which override the files."""
+        """Values of --set, which override the values in the files."""
         return Overrides(self.settings)
 
     @property
@@ -60,9 +60,9 @@ class CommonOptions:
 
     @property
     def arguments(self) -> str:
-        """The options that select pipeline and environment, as a command in another shell needs them.
+        """Options with which a command in another shell selects the same pipeline and environment.
 
-        A value of the environment file can be a secret and is not included.
+        Values that override the environment file are omitted, because they can be secrets.
         """
         settings = [
             f"{entry.partition('=')[0]}=..." if entry.startswith("environment.") else entry for entry in self.settings
@@ -71,7 +71,7 @@ class CommonOptions:
         return shlex.join(options)
 
     def deployment(self) -> AbstractContextManager[Deployment]:
-        """Return a context manager that loads the files of the deployment, and closes its connections at the end."""
+        """Return a context manager that loads the files of the deployment, and closes its connections on exit."""
         return open_deployment(self.pipeline, self.environment, self.overrides)
 
 
@@ -95,7 +95,7 @@ def _declarations(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Override KEY of the pipeline file, or environment.KEY of the environment file; repeatable.",
+            help="Override KEY of the pipeline file; environment.KEY overrides the environment file; repeatable.",
         ),
     ] = None,
     output: Annotated[Output, typer.Option("--output", help="Format of the data on stdout.")] = Output.TABLE,
@@ -109,7 +109,7 @@ DECLARATIONS = inspect.signature(_declarations, eval_str=True).parameters
 
 
 def common_options(*optional: Literal["output", "yes"]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that adds common options to a command, whose first argument is then a CommonOptions."""
+    """Return a decorator that adds common options to a command, and passes them as its first argument."""
     common_parameters = [DECLARATIONS[name] for name in ("pipeline", "environment", "settings", *optional, "debug")]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -131,7 +131,7 @@ def common_options(*optional: Literal["output", "yes"]) -> Callable[[Callable[..
 
 
 def _merge_common_options(context: typer.Context) -> CommonOptions:
-    """Merge the options before and after the command: the later value of an option applies, but every --set applies."""
+    """Merge the options before and after the command. The last value of an option applies; every --set applies."""
     contexts: list[Any] = [context]
     while contexts[0].parent is not None:
         contexts.insert(0, contexts[0].parent)

@@ -24,13 +24,13 @@ def refuse_missing_plugins(client: ConnectClient, config: dict[str, str]) -> Non
 
 def refuse_invalid(client: ConnectClient, name: str, config: dict[str, str], *, progress: Reporter = silent) -> None:
     """Raise RefusedError if the worker rejects the config or does not resolve a placeholder. Nothing is written."""
-    # Reported first: Debezium's validation connects to the database, and takes long if it is unreachable.
+    # This is reported before the validation, which connects to the database and takes long if it is unreachable.
     progress("validate the connector config on the worker")
     validation = client.validate(name, config)
     if validation.unresolved_keys:
         raise RefusedError(
             f"the Connect worker does not resolve the placeholder in {', '.join(validation.unresolved_keys)}",
-            "check the worker's config.providers, and that the placeholder's file or variable exists and is allowed",
+            "check the worker's config.providers, and whether the placeholder's file or variable exists and is allowed",
         )
     if validation.errors:
         problems = "; ".join(f"{key}: {' '.join(messages)}" for key, messages in sorted(validation.errors.items()))
@@ -66,7 +66,7 @@ def apply(
 
 @dataclass
 class _ConnectorUpdater:
-    """Makes the changes of one connector. Methods that return a bool return whether they requested a start."""
+    """Makes the changes of one connector. Methods with a boolean result return whether they requested a start."""
 
     client: ConnectClient
     name: str
@@ -92,7 +92,7 @@ class _ConnectorUpdater:
         return self._bring_to_declared_state()
 
     def _bring_to_declared_state(self) -> bool:
-        """Bring a STOPPED connector, new or stopped before this apply, into the declared state."""
+        """Bring a STOPPED connector, which is new or was stopped before this apply, into the declared state."""
         wait_stopped(self.client, self.name)
         return self._seed_and_request_state(was_stopped=True)
 
@@ -123,7 +123,7 @@ class _ConnectorUpdater:
                 return f"connector {self.name} keeps its previous config, and state {self.state} was requested"
         except OutboxError as error:
             self.progress(error.message)
-        return f"connector {self.name} may be STOPPED, so that WAL is retained: run `outbox apply` again"
+        return f"connector {self.name} may be STOPPED, and the server then retains WAL: run `outbox apply` again"
 
     def _enter_state(self) -> bool:
         status = self.client.status(self.name)

@@ -16,7 +16,7 @@ from outbox_kit.results.checks import Check, Finding, Rules, Severity
 EXACTLY_ONCE = "exactly.once.support"
 KIT_PACKAGE = "io.outboxkit."
 NO_CONNECTOR = "no connector"
-# Endpoints whose responses a check needs. The first check of an endpoint reports its failure.
+# Endpoints whose responses each check needs. If an endpoint fails, the first check that needs it reports the failure.
 ENDPOINTS: dict[str, tuple[Endpoint, ...]] = {
     "connect.cluster": ("worker",),
     "connect.plugins": ("plugins",),
@@ -39,7 +39,7 @@ UNREAD_REMEDY = (
 
 @dataclass(frozen=True)
 class ConnectState:
-    """Input of the checks; `cluster_id` is that of kafka.bootstrap_servers, None if Kafka does not respond."""
+    """Input of the checks. `cluster_id` is that of kafka.bootstrap_servers; it is None if Kafka does not respond."""
 
     name: str
     desired: dict[str, str]
@@ -178,8 +178,8 @@ def _valid(live: ConnectState) -> Finding:
 
 @RULES.rule(
     "connect.placeholders",
-    condition="the worker resolves every `${...}`: an unresolved placeholder stays in the value, without an error",
-    remedy="correct name and path in the placeholder, or allow them in the provider's settings on the worker, then run "
+    condition="the worker resolves every `${...}`; an unresolved placeholder remains in the value without an error",
+    remedy="correct name and path in the placeholder, or allow them in the provider's settings on the worker; then run "
     "`outbox restart`; if the rendered config has no such placeholder, run `outbox apply`",
 )
 def _placeholders(live: ConnectState) -> Finding:
@@ -211,8 +211,8 @@ def _exactly_once(live: ConnectState) -> Finding:
     "connect.exclusive",
     condition="no other connector of this Connect cluster uses the slot, the publication, the topic prefix or a topic",
     remedy="delete the other connector, or give it its own slot, publication, prefix and topics; then run "
-    "`outbox backfill --restart`, then `outbox stuck --resend`: on one slot both connectors miss rows, and states of "
-    "another database on the topics replace those of this pipeline",
+    "`outbox backfill --restart`, then `outbox stuck --resend`, because connectors that share a slot miss rows, and "
+    "states of another database may have replaced those of this pipeline on the topics",
 )
 def _exclusive(live: ConnectState) -> Finding:
     conflicts = live.observed.conflicts
@@ -223,7 +223,7 @@ def _exclusive(live: ConnectState) -> Finding:
 
 @RULES.rule(
     "connect.offsets",
-    condition="Connect has stored an offset of the connector: without an offset, a restart can skip rows",
+    condition="Connect has stored an offset of the connector, because a restart without an offset can skip rows",
     remedy="run `outbox stop`, then `outbox apply`, which stores an offset",
 )
 def _offsets(live: ConnectState) -> Finding:
@@ -237,7 +237,7 @@ def _offsets(live: ConnectState) -> Finding:
 
 
 def check(live: ConnectState) -> list[Check]:
-    """Evaluate the rules. The first check of an endpoint that could not be read fails, its others are unknown."""
+    """Evaluate the rules. If an endpoint was not read, the first check that needs it fails; the others are unknown."""
     reporting_ids: dict[Endpoint, str] = {}
     checks: list[Check] = []
     for rule in RULES:

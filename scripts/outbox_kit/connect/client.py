@@ -1,6 +1,6 @@
 """Kafka Connect REST client, one method per endpoint.
 
-Unknown fields of responses are ignored, because newer workers add fields. Retries and errors: rest.py.
+Unknown fields of responses are ignored, because newer workers add fields. rest.py handles retries and errors.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from outbox_kit.connect.rest import NotFoundError, RestClient, path_segment
 CAUSED_BY = "Caused by: "
 POSTGRES_EXCEPTION = "PSQLException"
 MAX_CHARACTERS = 400
-# Text that may quote a row: Jackson's source, Connect's structs and records, the row that PostgreSQL rejects.
+# Text that may quote a row: Jackson's source, Connect's structs and records, and rows that PostgreSQL rejects.
 PAYLOAD_PATTERN = re.compile(
     r"\[Source: .*|(?<!\$)\{.*|Failing row contains.*|Key \(.*?\)=\(.*?\)|(?<=value: ).*|(?<=record: ).*", re.DOTALL
 )
-# ConfigTransformer.DEFAULT_PATTERN of Connect. `${name}` without a colon is not a placeholder, but a group in a
-# replacement of RegexRouter.
+# ConfigTransformer.DEFAULT_PATTERN of Connect. `${name}` without a colon is not a placeholder, but a reference to a
+# group in a replacement of RegexRouter.
 PLACEHOLDER = re.compile(r"\$\{[^}]*?:[^}]*?\}")
 
 
@@ -33,7 +33,7 @@ class ConnectorStatus:
     task_states: tuple[str, ...]
     traces: tuple[str, ...]
     workers: tuple[str, ...] = ()
-    """host:port of the worker of the connector, then of each task."""
+    """Addresses (host:port) of the connector's worker and of each task's worker, in this order."""
 
     @property
     def text(self) -> str:
@@ -42,7 +42,7 @@ class ConnectorStatus:
 
 @dataclass(frozen=True)
 class LiveConnector:
-    """Config and status of one connector of the Connect cluster; `status` is None if Connect lists none yet."""
+    """Config and status of one connector of the Connect cluster; `status` is None if Connect has none yet."""
 
     config: dict[str, str]
     status: ConnectorStatus | None
@@ -53,9 +53,9 @@ class Validation:
     """Result of validating a config: errors by key, and keys with an unresolved placeholder.
 
     Values are omitted, because the worker returns them with resolved secrets. Unresolved placeholders are detected in
-    the keys of the worker, transforms, converters and producer, but not in masked values, nor in Debezium's own keys,
-    for which the worker returns no values. Debezium's validation connects to the database, so a wrong address or login
-    is reported as an error of a key.
+    the keys of the worker, transforms, converters and producer. They are not detected in masked values, or in keys of
+    Debezium, whose values the worker does not return. Debezium's validation connects to the database, so a wrong
+    address or login is reported as an error of a key.
     """
 
     errors: dict[str, list[str]]
@@ -70,7 +70,7 @@ class ConnectClient(RestClient):
         return ConnectClient(self._service.model_copy(update={"url": url}), read_seconds=self._read_seconds)
 
     def bounded(self, seconds: float) -> ConnectClient:
-        """Return a client of the same workers with this time limit for each read."""
+        """Return a client of the same workers that limits each read to `seconds`."""
         return ConnectClient(self._service, self._addresses, read_seconds=seconds)
 
     def worker_info(self) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class ConnectClient(RestClient):
         return dict(self._call("GET", "/"))
 
     def plugin_versions(self) -> dict[str, str]:
-        """Return the versions of the worker's plugins by class name, `unknown` for a plugin without a version."""
+        """Return the versions of the worker's plugins by class name. A plugin without a version has `unknown`."""
         plugins = self._call("GET", "/connector-plugins?connectorsOnly=false")
         return {entry["class"]: entry.get("version") or "unknown" for entry in plugins}
 

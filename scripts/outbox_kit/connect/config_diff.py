@@ -1,8 +1,8 @@
 """Comparison of the config rendered from the files with the config that Connect returns.
 
 Some distributions (Confluent's since 7.9.3) return a mask instead of a password, even if the stored value is a
-placeholder. Therefore outbox-kit adds to each config its fingerprint: a masked value counts as unchanged if the
-returned fingerprint equals that of the rendered config, and as unknown otherwise.
+placeholder. Therefore outbox-kit adds a fingerprint to each config. If the returned fingerprint equals that of the
+rendered config, masked values count as unchanged; otherwise they count as unknown.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def short_fingerprint(config: dict[str, str]) -> str:
 
 @dataclass(frozen=True)
 class KeyChange:
-    """One key whose value differs or may differ: `before` live, `after` desired; None if the key is absent."""
+    """Key whose value differs or may differ. `before` is the live value, `after` the desired one; None means absent."""
 
     key: str
     before: str | None
@@ -56,7 +56,7 @@ class KeyChange:
 
     @property
     def is_unknown(self) -> bool:
-        """Whether the live value is masked, so that it may or may not differ."""
+        """Whether the live value is masked, so that it is unknown whether the value differs."""
         return self.after is not None and is_masked(self.before)
 
     @property
@@ -80,7 +80,7 @@ def is_masked(value: str | None) -> bool:
 
 
 def different_keys(desired: dict[str, str], actual: dict[str, str]) -> list[str]:
-    """Return the keys whose values differ, except masked live values and desired values that are UNKNOWN.
+    """Return the keys whose values differ. Masked live values and UNKNOWN desired values are not compared.
 
     OUTBOX_KIT_KEYS are compared if `desired` has them.
     """
@@ -102,7 +102,7 @@ def compare(desired: dict[str, str], actual: dict[str, str]) -> list[KeyChange]:
 
 
 def was_edited(actual: dict[str, str]) -> bool:
-    """Return whether the live config does not match its fingerprint; False if it has none or has masked values."""
+    """Return whether the live config contradicts its fingerprint; False without a fingerprint or with masked values."""
     if FINGERPRINT_KEY not in actual or any(is_masked(_to_text(value)) for value in actual.values()):
         return False
     return fingerprint(actual) != actual[FINGERPRINT_KEY]

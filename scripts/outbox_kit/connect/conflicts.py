@@ -1,4 +1,4 @@
-"""Conflicts with other connectors: shared slot, publication, prefix or topics, and connectors under an earlier name."""
+"""Conflicts with other connectors: a shared slot, publication, prefix or topic, or an earlier name of the connector."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def duplicates(name: str, config: dict[str, str], other_connectors: Mapping[str,
 
 
 def shared_topics(name: str, config: dict[str, str], other_connectors: Mapping[str, LiveConnector]) -> list[Duplicate]:
-    """Return the topics of connector `name` to which another connector also writes, for example a copy of it.
+    """Return the topics of connector `name` to which another connector, such as a copy of `name`, also writes.
 
     A connector that this pipeline created under an earlier name is excluded.
     """
@@ -67,7 +67,7 @@ def shared_topics(name: str, config: dict[str, str], other_connectors: Mapping[s
 
 
 def slots_of(connectors: Iterable[LiveConnector]) -> set[str]:
-    """Return the names of the slots of PostgreSQL connectors, on any server: a server can have several addresses."""
+    """Return the slots of all PostgreSQL connectors, on any server, because a server can have several addresses."""
     return {
         {**DEBEZIUM_DEFAULTS, **connector.config}["slot.name"]
         for connector in connectors
@@ -76,7 +76,7 @@ def slots_of(connectors: Iterable[LiveConnector]) -> set[str]:
 
 
 def refuse_duplicates(name: str, config: dict[str, str], other_connectors: Mapping[str, LiveConnector]) -> None:
-    """Raise RefusedError if another connector shares slot, publication or prefix: rows would be mixed or lost."""
+    """Raise RefusedError if another connector has the same slot, publication or prefix: rows would be mixed or lost."""
     shared_values = duplicates(name, config, other_connectors)
     if not shared_values:
         return
@@ -91,8 +91,8 @@ def refuse_duplicates(name: str, config: dict[str, str], other_connectors: Mappi
 def orphans(name: str, config: dict[str, str], other_connectors: Mapping[str, LiveConnector]) -> list[str]:
     """Return connectors that the same pipeline created under another name.
 
-    Only connectors with the same slot or prefix are returned, because the pipeline may also be deployed to a second
-    environment through the same Connect cluster.
+    Only connectors with the same slot or prefix are returned, because a second environment of the pipeline may use the
+    same Connect cluster.
     """
     pipeline = config.get(PIPELINE_KEY)
     scoped_values = [(key, _value_in_scope(config, key)) for key in ("slot.name", "topic.prefix")]

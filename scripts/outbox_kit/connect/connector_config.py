@@ -51,13 +51,13 @@ class Transform:
 
     @property
     def aggregates(self) -> list[str]:
-        """Aggregate types that the setting `aggregates` of a transform of outbox-kit lists."""
+        """Aggregate types in the setting `aggregates` of an outbox-kit transform."""
         return split_list(self.settings.get("aggregates", ""))
 
 
 @dataclass(frozen=True)
 class SchemaVersion:
-    """One schema version of an aggregate type. `id` is the registry's id; `text` is None if the config has no text."""
+    """Schema version of an aggregate type. `id` is the registry's id; `text` is None if the config lacks the schema."""
 
     label: str
     id: str
@@ -66,7 +66,7 @@ class SchemaVersion:
 
 @dataclass(frozen=True)
 class Route:
-    """Topic of an aggregate type, or of all types if `aggregate` is empty. `key` is the setting that defines it."""
+    """Topic of an aggregate type, or of all types if `aggregate` is empty. The setting `key` defines the topic."""
 
     aggregate: str
     topic: str
@@ -108,7 +108,7 @@ def schema_texts(config: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def parse_json(text: str) -> Any:  # noqa: ANN401 - any JSON value
-    """Parse a JSON text; return None if it is not JSON."""
+    """Parse JSON text; return None if it is invalid."""
     try:
         return json.loads(text)
     except json.JSONDecodeError:
@@ -130,7 +130,7 @@ def outbox_router(config: Mapping[str, str]) -> Transform | None:
 
 
 def schema_versions(transform: Transform, aggregate: str) -> list[SchemaVersion]:
-    """Return the schema versions of an aggregate type in the order of the config: the latest is first."""
+    """Return the schema versions of an aggregate type in the order of the config, with the latest first."""
     prefix = f"aggregate.{aggregate}.schema."
     settings = transform.settings
     return [
@@ -140,7 +140,7 @@ def schema_versions(transform: Transform, aggregate: str) -> list[SchemaVersion]
 
 
 def routes(config: Mapping[str, str], aggregates: Iterable[str]) -> list[Route]:
-    """Return the routes that the config defines; those of EventRouter for the types in `aggregates`."""
+    """Return the routes that the config defines. An EventRouter defines one route for each type in `aggregates`."""
     chain = transforms(config)
     result: list[Route] = []
     for transform in chain:
@@ -154,7 +154,7 @@ def routes(config: Mapping[str, str], aggregates: Iterable[str]) -> list[Route]:
 
 
 def router_routes(router: Transform) -> Iterator[Route]:
-    """Yield the routes of an OutboxRouter, without types that have no topic."""
+    """Yield the routes of an OutboxRouter. Aggregate types without a topic are omitted."""
     settings = router.settings
     for name in router.aggregates:
         key = f"aggregate.{name}"
@@ -164,7 +164,7 @@ def router_routes(router: Transform) -> Iterator[Route]:
 
 
 def _event_router_routes(transform: Transform, aggregates: Iterable[str]) -> Iterator[Route]:
-    """Yield the routes of Debezium's EventRouter: its pattern and replacement define the topic of each type."""
+    """Yield the routes of Debezium's EventRouter, whose pattern and replacement define the topic of each type."""
     pattern = transform.settings.get("route.topic.regex", "(?<routedByValue>.*)")
     replacement = transform.settings.get("route.topic.replacement", f"outbox.event.{ROUTED_BY_VALUE}")
     for name in aggregates:
@@ -174,7 +174,7 @@ def _event_router_routes(transform: Transform, aggregates: Iterable[str]) -> Ite
 
 
 def _field_routes(transform: Transform, chain: list[Transform]) -> Iterator[Route]:
-    """Yield the routes of RouteByField. SetPartition defines their number of partitions and partition field."""
+    """Yield the routes of RouteByField. SetPartition defines the number of partitions and the partition field."""
     steps = [step.settings for step in chain if step.class_name == SET_PARTITION]
     for name, topic in split_pairs(transform.settings.get("topics", "")).items():
         settings = next((entry for entry in steps if topic in split_pairs(entry.get("topic.partitions", ""))), None)

@@ -18,8 +18,8 @@ from outbox_kit.results import Reporter, silent
 STATE_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 60
 REMOVE_TIMEOUT_S = 60
-# After an update, Connect reports the state from before the update for a moment, without a generation number.
-# Therefore a state counts only after it was stable for this time.
+# Shortly after an update, Connect still reports the previous state, and the response has no generation number.
+# Therefore a state counts only after it has been stable for this time.
 STABILITY_S = 2.0
 FAILED_POLLS = 4
 POLL_INTERVAL_S = 0.5
@@ -37,7 +37,7 @@ def put_config(
     """Update the connector, or create it STOPPED, and confirm that Connect has the config."""
     write = client.create_stopped if create else client.update_config
 
-    def is_done() -> bool:  # a masked value is not compared, but its change also changes the fingerprint key
+    def is_done() -> bool:  # masked values are not compared, but a changed value also changes the fingerprint
         actual = client.config(name)
         return actual is not None and not different_keys(config, actual)
 
@@ -122,7 +122,7 @@ def wait_for_state(
 ) -> None:
     """Wait until connector and tasks are RUNNING (or PAUSED), without interruption for `stability_seconds`.
 
-    `seconds`, plus `stability_seconds`, limits the wait for the state. Raises WaitTimeoutError, FailedError.
+    The wait takes at most `seconds` plus `stability_seconds`. Raises WaitTimeoutError, FailedError.
     """
     in_state = is_running if state == "running" else _is_paused
     stable_since: float | None = None

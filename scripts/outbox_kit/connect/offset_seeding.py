@@ -1,4 +1,4 @@
-"""The source offset of a stopped connector: keep the stored offset if it is usable, else write the slot's LSN."""
+"""Source offset of a stopped connector: the stored offset is kept if it is usable, else the slot's LSN is written."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ LSN_KEYS = ("lsn", "lsn_proc", "lsn_commit")
 class StartPosition:
     """Start position of a connector: the topic prefix of its offsets, and the slot's confirmed LSN.
 
-    `wal_position` is the server's LSN, None if unknown. `ignore_stored_offset`: the stored offset is not used, because
-    it was written for another slot or database, or by a deleted connector. LSNs are integers.
+    `wal_position` is the server's LSN; None if unknown. `ignore_stored_offset` means that the stored offset was written
+    for another slot or database, or by a deleted connector. LSNs are integers.
     """
 
     prefix: str
@@ -55,9 +55,9 @@ def ensure_offset(
 ) -> None:
     """Write the slot's LSN as the offset of a stopped connector unless its stored offset is usable.
 
-    Connect keeps the offsets of a deleted connector for the next connector of that name. The task fails at an offset
-    before the slot's LSN, and PostgreSQL silently skips every row up to an offset beyond the server's LSN. The server's
-    LSN is compared only if it was read after the connector stopped (`was_stopped`).
+    Connect keeps the offsets of a deleted connector for the next connector of that name. If the offset is before the
+    slot's LSN, the task fails; if it is beyond the server's LSN, PostgreSQL silently skips all rows up to the offset.
+    The server's LSN is compared only if it was read after the connector stopped (`was_stopped`).
     """
     offset = offset_of_prefix(client.offsets(name), start.prefix)
     if offset == seed(start.slot_lsn):

@@ -1,4 +1,4 @@
-"""Dangers of changes of a connector config. Dangers in other systems are in the packages of these systems."""
+"""Dangers of changes to a connector config. The packages of the other systems define the dangers of their changes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ PARTITION_CHANGED = (
 TOPIC_CHANGED = "records are written to another topic: the states on the old topic are no longer updated"
 TYPE_REMOVED = "rows of this aggregate type become dead letters: the states on its topic are no longer updated"
 DATABASE_CHANGED = "the LSN in the connector's offset is not valid in another database"
-# Dangers by pattern of the config key. EventRouter and OutboxRouter have the same setting for the key column; the
-# transforms of the connector template outbox-postgres-chain set the key with ValueToKey.
+# Dangers of changing a key that matches a pattern. EventRouter and OutboxRouter have the same setting for the key
+# column. The transforms of the connector template outbox-postgres-chain set the key with ValueToKey.
 DANGERS = (
     (
         re.compile(r"topic\.prefix"),
@@ -27,7 +27,7 @@ DANGERS = (
     (re.compile(r"database\.(hostname|port|dbname)"), DATABASE_CHANGED),
 )
 VALUE_TO_KEY = re.compile(r"(transforms\.[^.]+)\.fields")
-# Dangers after which the topics no longer have the latest state of every aggregate.
+# After a change with one of these dangers, the topics no longer have the latest state of every aggregate.
 STATES_AFFECTED = (KEY_CHANGED, PARTITION_CHANGED, TOPIC_CHANGED)
 BACKFILL_HINT = "afterwards run `outbox backfill --restart`"
 

@@ -1,8 +1,8 @@
 """Transport of Kafka Connect requests: failover between workers, retries, and classification of errors.
 
-Source: Kafka's HerderRequestHandler and ConnectorsResource. During a rebalance Connect returns HTTP 409, and 500 from
-some endpoints. It also returns 409 for an existing connector, so errors are classified by message. Only rebalances are
-retried: a write that timed out in the worker, or that `failed to modify offsets`, may have taken effect.
+Source: Kafka's HerderRequestHandler and ConnectorsResource. During a rebalance, Connect returns HTTP 409 or, from some
+endpoints, 500. It also returns 409 for an existing connector, so errors are classified by message. Only rebalances are
+retried, because a write that timed out in the worker or `failed to modify offsets` may have taken effect.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from outbox_kit.pipeline import HttpService
 
 LOG = logging.getLogger(__name__)
 SECTION = "connect"
-# Longer than the worker's own limit of 90 s (DEFAULT_REST_REQUEST_TIMEOUT_MS).
+# This is longer than the worker's own limit of 90 s (DEFAULT_REST_REQUEST_TIMEOUT_MS).
 WRITE_TIMEOUT_S = 95.0
-# The worker serves reads from memory: a worker that takes longer than this is unresponsive.
+# The worker serves reads from memory, so a worker that takes longer than this is unresponsive.
 READ_TIMEOUT_S = 15.0
 CONNECT_TIMEOUT_S = 5.0
 VALIDATION_FACTOR = 3
@@ -33,11 +33,11 @@ REBALANCE_BUDGET_S = 60
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.2, 3.0
 REBALANCE_STATUSES = (409, 500)
 GATEWAY_STATUSES = (502, 504)
-# Returned by a proxy whose worker is down, never by Connect for a read.
+# A proxy returns these statuses if its worker is down. Connect never returns them for a read.
 WORKER_DOWN_STATUSES = (502, 503, 504)
 REBALANCE_MESSAGES = ("rebalance", "no known leader", "stale configuration", "conflicting operation")
 TIMED_OUT_MESSAGE = "request timed out"
-# Kafka's RestClient: the error of a request that a worker could not forward to the leader of the group.
+# Error from Kafka's RestClient for a request that a worker could not forward to the leader of the group.
 FORWARDING_MESSAGE = "io error trying to forward rest request"
 # With one of these causes, the leader has not received the request. The group elects another leader.
 LEADER_UNREACHABLE_MESSAGES = ("connect timeout", "connection refused", "no route to host", "unresolvedaddress")
@@ -47,12 +47,12 @@ UNKNOWN_OUTCOME_MESSAGES = (TIMED_OUT_MESSAGE, "failed to modify offsets", FORWA
 HTTP_SERVER_OF_CONNECT = "Jetty"
 STARTING_HINT = "run the command again in a minute; if the message remains, check connect.url in the environment file"
 REBALANCE_HINT = "run the command again; if the error remains, see the workers' logs for the cause of the rebalances"
-NOT_CONNECT_HINT = "check connect.url in the environment file, and proxies between client and worker"
+NOT_CONNECT_HINT = "check connect.url in the environment file, and the proxies between client and worker"
 UNKNOWN_OUTCOME_HINT = "the worker may still complete the request: check `outbox plan`, then run the command again"
 
 
 class RebalanceError(RejectedError):
-    """The worker group is rebalancing, or will do so because its leader is unreachable; retryable."""
+    """The worker group is rebalancing, or will rebalance because its leader is unreachable. A retry can succeed."""
 
 
 class NotFoundError(RejectedError):
@@ -60,11 +60,11 @@ class NotFoundError(RejectedError):
 
 
 class AlreadyExistsError(RejectedError):
-    """A connector of the requested name exists already."""
+    """A connector with the requested name already exists."""
 
 
 class UnknownOutcomeError(RejectedError):
-    """A write whose outcome is unknown: read the state before repeating it."""
+    """The outcome of a write is unknown. The state must be read before the write is repeated."""
 
 
 def path_segment(name: str) -> str:
@@ -72,9 +72,9 @@ def path_segment(name: str) -> str:
 
 
 def is_rebalance(reason: str) -> bool:
-    """Return whether an error message reports a rebalance or an unreachable leader, which causes one.
+    """Return whether an error message reports a rebalance, or an unreachable leader, which causes a rebalance.
 
-    Other messages can quote a name that contains such words.
+    Messages that quote a connector name are not searched, because the name can contain the same words.
     """
     message = reason.lower()
     if message.startswith(FORWARDING_MESSAGE):
@@ -90,8 +90,8 @@ class WorkerUnreachableError(UnreachableError):
 class RestClient:
     """Sends requests to one worker: the first of `addresses` that responds to a read.
 
-    After this response there is no failover: a read could reach a different cluster, and a write could run twice.
-    Raises UnreachableError if no worker responds, RejectedError and its subclasses.
+    After this response, requests do not fail over: a read could reach a different cluster, and a write could run twice.
+    Raises UnreachableError if no worker responds, and RejectedError or one of its subclasses for other errors.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class RestClient:
         self._session.close()
 
     def _call(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 - JSON
-        """Send a request, retrying during rebalances; return the JSON response, None if it is empty."""
+        """Send a request, and retry it during rebalances. Return the JSON response; None if it is empty."""
         deadline, pause = Deadline(self._read_seconds or REBALANCE_BUDGET_S), FIRST_PAUSE_S
         while True:
             try:
@@ -201,7 +201,7 @@ class RestClient:
     def _rejection(
         self, message: str, connect_message: str, response: requests.Response
     ) -> RejectedError | UnreachableError:
-        """Return the error for a rejected request. Connect's REST API returns no HTTP 404 without a message."""
+        """Return the error for a rejected request. Every HTTP 404 of Connect's REST API contains a message."""
         status = response.status_code
         if status == HTTPStatus.NOT_FOUND and not connect_message:
             if response.headers.get("Server", "").startswith(HTTP_SERVER_OF_CONNECT):
@@ -217,7 +217,7 @@ def _joined_messages(errors: Sequence[OutboxError]) -> str:
 
 
 def _is_write(method: str, path: str) -> bool:
-    """Return whether a request changes state. Validation does not, although it is a PUT request."""
+    """Return whether a request changes state. A validation does not change state, although it is a PUT request."""
     return method != "GET" and not path.endswith("/validate")
 
 

@@ -28,7 +28,7 @@ def roll_back(
     state: State = "running",
     stability_seconds: float = STABILITY_S,
 ) -> RejectedError:
-    """Replace the `config` that caused `failure` by `last_working`, and enter `state`. Return the error to raise.
+    """Replace the `config` that caused `failure` with `last_working`, and enter `state`. Return the error to raise.
 
     Slot and offsets are retained, so no row is lost. The connector is left STOPPED with the new config if no config has
     worked before, or if the last working config has an earlier source epoch (every sink would ignore its records) or
@@ -54,12 +54,12 @@ def roll_back(
             wait_for_state(client, name, state=state, stability_seconds=stability_seconds)
     except FailedError as second_failure:
         hint = "look for a cause outside the config: see docs/operations.md, failed task"
-        return RejectedError(f"{outcome}, with which the connector FAILED too: {second_failure.message}", hint)
+        return RejectedError(f"{outcome}, but the connector FAILED again: {second_failure.message}", hint)
     return RejectedError(f"{outcome}; the connector is {state.upper()}", APPLY_AGAIN_HINT)
 
 
 def _reason_unusable(last_working: dict[str, str] | None, config: dict[str, str]) -> str:
-    """Return why the connector must not run with the last working config; an empty text if the config is usable."""
+    """Return why the connector must not run with the last working config; an empty text if it can."""
     if last_working is None:
         return "no earlier config has run"
     if epoch(last_working) != epoch(config):

@@ -49,7 +49,7 @@ def read_actual(client: ConnectClient, name: str) -> ActualConnector:
 
 
 def read_without_offsets(client: ConnectClient, name: str) -> ActualConnector:
-    """Read the connector and the other connectors. The number of requests does not depend on their number."""
+    """Read the connector and the other connectors. The number of requests is the same for any number of connectors."""
     other_connectors = client.listed_connectors()
     entry = other_connectors.pop(name, None)
     # The listing omits a new connector that has no status yet.
@@ -60,7 +60,7 @@ def read_without_offsets(client: ConnectClient, name: str) -> ActualConnector:
 
 
 def stored_lsn(actual: ActualConnector) -> int:
-    """Return the highest LSN of the connector's offsets under its live topic.prefix, as a number; 0 without offset."""
+    """Return the highest LSN of the connector's offsets under its live topic.prefix; 0 if it has no such offset."""
     prefix = (actual.config or {}).get("topic.prefix")
     offsets = [entry["offset"] for entry in actual.offsets if prefix in (None, entry["partition"].get("server"))]
     return max(map(highest_lsn, offsets), default=0)
@@ -75,7 +75,7 @@ def epoch(config: dict[str, str] | None) -> int:
 def refuse_inconsistent_offset(name: str, actual: ActualConnector, lock: Lock | None, wal_position: int) -> None:
     """Raise RefusedError if the connector's offset is not consistent with the lock file or the server.
 
-    Debezium accepts an LSN beyond the server's, and PostgreSQL then silently skips every transaction up to this LSN.
+    Debezium accepts an LSN beyond the server's WAL, and PostgreSQL then silently skips all transactions up to this LSN.
     """
     offset_lsn = stored_lsn(actual)
     if offset_lsn and (lock is None or lock.source is None):
@@ -105,7 +105,7 @@ def refuse_advanced_slot(name: str, slot: str, offset_lsn: int | None, confirmed
 
 
 def refuse_lower_epoch(name: str, actual: ActualConnector, lock: Lock | None, *, increased: bool) -> None:
-    """Raise RefusedError if the lock's source epoch is lower than the connector's, or with `increased` not higher."""
+    """Raise RefusedError if the lock file's source epoch is lower than the connector's, or equal and `increased`."""
     actual_epoch, lock_epoch = epoch(actual.config), lock.source_epoch if lock else 1
     if actual_epoch > lock_epoch or (increased and actual_epoch == lock_epoch):
         raise RefusedError(
@@ -125,8 +125,8 @@ def diff(
 ) -> list[Change]:
     """Return the changes that bring the connector to its desired config and state.
 
-    `unfinished` is the lock file's entry for an interrupted apply, `state` the declared state. OUTBOX_KIT_KEYS are
-    compared if `desired` has them, see with_fingerprint().
+    `unfinished` is the lock file's entry for an interrupted apply, and `state` is the declared state. OUTBOX_KIT_KEYS
+    are compared if `desired` has them; see with_fingerprint().
     """
     changes = []
     for orphan in orphans(name, desired, actual.other_connectors):
@@ -177,13 +177,13 @@ def _update_reason(desired: dict[str, str], actual: dict[str, str]) -> str:
 
 
 def _was_interrupted(actual: ActualConnector, unfinished: str | None, state: State) -> bool:
-    """Return whether an apply ended after it had created or stopped the connector, and before it started the connector.
+    """Return whether an apply was interrupted after it had created or stopped the connector, and before the start.
 
-    A connector that never ran has no offset or a seeded offset. Otherwise Debezium has written its offset.
+    A connector that has never run has no offset or a seeded offset. After a run, it has an offset from Debezium.
     """
     if actual.status is None or actual.status.connector_state != "STOPPED":
         return False
     if state == "stopped":
-        # The connector is not started: an interrupted apply can only have omitted the offset for a later resume.
+        # This state requires no start, so an interrupted apply can only have omitted the offset for a later resume.
         return not any(entry["offset"] for entry in actual.offsets)
     return unfinished is not None or all(is_absent_or_seed(entry["offset"]) for entry in actual.offsets)

@@ -34,9 +34,9 @@ class Worker:
 
 @dataclass(frozen=True)
 class ObservedConnect:
-    """Live state of Connect: `cluster_id` and `versions` of the worker in use, `workers` of connect.workers.
+    """Live state of Connect. `cluster_id` and `versions` belong to the worker in use.
 
-    `errors` are those of the endpoints that could not be read; the state that they return is then empty.
+    `workers` are those of connect.workers. `errors` has an entry for each endpoint that could not be read.
     """
 
     actual: ActualConnector
@@ -93,7 +93,7 @@ def _validate_live_config(
 
 
 def _read_workers(client: ConnectClient, urls: list[str]) -> list[Worker]:
-    """Read all workers at the same time, because each that does not respond takes until the time limit."""
+    """Read all workers in parallel, because a read of an unresponsive worker takes the entire time limit."""
     with ThreadPoolExecutor() as executor:
         return list(executor.map(partial(_read_worker, client), urls))
 

@@ -26,7 +26,7 @@ def write_confirmed(
         progress(f"{description}: {error.message}; checking whether the request took effect")
         if _wait_until_done(description, is_done):
             return
-        progress(f"{description}: the request took no effect; retrying")
+        progress(f"{description}: the request had no effect; retrying")
         try:
             write()
         except AlreadyExistsError:
@@ -39,7 +39,7 @@ def write_confirmed(
 
 
 def send_request(write: Callable[[], None], progress: Reporter) -> None:
-    """Send a write whose effect the caller waits for: an unknown outcome is reported, and raises no error."""
+    """Send a write whose effect the caller waits for. An unknown outcome is reported, but does not raise an error."""
     try:
         write()
     except UnknownOutcomeError as error:

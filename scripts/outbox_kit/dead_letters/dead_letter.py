@@ -1,4 +1,4 @@
-"""One dead letter: its place, why it exists, and the record that a consumer could not handle."""
+"""One dead letter: its place, its reason, and the record that a consumer could not handle."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class DeadLetter:
 
     @property
     def version(self) -> Version:
-        """Version of the record that this would have been."""
+        """Version that the record would have on its topic if it were valid."""
         return Version(self.source_sequence)
 
     @property

@@ -1,7 +1,7 @@
 """Dead letter topics: list, count, show and acknowledge the dead letters of the connector or of a consumer.
 
-The acknowledged offsets are the committed offsets of a consumer group: `outbox-kit.<pipeline>.dead-letter` for the
-connector's topic, `outbox-kit.<topic>` for the topic of a consumer. Their metadata lists single acknowledged offsets.
+The committed offsets of a consumer group are the acknowledged offsets; their metadata lists single ones after them. The
+group is `outbox-kit.<pipeline>.dead-letter` for the connector's topic, `outbox-kit.<topic>` for a consumer's topic.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def count(client: KafkaClient, pipeline: Pipeline, *, limit: int | None = None, 
 
 
 def read_dead_letter(client: KafkaClient, pipeline: Pipeline, place: Place, topic: str | None = None) -> DeadLetter:
-    """Return the dead letter at `place`. Raises RefusedError if there is none."""
+    """Return the dead letter at `place`. Raises RefusedError if `place` has no dead letter."""
     source = dead_letter_source(pipeline, topic)
     bound = _bounds_of(client.bounds(source.name), source, place)
     message = None
@@ -106,7 +106,7 @@ def read_dead_letter(client: KafkaClient, pipeline: Pipeline, place: Place, topi
 def acknowledge(client: KafkaClient, pipeline: Pipeline, upto: Place | None, *, topic: str | None = None) -> int:
     """Acknowledge all dead letters, or those of one partition up to and including `upto`. Return their number.
 
-    No record is deleted, and no acknowledged offset is lowered. Raises RefusedError if `upto` is after the end.
+    Records are not deleted, and acknowledged offsets are not lowered. Raises RefusedError if `upto` is after the end.
     """
     source = dead_letter_source(pipeline, topic)
     bounds = client.bounds(source.name)
@@ -133,7 +133,7 @@ def acknowledge_places(
 ) -> int:
     """Acknowledge single dead letters; return the number of those that were not acknowledged before.
 
-    Raises RefusedError if the metadata of an offset cannot list them.
+    Raises RefusedError if the list of single offsets is too long for the metadata of a committed offset.
     """
     source = dead_letter_source(pipeline, topic)
     bounds = client.bounds(source.name)
@@ -172,11 +172,11 @@ def _acknowledged(
 ) -> dict[int, Acknowledged]:
     """Return the acknowledged offsets by partition.
 
-    A committed offset after the end, such as that of an earlier topic, would hide the next dead letters.
+    A committed offset after the end, such as one of a deleted topic, is ignored, because it would hide dead letters.
     """
     committed = client.committed_offsets(source.group, source.name, bounds)
     if any(offset > bounds[number].end for number, (offset, _) in committed.items()):
-        current = client.bounds(source.name)  # another command can have acknowledged records after `bounds`
+        current = client.bounds(source.name)  # another command may have acknowledged new records
         committed = {number: entry for number, entry in committed.items() if entry[0] <= current[number].end}
     parsed = {number: Acknowledged.parse(*committed.get(number, (0, ""))) for number in bounds}
     return {
@@ -193,7 +193,7 @@ def _read_after(
     limit: int | None = None,
     seconds: float = READ_TIMEOUT_S,
 ) -> list[Message]:
-    """Return the records of the partitions in `bounds` that are not acknowledged, at most `limit`.
+    """Return the unacknowledged records of the partitions in `bounds`, at most `limit`.
 
     A partition without records after its acknowledged offset is not read. Raises RefusedError for a record of a
     consumer's topic that is not a dead letter.

@@ -1,1 +1,1 @@
-"""The one answer to "is it delivered?": rows of the outbox table, their proof, and when the slot confirms them."""
+"""Delivery of outbox rows: the rows of the table, the proof of their delivery, and the confirmation by the slot."""

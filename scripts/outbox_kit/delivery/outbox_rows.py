@@ -1,4 +1,4 @@
-"""Rows of the outbox table: those of one snapshot, of events or of an aggregate, and their deletion."""
+"""Rows of the outbox table, which are selected by snapshot, events or aggregate, and their deletion."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROWS: LiteralString = """
     select {id}::text as id, {type} as aggregate_type, {key} as key, xmin::text as xid, age(xmin) as age,
            tableoid::bigint as table_oid, {is_old} as is_old
     from {table} where {condition} order by {type} collate "C", {key} collate "C", {insertion_order}"""
-# created_at limits the deletion only. A row from the future has an unknown age, so it is not old.
+# created_at is used only to limit the deletion. A row whose created_at is in the future is not old: its age is unknown.
 IS_OLD: LiteralString = "coalesce({created_at} < now() - make_interval(secs => %s), false)"
 OF_EVENTS: LiteralString = "{id} = any(%s::uuid[])"
 OF_AGGREGATE: LiteralString = "{type} = %s and {key} = %s"
@@ -64,7 +64,7 @@ class OutboxSnapshot:
         self.position = position
 
     def aggregates(self, *, older_than: float) -> Iterator[list[StoredRow]]:
-        """Yield the rows of one aggregate after the other, by aggregate type. The rows are in insertion order.
+        """Yield a list of rows for each aggregate, in insertion order. The aggregates are sorted by type.
 
         A row is old if its created_at is more than `older_than` seconds ago.
         """
@@ -77,7 +77,7 @@ class OutboxSnapshot:
 
 @contextmanager
 def open_snapshot(connection: Connection, source: Source) -> Iterator[OutboxSnapshot]:
-    """Take a snapshot in a transaction of `connection`, which must not be used otherwise until the context is left.
+    """Take a snapshot in a transaction of `connection`, which must not be used for anything else in the context.
 
     Raises RefusedError on a standby.
     """
@@ -99,7 +99,7 @@ def select_rows(
 ) -> list[StoredRow]:
     """Return the rows that the condition selects, in the order of OutboxSnapshot.aggregates().
 
-    None of them counts as young.
+    `is_old` is set for all of these rows.
     """
     with connection.cursor(row_factory=class_row(StoredRow)) as cursor:
         return cursor.execute(_query(connection, source, condition=condition), parameters).fetchall()
@@ -131,6 +131,6 @@ def delete_rows(connection: Connection, source: Source, rows: Sequence[StoredRow
 
 
 def publications_of_deletes(connection: Connection, source: Source) -> list[str]:
-    """Return the other publications that publish the deletes of outbox rows, sorted by name."""
+    """Return the sorted names of the other publications that publish the deletes of outbox rows."""
     parameters = {"publication": source.publication, "table": source.table}
     return [row["name"] for row in connection.execute(OTHER_DELETES, parameters)]

@@ -24,7 +24,7 @@ from outbox_kit.results.repair_commands import APPLY_RECOVER_HINT, RECOVER_HINT
 
 
 def refuse_unsafe_pruning(deployment: Deployment, connection: Connection, progress: Reporter) -> Lock:
-    """Return the lock file. Raises RefusedError if the slot cannot prove a delivery, or if a delete stops the task."""
+    """Return the lock file. Raises RefusedError if the slot cannot prove delivery, or deletes would stop the task."""
     pipeline = deployment.pipeline
     require_table(pipeline, "remove `outbox prune` from its schedule: PostgreSQL removes messages with the WAL")
     lock, database = require_applied_source(deployment)
@@ -43,7 +43,7 @@ def require_table(pipeline: Pipeline, hint: str) -> None:
 
 
 def require_applied_source(deployment: Deployment) -> tuple[Lock, ActualDatabase]:
-    """Return lock file and database. Raises the errors of require_unchanged_source(), and RefusedError during apply."""
+    """Return the result of require_unchanged_source(). Raises its errors, and RefusedError for an unfinished apply."""
     lock, database = require_unchanged_source(deployment)
     if lock.unfinished is not None:
         raise RefusedError(f"`outbox apply` ({lock.unfinished}) was interrupted", "run `outbox apply` to complete it")
@@ -85,8 +85,8 @@ def wait_delivered(
 ) -> None:
     """Wait until the slot has confirmed the WAL position `position`. `counters` were read before this position.
 
-    Raises WaitTimeoutError, and RefusedError if the slot or the source is not the same as before, or if no connector
-    could advance the slot.
+    Raises WaitTimeoutError, and RefusedError if the slot or the source was replaced meanwhile, or if the connector is
+    stopped and cannot advance the slot.
     """
     name, slot_name = deployment.pipeline.connector.name, deployment.pipeline.source.slot
     progress(f"wait until slot {slot_name} has confirmed {lsn.format_lsn(position)}")
@@ -104,13 +104,13 @@ def wait_delivered(
     wait_for(f"slot {slot_name} to confirm {lsn.format_lsn(position)}", poll, seconds=seconds, hint=hint)
     _refuse_other_slot(connection, slot_name, counters)
     require_unchanged_source(deployment)
-    # A slot that was created again starts after the rows, but the offset of the connector is still before them.
+    # A recreated slot starts after the rows, but the offset of the connector is still before them.
     positions = read_positions(deployment, require_connector(deployment))
     connect_state.refuse_advanced_slot(name, slot_name, positions.connector, positions.confirmed)
 
 
 def refuse_stopped_connector(name: str, actual: ActualConnector) -> None:
-    """Raise RefusedError for a connector that does not read, so that the slot would not advance."""
+    """Raise RefusedError for a paused or stopped connector, with which the slot would not advance."""
     if actual.status is not None and not connect_state.is_in_state("running", actual.status):
         message = f"connector {name!r} is {actual.status.connector_state}, so the slot does not advance"
         raise RefusedError(message, "run `outbox resume`, then the command again")
@@ -122,7 +122,7 @@ def _describe(slot: Slot, position: int) -> str:
 
 
 def _refuse_other_slot(connection: Connection, slot_name: str, before: SlotCounters | None) -> None:
-    """Raise RefusedError if the slot was created again, which resets its counters, since `before` was read."""
+    """Raise RefusedError if the slot was recreated, which resets its counters, since `before` was read."""
     after = read_counters(connection, slot_name)
     if before is None or after is None or not before.may_precede(after):
         raise RefusedError(

@@ -1,13 +1,13 @@
-"""Proof that outbox rows were delivered: the records that the topics show after the slot has confirmed the rows.
+"""Proof that outbox rows were delivered: the records that the topics have after the slot has confirmed the rows.
 
-A row is proven by any of these:
+The delivery of a row is proven if one of these conditions holds:
 - a record on the topic of its type has the event id of the row;
-- such a record has the event id of a later row of the aggregate, so that compaction may have removed the older record;
+- a record on this topic has the event id of a later row of the aggregate: compaction may have removed the older record;
 - the newest record of its key was committed after the WAL position of the snapshot, so it is newer than all rows;
 - a dead letter has the event id of the row.
 
-A later row has a higher `seq`, and its transaction did not begin before that of the row. The first condition is the
-order of the writers, which hold the lock of the aggregate. The second one rejects a sequence that was restarted.
+A later row has a higher `seq`, and its transaction did not begin before that of the earlier row. `seq` increases in the
+order of the writers, because each holds the aggregate's lock. Comparing transactions detects a restarted sequence.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from outbox_kit.postgres.client import Connection, Row
 
 @dataclass(frozen=True)
 class Proof:
-    """Records of the topic of one aggregate type, and the dead letters of first_versions().
+    """Records of the topic of one aggregate type. `dead_letters` is the result of first_versions().
 
-    A record with a position from `after` to `upto` is newer than all rows. A record beyond `upto` is of another source.
+    A record at a position from `after` to `upto` is newer than all rows. A record beyond `upto` is from another source.
     """
 
     latest: dict[str, LatestRecord]
@@ -49,7 +49,7 @@ class Proof:
         return [*reversed(list(self._proven_by_ids(rows, event_ids)))]
 
     def _proven_by_ids(self, rows: Sequence[StoredRow], event_ids: set[str]) -> Iterator[bool]:
-        """Yield for each row, the last one first, whether its event or that of a later row is on a topic."""
+        """Yield for each row, from last to first, whether its event or that of a later row is on a topic."""
         age_of_delivered: int | None = None
         for row in reversed(rows):
             if row.id in event_ids:
@@ -65,9 +65,9 @@ class Proof:
 
 @dataclass
 class ProofReader:
-    """Reads the proof of one aggregate type after the other. Only the latest one is retained, to limit the memory.
+    """Reads the proof of one aggregate type at a time. Only the last proof is retained, to limit memory usage.
 
-    `position` is a WAL position after the commit of each row, which the slot has confirmed.
+    `position` is a WAL position that the slot has confirmed, and that is after the commit of each row.
     """
 
     deployment: Deployment
@@ -110,7 +110,7 @@ def is_confirmed(row: Row, record: LatestRecord | None, position: WalPosition | 
 
 
 def first_versions(dead_letters: Iterable[DeadLetter]) -> dict[str, Version]:
-    """Return the first version of dead letters by event id. An event that is replayed gets a higher one, but is old."""
+    """Return the first version of each event in the dead letters. A replay gives an old event a higher version."""
     result: dict[str, Version] = {}
     for dead_letter in dead_letters:
         result[dead_letter.event_id] = min(dead_letter.version, result.get(dead_letter.event_id, dead_letter.version))

@@ -30,9 +30,9 @@ class KeyRecord:
     place: Place
 
     def is_newer_than(self, dead_letter: DeadLetter, failed: FailedRecord) -> bool:
-        """Return whether the record orders after the failed one: by source_sequence, otherwise by offset.
+        """Return whether the record follows the failed record, by source_sequence if possible, else by offset.
 
-        Records without a sequence in different partitions have no order: the record then counts as newer.
+        The order of records without a sequence in different partitions is unknown; the record then counts as newer.
         """
         if self.is_copy_of(dead_letter, failed):
             return False
@@ -63,7 +63,7 @@ def read_key_records(
 
 
 def was_delivered_again(dead_letter: DeadLetter, failed: FailedRecord, records: Iterable[KeyRecord]) -> bool:
-    """Return whether a record is newer than the failed one, or another delivery of its event after it."""
+    """Return whether a record is newer than the failed record, or is a later delivery of the same event."""
     return any(
         record.is_newer_than(dead_letter, failed)
         or (record.is_copy_of(dead_letter, failed) and record.place.offset > failed.place.offset)

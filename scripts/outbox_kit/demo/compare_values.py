@@ -1,7 +1,7 @@
-"""Comparison of the rows of the source with the rows of a target, by column value.
+"""Comparison of source rows with target rows by column value.
 
-A target's rows come from a PostgreSQL table, or from the JSON export of a lake table. Values are converted to a
-canonical form by the type of their field in the Avro schema. Results contain keys and column names, never values.
+The rows of a target come from a PostgreSQL table or from the JSON export of a lake table. The type of a field in the
+Avro schema determines the canonical form of its values. Results contain keys and column names, but not values.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from psycopg.rows import dict_row
 from outbox_events.errors import ConfigurationError
 
 KEY_COLUMN = "aggregate_id"
-"""Column of a target with the record key. A source row has no such column: its key is its `id`."""
+"""Column of a target that contains the record key. The key of a source row is its column `id`."""
 
 MAX_EXAMPLES = 10
 """Maximum number of keys per kind of difference in a Comparison."""
 
 KINDS = ("missing", "unexpected", "duplicated", "different")
-"""Kinds of difference: each is a field of Comparison, with its count in KIND_count."""
+"""Kinds of differences. Each kind is a field of Comparison, and the field KIND_count contains its number."""
 
 Rows = Iterable[Mapping[str, Any]]
-"""Rows by column name. A value is a Python object or its text: decimals, ISO dates, ISO times with a
-UTC offset, JSON arrays. A null must be None: a missing column counts as different."""
+"""Rows as values by column name. A value is a Python object or its text: a decimal, an ISO date, an ISO time with a
+UTC offset, or a JSON array. Nulls must be None, because a missing column counts as different."""
 
 Conversion = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
 class DifferentRow:
-    """A row that source and target have, and the columns whose values differ."""
+    """A row that exists in both source and target, and the columns whose values differ."""
 
     key: str
     columns: tuple[str, ...]
@@ -49,8 +49,8 @@ class DifferentRow:
 class Comparison:
     """Differences between the source rows and the target rows of one aggregate type. KIND_count is a number of keys.
 
-    missing: keys in the source only. unexpected: keys in the target only. duplicated: keys that the target
-    has more than once. different: rows whose values differ. Each tuple has the first MAX_EXAMPLES by key.
+    missing: keys in the source only. unexpected: keys in the target only. duplicated: keys that occur more than once
+    in the target. different: rows whose values differ. Each tuple contains the first MAX_EXAMPLES entries by key.
     """
 
     aggregate: str
@@ -68,7 +68,7 @@ class Comparison:
 
     @property
     def match(self) -> bool:
-        """Whether the target has exactly the rows of the source."""
+        """Whether the target contains exactly the rows of the source."""
         return not any(self._counts().values())
 
     def summary(self) -> str:
@@ -80,7 +80,7 @@ class Comparison:
 
 
 class _Unreadable:
-    """A value that is not of its column's type. It does not equal any value, not even itself."""
+    """A value that does not have its column's type. It is not equal to any value, including itself."""
 
     def __eq__(self, other: object) -> bool:
         return False
@@ -89,10 +89,10 @@ class _Unreadable:
 
 
 def compare(aggregate: str, target: str, *, schema: Mapping[str, Any], source: Rows, rows: Rows) -> Comparison:
-    """Compare the source rows of an aggregate type with the target `rows`; `schema` is the parsed .avsc file.
+    """Compare the source rows of an aggregate type with the target `rows`. `schema` is the parsed .avsc file.
 
-    Columns that are not in the schema are ignored. Both sides are read into memory.
-    Raises ConfigurationError for a schema with a type that the comparison does not support.
+    Columns that are not in the schema are ignored. All source and target rows are read into memory.
+    Raises ConfigurationError if the schema contains a type that the comparison does not support.
     """
     conversions = canonical_conversions(schema)
     expected = dict(_rows_by_key(source, conversions))
@@ -126,7 +126,7 @@ def compare(aggregate: str, target: str, *, schema: Mapping[str, Any], source: R
 
 
 def table_rows(connection: Connection[Any], schema: str, table: str) -> list[dict[str, Any]]:
-    """Return all rows of a PostgreSQL table, with values as psycopg returns them."""
+    """Return all rows of a PostgreSQL table, with the Python values that psycopg returns."""
     query = sql.SQL("select * from {}").format(sql.Identifier(schema, table))
     with Cursor(connection, row_factory=dict_row) as cursor:
         return cursor.execute(query).fetchall()
@@ -135,14 +135,14 @@ def table_rows(connection: Connection[Any], schema: str, table: str) -> list[dic
 def json_rows(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the rows of a file of JSON lines, or of all `*.json` files in a folder.
 
-    Raises ConfigurationError when the path does not exist.
+    Raises ConfigurationError if the path does not exist.
     """
     if not path.exists():
-        message = f"no exported rows at {path}"
+        message = f"the exported rows {path} do not exist"
         raise ConfigurationError(message, "run `outbox-materialize --export FOLDER`")
     for file in sorted(path.glob("*.json")) if path.is_dir() else [path]:
         with file.open(encoding="utf-8", newline="\n") as lines:
-            # Not str.splitlines(), which would also split a line at U+2028: JSON does not escape this character.
+            # str.splitlines() is not used: it would also split at U+2028, which JSON does not escape.
             for line in lines:
                 if line.strip():
                     yield json.loads(line, parse_float=Decimal)
@@ -244,7 +244,7 @@ _CONVERSIONS: dict[str, Conversion] = {
     "float": _number(float),
     "double": _number(float),
     "boolean": _boolean,
-    "decimal": _number(Decimal, float),  # float is rejected: it may have lost digits
+    "decimal": _number(Decimal, float),  # float is rejected because it can have lost digits
     "date": _date,
     "timestamp-millis": _instant,
     "timestamp-micros": _instant,

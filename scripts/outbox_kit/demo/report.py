@@ -1,4 +1,4 @@
-"""Result of a demo run: as data for build/demo/result.json, and as tables for a terminal."""
+"""Result of a demo run, as data for build/demo/result.json and as tables for a terminal."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 from outbox_kit.demo.compare_values import KINDS, Comparison
 from outbox_kit.demo.workload import WorkloadCounts
 
-# Heading of each field of Comparison that is a number.
+# Headings of the numeric fields of Comparison.
 COUNTS = {"source_rows": "source rows", "target_rows": "target rows"} | {f"{kind}_count": kind for kind in KINDS}
 
 
 @dataclass(frozen=True)
 class Table:
-    """Title, headings and rows of a table to print."""
+    """A table to print, with its title, headings and rows."""
 
     title: str
     headings: tuple[str, ...]
@@ -26,11 +26,11 @@ class Table:
 
 @dataclass
 class DemoReport:
-    """Result of one run; each step of the demo adds its results.
+    """Result of one run. Each step of the demo adds its own results.
 
-    `row_counts` has the rows of each target's tables after the run, by target and table. `seconds`
-    is wall-clock time by step, in the order of the steps. `expected_dead_letter_count` is the number of invalid events
-    that were written.
+    `row_counts` contains the number of rows after the run, by target and table. `seconds` contains the wall-clock
+    time of each step, in the order of the steps. `expected_dead_letter_count` is the number of invalid events that the
+    workload wrote.
     """
 
     workload: WorkloadCounts | None = None
@@ -42,15 +42,15 @@ class DemoReport:
 
     @property
     def match(self) -> bool:
-        """Whether every row of every target equals the source, and the number of dead letters is as expected.
+        """Whether every target equals the source row by row, and the number of dead letters is as expected.
 
-        False before the first comparison.
+        The value is False before the first comparison.
         """
         return not self.mismatches
 
     @property
     def mismatches(self) -> list[str]:
-        """The reasons why `match` is false, empty if it is true."""
+        """The reasons why `match` is false. The list is empty if `match` is true."""
         if not self.comparisons:
             return ["no target was compared"]
         reasons = [comparison.summary() for comparison in self.comparisons if not comparison.match]
@@ -60,7 +60,7 @@ class DemoReport:
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Measure the duration of one step, even if it fails."""
+        """Measure the duration of one step, even if the step fails."""
         started = monotonic()
         try:
             yield
@@ -68,7 +68,7 @@ class DemoReport:
             self.seconds[name] = round(self.seconds.get(name, 0.0) + monotonic() - started, 3)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as data for JSON; it contains keys and column names, never column values."""
+        """Return the report as data for JSON. The data contains keys and column names, but not column values."""
         workload = self.workload
         return {
             "match": self.match,
@@ -81,7 +81,7 @@ class DemoReport:
         }
 
     def tables(self) -> list[Table]:
-        """Return the report as tables, without empty tables."""
+        """Return the report as tables, and omit empty tables."""
         tables = [self._workload_table(), self._comparison_table(), self._difference_table(), self._duration_table()]
         return [table for table in tables if table.rows]
 

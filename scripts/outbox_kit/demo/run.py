@@ -1,4 +1,4 @@
-"""Run of the worked example: stack, apply, workload, verify, Spark job, comparison of the tables."""
+"""Run of the worked example: stack, apply, workload, verify, Spark job, and comparison of the tables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from outbox_kit.stack.services.java import SPARK_TIMEOUT_S, job_command, job_env
 from outbox_kit.verification import verify
 
 ENVIRONMENT = "local"
-# A killed Connect worker restarts within 15 s, and then reads the backlog for some seconds.
+# A killed Connect worker restarts within 15 s, and then takes several seconds to read the backlog.
 CONNECT_TIMEOUT_S = 10
 RUNNING_TIMEOUT_S = 90
 STABLE_POLLS = 6
@@ -55,9 +55,9 @@ class Demo:
         return self.project_folder / "build" / "demo"
 
     def run(self, *, keep: bool) -> DemoReport:
-        """Run every step and write result.json. The stack is stopped at the end, also after a failure.
+        """Run every step, write result.json, and stop the stack at the end, even after a failure.
 
-        With `keep`, the stack keeps running; after a failure, only if it ran before. Raises OutboxError.
+        With `keep`, the stack is not stopped, unless a step fails and this run started the stack. Raises OutboxError.
         """
         result_file = self.result_folder / "result.json"
         self.result_folder.mkdir(parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ class Demo:
             yield state
             succeeded = True
         finally:
-            # With --keep, a stack that ran before the demo also keeps running after a failure, for inspection.
+            # With --keep, a stack that ran before the demo is not stopped after a failure, so that it can be inspected.
             if not keep or (started_here and not succeeded):
                 with report.step("stop"):
                     stack.down(self.progress)
@@ -100,7 +100,7 @@ class Demo:
             report.dead_letter_count = (
                 dead_letter_topic.count(deployment.kafka, deployment.pipeline) - dead_letters_before
             )
-            # The workload's dead letters must not fail the next `outbox verify`; earlier ones are not acknowledged.
+            # Acknowledge the dead letters, so that the next `outbox verify` passes, unless some preceded the demo.
             if not dead_letters_before:
                 dead_letter_topic.acknowledge(deployment.kafka, deployment.pipeline, None)
         with report.step("spark"):
@@ -128,8 +128,8 @@ class Demo:
     def _wait_running(self, deployment: Deployment, state: StackState) -> None:
         """Wait until the connector runs, because a worker that was killed during the workload needs time to restart.
 
-        Connect still reports RUNNING for a killed worker, so the slot must be active too. A rebalance may move the task
-        of a restarted worker, so several consecutive polls must succeed.
+        The slot must also be active, because Connect still reports RUNNING for a killed worker. Several consecutive
+        polls must succeed, because a rebalance can move the task of a restarted worker.
         """
         stable_polls = 0
         name, slot = deployment.pipeline.connector.name, deployment.pipeline.source.slot
@@ -154,7 +154,7 @@ class Demo:
 
     def _verify(self, deployment: Deployment) -> None:
         checks = verify(deployment, self.progress, canary_seconds=CANARY_TIMEOUT_S)
-        # The workload writes invalid rows on purpose; the report counts these dead letters.
+        # The check of dead letters is expected to fail: the workload writes invalid rows, which the report counts.
         failed_checks = [check for check in checks if check.status is Status.FAIL and check.id != "kafka.dead-letters"]
         if failed_checks:
             problems = "; ".join(f"{check.id}: {check.seen}" for check in failed_checks)
@@ -163,7 +163,7 @@ class Demo:
 
     def _materialize(self) -> None:
         """Run the Spark job in a separate process."""
-        self.progress("Spark reads the topics and writes the tables")
+        self.progress("running the Spark job that writes the tables")
         options = ("--output", "json", "--export", str(self.result_folder / "rows"))
         command, env = job_command(self.pipeline_file, ENVIRONMENT, *options), job_environment()
         try:
@@ -172,7 +172,7 @@ class Demo:
             )
         except subprocess.TimeoutExpired:
             message = f"the Spark job took more than {SPARK_TIMEOUT_S} s"
-            raise OutboxError(message, "run `outbox-materialize`, which has no such limit") from None
+            raise OutboxError(message, "run `outbox-materialize`, which does not have a time limit") from None
         if result.returncode != 0:
             raise OutboxError(
                 f"the Spark job ended with exit code {result.returncode}", "see the output of the job above"
@@ -187,7 +187,7 @@ class Demo:
             psycopg.connect(state.target, connect_timeout=CONNECT_TIMEOUT_S) as warehouse,
         ):
             for entry in pipeline.materializations:
-                self.progress(f"compare {entry.target}.{entry.table} with library.{entry.aggregate}")
+                self.progress(f"comparing {entry.target}.{entry.table} with library.{entry.aggregate}")
                 target = targets[entry.target]
                 target_rows: Any
                 if isinstance(target, PostgresTarget):

@@ -1,4 +1,4 @@
-"""Random values for the example library, of which many are hard to convert correctly."""
+"""Random values for the example library. Many of them are difficult to convert correctly."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TEXTS = (
     "Сто лет одиночества",
     "紅樓夢 📚 第一回",
     "\u202bשלום עולם\u202c",  # noqa: RUF001  (right to left, on purpose)
-    "Zoe\u0308 and Zo\u00eb",  # two names that look alike, with different code points
+    "Zoe\u0308 and Zo\u00eb",  # two names that look the same but have different code points
     'He said "it\'s" \\ and left',
     "C:\\new\\table \\N \\u0041 \\.",
     "tab\there, line\nbreak, carriage\r\nreturn, \x01 \x7f",
@@ -23,7 +23,7 @@ TEXTS = (
     "long " * 400,
 )
 PRICES = tuple(map(Decimal, ("9999999999.99", "-9999999999.99", "-0.01", "0.00", "0.01", "0.1", "12", "1E+3")))
-# No day is before the first full year of the Gregorian calendar: Java, Spark and Parquet read earlier days differently.
+# All days are in full years of the Gregorian calendar, because Java, Spark and Parquet read earlier days differently.
 DAYS = (
     date(1583, 1, 1),
     date(1900, 2, 28),
@@ -36,11 +36,11 @@ COUNTRIES = ("BR", "GB", "JP", "US", None)
 STATUSES = ("AVAILABLE", "LENT", "LOST")
 PAGES = (0, 1, 2**31 - 1, -(2**31), None)
 
-EDGE_CASE_SHARE = 0.25  # of the generated values
+EDGE_CASE_SHARE = 0.25  # share of the generated values
 
 
 def text(rng: Random) -> str:
-    """Return a title or a name, never empty."""
+    """Return a title or a name that is not empty."""
     if rng.random() < EDGE_CASE_SHARE:
         return rng.choice(TEXTS)
     prefix = rng.choice(("On", "Against", "Beyond", "A History of"))
@@ -60,7 +60,7 @@ def day(rng: Random) -> date | None:
 
 
 def texts(rng: Random) -> list[str]:
-    """Return a list of zero, one or three texts, each of which may be empty."""
+    """Return a list of zero, one or three texts. Each text can be empty."""
     return [rng.choice((*TEXTS[:-1], "", "fiction", "history", "poetry")) for _ in range(rng.choice((0, 0, 1, 3)))]
 
 

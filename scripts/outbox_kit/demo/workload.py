@@ -1,7 +1,7 @@
-"""Transactions on the example library by several concurrent writers.
+"""Transactions of several concurrent writers on the example library.
 
 Each writer has its own seeded generator, but its choices depend on the rows that other writers have committed.
-Therefore a run is repeatable only with one writer on the same data.
+Therefore, a run is repeatable only with a single writer on the same initial data.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from outbox_kit.results import Reporter, silent
 Connect = Callable[[], Connection]
 
 SCHEMA = "library"
-"""Schema of the business tables. The outbox table of the pipeline `library` is in the schema public."""
+"""Schema of the business tables. The outbox table of the pipeline `library` is in the schema `public`."""
 
 
 @dataclass(frozen=True)
 class WorkloadCounts:
-    """Numbers of transactions and of committed events of a run; `events` includes `tombstones`."""
+    """Numbers of transactions and committed events in a run. `events` includes `tombstones`."""
 
     committed: int
     rolled_back: int
@@ -46,19 +46,19 @@ class WorkloadCounts:
 
     @property
     def transactions(self) -> int:
-        """Number of transactions, committed or rolled back."""
+        """Number of transactions that were committed or rolled back."""
         return self.committed + self.rolled_back
 
 
 def connect(dsn: str) -> Connection:
-    """Open a connection to the tables of the demo, as `book_management.tables.connect` does to those of the service."""
+    """Open a connection to the demo's tables, as `book_management.tables.connect` does for the service's tables."""
     options = f"-c search_path={SCHEMA},public"
     name = "outbox-demo-workload"
     return psycopg.connect(dsn, row_factory=dict_row, options=options, connect_timeout=10, application_name=name)
 
 
 def create_tables(connection: Connection) -> None:
-    """Create the schema and the business tables that do not exist."""
+    """Create the schema and the business tables if they do not exist."""
     with connection.transaction():
         connection.execute(f"create schema if not exists {SCHEMA}")
         connection.execute(TABLES)
@@ -67,10 +67,10 @@ def create_tables(connection: Connection) -> None:
 def run(
     source: str | Connect, *, transactions: int = 3000, seed: int = 1, writers: int = 3, progress: Reporter = silent
 ) -> WorkloadCounts:
-    """Run transactions with concurrent writers, each over its own connection.
+    """Run transactions with concurrent writers. Each writer uses its own connection.
 
-    `source` is a DSN, or a function that opens a connection. The business tables and the outbox must exist; existing
-    rows may be changed, too. The first writer that fails stops the others, and its error is raised.
+    `source` is a DSN or a function that opens a connection. The business tables and the outbox table must exist.
+    Existing rows can also be changed. If a writer fails, the other writers stop and its error is raised.
     """
     open_connection = partial(connect, source) if isinstance(source, str) else source
     with closing(open_connection()) as connection:
@@ -88,9 +88,9 @@ def run(
 
 
 def write_invalid_events(connection: psycopg.Connection[Any]) -> list[OutboxEvent]:
-    """Write and commit two events that must become dead letters: an invalid payload, an unknown aggregate type.
+    """Commit two events that must become dead letters: an invalid payload, and an unknown aggregate type.
 
-    These events have no business row, so that source and target tables can still be compared.
+    These events do not have business rows, so that source and target tables can still be compared.
     """
     book_id, magazine_id = str(uuid4()), str(uuid4())
     events = [
@@ -113,7 +113,7 @@ def write_invalid_events(connection: psycopg.Connection[Any]) -> list[OutboxEven
 
 
 def _wait_for_writers(futures: list[Future[None]], tally: Tally, transactions: int, progress: Reporter) -> None:
-    """Report progress once a second, in this thread only; after an error, stop every writer and raise the error."""
+    """Report progress once per second in the calling thread. After an error, stop all writers and raise the error."""
     running_futures = set(futures)
     while running_futures:
         done_futures, running_futures = wait(running_futures, timeout=1, return_when=FIRST_EXCEPTION)
@@ -134,7 +134,7 @@ def _run_writer(connect: Connect, rng: Random, transactions: int, shared_ids: Sh
 
 
 class Tally:
-    """Counts of transactions and events over all writers, and the flag `stop` that ends the writers."""
+    """Counts of the transactions and events of all writers, and the flag `stop`, which ends the writers."""
 
     def __init__(self) -> None:
         self.stop = Event()

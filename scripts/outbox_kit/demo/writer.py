@@ -1,4 +1,4 @@
-"""One writer of the workload: the kinds of transaction that it runs, and the ids that all writers share."""
+"""One writer of the workload, with its kinds of transactions, and the ids that all writers share."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from psycopg.rows import scalar_row
 
 from outbox_kit.demo import samples
 
-ROLLBACK_SHARE = 0.08  # of all transactions
-RANDOM_STEPS = 20  # random steps to try, before a step that can always write a row
+ROLLBACK_SHARE = 0.08  # share of all transactions
+RANDOM_STEPS = 20  # number of random steps to try before a step that can always write a row
 
 CONFLICTS = (LookupError, ForeignKeyViolation, DeadlockDetected, SerializationFailure)
-"""Errors of a step: there is no such row, or not any more, or another session locks it."""
+"""Errors of a step whose row does not exist, was deleted, or is locked by another session."""
 
 
 class Ids:
-    """A thread-safe set of ids, with a random choice in constant time."""
+    """A thread-safe set of ids that chooses a random id in constant time."""
 
     def __init__(self, ids: list[UUID]) -> None:
         self._lock = Lock()
@@ -43,15 +43,15 @@ class Ids:
             self._discard(key)
 
     def choose(self, rng: Random, count: int = 1) -> list[UUID]:
-        """Return at most `count` random ids in ascending order, the order in which all writers lock rows.
+        """Return at most `count` random ids in ascending order, which is the order in which all writers lock rows.
 
-        Raises LookupError if there are no ids.
+        Raises LookupError if the set is empty.
         """
         with self._lock:
             return sorted({self._choose(rng) for _ in range(count)})
 
     def take(self, rng: Random) -> UUID:
-        """Remove a random id; return it. Raises LookupError if there are no ids."""
+        """Remove and return a random id. Raises LookupError if the set is empty."""
         with self._lock:
             key = self._choose(rng)
             self._discard(key)
@@ -72,7 +72,7 @@ class Ids:
 
 @dataclass
 class SharedIds:
-    """Ids of committed and removed rows, shared by the writers. Another writer may have changed such a row since."""
+    """Ids of committed and removed rows, shared by all writers. Another writer can change these rows at any time."""
 
     authors: Ids
     books: Ids
@@ -91,7 +91,7 @@ IdUpdate = tuple[Callable[[UUID], None], UUID]
 
 @dataclass
 class Effects:
-    """Numbers of events of one transaction by aggregate type, and updates of shared ids after commit or rollback."""
+    """Event counts of a transaction by aggregate type, and updates to the shared ids after its commit or rollback."""
 
     states: Counter[str] = field(default_factory=Counter)
     tombstones: Counter[str] = field(default_factory=Counter)
@@ -106,7 +106,7 @@ Step = Callable[[Effects], object]
 class Writer:
     """Runs random transactions over one connection. A step raises one of CONFLICTS if it cannot write its rows.
 
-    All steps lock authors before books, and books in ascending order, to avoid deadlocks.
+    To avoid deadlocks, all steps lock authors before books, and books in ascending order.
     """
 
     def __init__(self, connection: Connection, rng: Random, shared_ids: SharedIds) -> None:
@@ -129,7 +129,7 @@ class Writer:
         }
 
     def transact(self) -> tuple[Effects, bool]:
-        """Run transactions until one writes its rows; return the effects of this one and whether it was committed."""
+        """Run transactions until one writes its rows. Return its effects, and whether it was committed."""
         roll_back = self._rng.random() < ROLLBACK_SHARE
         steps = self._random_steps()
         while True:
@@ -174,9 +174,9 @@ class Writer:
             self._change_book(effects, book_id)
 
     def _change_book_twice(self, effects: Effects) -> None:
-        """Write two states of one book in one transaction: the later one must be in the targets."""
-        # Moving the book locks the author first. Otherwise the change after another change would lock it after the
-        # book: PostgreSQL checks the foreign key of a row that the same transaction has written.
+        """Write two states of one book in one transaction. The targets must contain the later state."""
+        # Moving the book locks the author before the book. Otherwise the second change would lock the author later,
+        # because PostgreSQL checks the foreign key of a row that the same transaction has written.
         _, book_id = self._move_book(effects)
         self._change_book(effects, book_id)
 
@@ -208,14 +208,14 @@ class Writer:
             self._count_removed_book(effects, book_id)
 
     def _replace_book(self, effects: Effects) -> None:
-        """Change, remove and re-create one book: the targets must have the last state, not the tombstone before it."""
-        author_id, book_id = self._move_book(effects)  # also locks the author, so that the new book can refer to it
+        """Change, remove and re-create one book. The targets must contain the book despite the earlier tombstone."""
+        author_id, book_id = self._move_book(effects)  # also locks the author to which the new book refers
         changes.remove_book(self._connection, book_id)
         effects.tombstones["book"] += 1
         self._new_book(effects, author_id, book_id)
 
     def _return_book(self, effects: Effects) -> None:
-        """Re-create a book that an earlier transaction removed, with the same id."""
+        """Re-create a book that an earlier transaction removed. The book keeps its id."""
         author_id, book_id = self._choose_author(), self._shared_ids.removed_books.take(self._rng)
         effects.on_rollback.append((self._shared_ids.removed_books.add, book_id))
         self._new_book(effects, author_id, book_id)

@@ -50,14 +50,14 @@ def templates_of(pipeline_file: Path) -> Path:
 def render_config(
     pipeline_file: Path, environment: str, overrides: Overrides | None = None
 ) -> tuple[str, dict[str, str]]:
-    """Return name and config of the connector, from the files alone, without secrets. Raises ConfigurationError."""
+    """Return the connector's name and config, without secrets. Only files are read. Raises ConfigurationError."""
     pipeline, settings = load_files(pipeline_file, environment, overrides, needs=RENDERED_KEYS)
     lock = read_lock(lock_file(pipeline, settings))
     return pipeline.connector.name, render_connector(pipeline, settings, lock, templates_of(pipeline_file))
 
 
 def render_sql(pipeline_file: Path, environment: str, overrides: Overrides | None = None) -> str:
-    """Return the SQL script for a DBA, from the files alone, without secrets. Raises ConfigurationError."""
+    """Return the SQL script for a DBA, without secrets. Only files are read. Raises ConfigurationError."""
     return script(*load_files(pipeline_file, environment, overrides, needs=SQL_KEYS))
 
 
@@ -95,7 +95,7 @@ class Deployment:
         lock = read_lock(self.lock_file)
         if lock and (lock.pipeline, lock.environment) != (self.pipeline.name, self.environment.name):
             message = f"lock file {self.lock_file} is of pipeline {lock.pipeline!r}, environment {lock.environment!r}"
-            raise ConfigurationError(message, "replace it by this pipeline's lock file, from version control")
+            raise ConfigurationError(message, "restore the lock file of this pipeline from version control")
         return lock
 
     def write_lock(self, lock: Lock) -> None:
@@ -114,7 +114,7 @@ class Deployment:
 
     @contextmanager
     def exclusive(self, command: str, progress: Reporter, *, seconds: float = 0) -> Iterator[None]:
-        """Open a context in which no other command changes this pipeline, and report what an interruption leaves.
+        """Open a context in which no other command changes this pipeline. Report the state after an interruption.
 
         Raises the errors of pipeline_lock().
         """
@@ -132,7 +132,7 @@ class Deployment:
 
 @contextmanager
 def report_interruption(client: ConnectClient, connector: str, command: str, progress: Reporter) -> Iterator[None]:
-    """When the body of the `with` statement is interrupted, report the connector's state. `command` continues it."""
+    """If the body of the `with` statement is interrupted, report the connector's state and the `command` to run."""
     try:
         yield
     except KeyboardInterrupt:

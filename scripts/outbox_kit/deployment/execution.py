@@ -1,7 +1,7 @@
 """Execution of a plan in dependency order: database, topics, registry, connector.
 
-Safe to interrupt and to repeat: each step reads the actual state first, and state that no system stores is written to
-the lock file at once.
+An execution can be interrupted and repeated: each step first reads the actual state, and state that no system stores is
+written to the lock file immediately.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def apply(
     dangerous change whose object is not in `allow`. `recover` accepts a replaced slot or database: the source epoch is
     increased, so that new states replace all older ones, and the connector starts at the slot's LSN. `rollback`
     restores the last working config if the connector fails with the new config. `before_start` is called with the new
-    lock when all other systems are ready. If another command that changes the pipeline is running, wait at most
+    lock before the connector is changed. If another command that changes the pipeline is running, wait at most
     `wait_seconds` until it ends.
 
     Raises RefusedError, RejectedError, UnreachableError, WaitTimeoutError, ConfigurationError.
@@ -94,7 +94,7 @@ def apply_prerequisites(deployment: Deployment, plan: Plan, progress: Reporter) 
 def _begin_recovery(deployment: Deployment, plan: Plan, progress: Reporter) -> None:
     """Record a new or interrupted recovery in the lock file, then stop the connector.
 
-    After this, no command starts the connector with the old epoch, and the next apply completes the recovery.
+    The lock file then prevents a start of the connector with the old epoch, until an apply completes the recovery.
     """
     lock = lock_for(deployment, recover=plan.recover)
     if lock is None or lock.unfinished != "recover" or not {"postgres", "connect"} & set(plan.systems):
@@ -109,7 +109,7 @@ def _begin_recovery(deployment: Deployment, plan: Plan, progress: Reporter) -> N
 def _apply_postgres(deployment: Deployment, lock: Lock, changes: list[Change], progress: Reporter) -> Lock:
     pipeline, environment = deployment.pipeline, deployment.environment
     if any(change.danger for change in changes):
-        # Rows are lost. This is recorded before the changes, so that an interruption does not hide the loss.
+        # These changes lose rows. The loss is recorded first, so that an interruption does not hide it.
         lock = lock.model_copy(update={"topics": require_backfill(lock.topics or _existing_topics(deployment))})
         deployment.write_lock(lock)
     with postgres_client.connected(environment.source) as connection:
@@ -121,7 +121,7 @@ def _apply_postgres(deployment: Deployment, lock: Lock, changes: list[Change], p
 
 
 def _existing_topics(deployment: Deployment) -> dict[str, LockedTopic]:
-    """Return the topics of a pipeline whose lock file was lost, or was written by a release that records no topics."""
+    """Return the topics of a pipeline whose lock file was lost, or is from a release that did not record topics."""
     topics = kafka_state.desired_topics(deployment.pipeline, deployment.environment)
     return kafka_apply.existing_topics(deployment.kafka, topics, {})
 
@@ -171,7 +171,7 @@ def _wait_or_roll_back(
 ) -> bool:
     """Wait for the declared state, and return whether the connector has run.
 
-    If it fails with a new config, restore the `last_working` config. The failure is raised in any case.
+    If the connector fails with a new config, restore the `last_working` config. The failure is raised even then.
     """
     client, name, settings = deployment.connect, deployment.pipeline.connector.name, deployment.environment.connector
     state, stability_seconds = settings.state, settings.stability_seconds
@@ -201,7 +201,7 @@ def _wait_or_roll_back(
 def start_position(deployment: Deployment, lock: Lock, database: ActualDatabase) -> StartPosition:
     """Return the start position: the slot's confirmed LSN. Earlier rows are in Kafka (lsn.flush.mode=connector).
 
-    A stored offset is ignored if the connector has not run with this lock file, or not since the slot was replaced.
+    A stored offset is ignored if the connector has not run with this lock file, or since the slot was replaced.
     """
     if database.slot is None or database.slot.confirmed_flush is None:
         raise ValueError("the slot does not exist, or has no confirmed LSN")

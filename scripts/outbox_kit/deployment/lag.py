@@ -1,8 +1,8 @@
 """WAL positions of connector, slot and server, the lag between them, and the wait until a connector reads its slot.
 
 After a start, Debezium searches for its start position until a transaction is committed after its stored offset, and
-then reconnects (WalPositionLocator). Until then it confirms no LSN, and the server retains WAL. A heartbeat of Debezium
-does not end this search, so wait_until_reading() commits a transaction.
+then reconnects (WalPositionLocator). During this search, it does not confirm LSNs, so the server retains WAL. Debezium
+heartbeats do not end the search, so wait_until_reading() commits a transaction.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ POLL_INTERVAL_S = 0.2
 
 @dataclass(frozen=True)
 class Positions:
-    """LSNs as numbers: of the connector's offset, of the slot (`confirmed`, `restart`) and of the server's WAL end.
+    """LSNs, as numbers, of the connector's offset, the slot (`confirmed`, `restart`) and the end of the server's WAL.
 
-    An LSN is None if the connector has no offset, or the slot does not exist. `offsets` are in Connect's format.
+    An LSN is None if the connector has no offset or the slot does not exist. `offsets` are in Connect's format.
     """
 
     offsets: list[dict[str, Any]]
@@ -91,9 +91,9 @@ def read_positions(deployment: Deployment, actual: ActualConnector) -> Positions
 
 
 def wait_until_reading(deployment: Deployment) -> None:
-    """Commit a transaction that results in no record, and wait until the connector has read it.
+    """Commit a transaction that does not produce a record, and wait until the connector has read it.
 
-    After SLOT_TIMEOUT_S (large transaction), wait until the slot is active. Raises FailedError, WaitTimeoutError.
+    If this takes longer than SLOT_TIMEOUT_S, wait until the slot is active. Raises FailedError, WaitTimeoutError.
     """
     name, slot_name = deployment.pipeline.connector.name, deployment.pipeline.source.slot
     with postgres_client.connected(deployment.environment.source) as connection:

@@ -66,7 +66,7 @@ def make_plan(deployment: Deployment, *, recover: bool = False, only: Collection
 
 def _plan_systems(deployment: Deployment, lock: Lock | None, systems: Collection[System], *, recover: bool) -> Plan:
     """Return the plan with every pending change of `systems`."""
-    # The database is read first: most reasons to refuse depend on it alone, without a request to another system.
+    # The database is read first, because most refusals depend only on the database.
     database = deployment.read_database() if {"postgres", CONNECTOR} & set(systems) else None
     changes = plan_postgres(deployment, lock, database) if database else []
     cluster_id = refuse_wrong_cluster(deployment, lock, systems)
@@ -113,9 +113,9 @@ def files_fingerprint(deployment: Deployment, config: dict[str, str]) -> str:
 
 
 def lock_for(deployment: Deployment, *, recover: bool) -> Lock | None:
-    """Return the lock. With `recover` it has no `source`, and a source epoch that is higher than in any record.
+    """Return the lock. With `recover`, it has no `source`, and its source epoch is higher than that of any record.
 
-    The lock file can have an earlier source epoch than the connector, as after a revert in version control.
+    The source epoch in the lock file can be lower than the connector's, as after a revert in version control.
     """
     lock = deployment.lock()
     if not recover:
@@ -126,7 +126,7 @@ def lock_for(deployment: Deployment, *, recover: bool) -> Lock | None:
 
 
 def plan_postgres(deployment: Deployment, lock: Lock | None, database: postgres_state.ActualDatabase) -> list[Change]:
-    """Return the pending changes of table, grants, publication and slot. Raises RefusedError if one is unsafe."""
+    """Return the pending changes of table, grants, publication and slot. Raises RefusedError if rows could be lost."""
     locked_source = lock.source if lock else None
     postgres_state.refuse_unsafe(deployment.pipeline, database, locked_source)
     changes = postgres_state.diff(deployment.pipeline, deployment.environment, database, locked_source)
@@ -144,8 +144,8 @@ def _danger(change: Change, pipeline: Pipeline, lock: Lock) -> str:
         return _recreation_danger(change)
     if change.kind == "table" and change.action == "update":
         danger = (
-            "rows that were written before the publication contained the new table never reach Kafka; only a "
-            "publication of all tables has always contained it"
+            "rows that were written before the publication contained the new table never reach Kafka, unless it is a "
+            "publication of all tables"
         )
         return f"{danger}; afterwards {resend_steps(pipeline)}"
     retained_types = types_with_pending_backfill(lock.topics)
@@ -237,7 +237,7 @@ def plan_connect(
     *,
     recover: bool = False,
 ) -> list[Change]:
-    """Return the pending changes of the connector, after `changes_before` of other systems. Raises RefusedError."""
+    """Return the pending changes of the connector, to be made after `changes_before`. Raises RefusedError."""
     name, state = deployment.pipeline.connector.name, deployment.environment.connector.state
     actual = connect_state.read_actual(deployment.connect, name)
     is_recovery = lock is not None and lock.unfinished == "recover"
@@ -287,7 +287,7 @@ def _with_new_epoch(changes: list[Change], lock: Lock) -> list[Change]:
 
 
 def _with_new_schemas(deployment: Deployment, lock: Lock | None, changes: list[Change]) -> list[Change]:
-    """Add the connector update that new schema versions cause, unless the connector template uses no schemas."""
+    """Add the connector update that new schema versions cause, unless the connector template does not use schemas."""
     if lock is not None and deployment.render(lock) == deployment.render_without_schemas(lock):
         return changes
     after = "schema versions and ids (known after apply)"

@@ -1,4 +1,4 @@
-"""A plan: pending changes, and the files and systems from which they were computed; its JSON form (docs/plan.md)."""
+"""Plan: the pending changes, the files and systems from which they were computed, and the JSON form (docs/plan.md)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from outbox_kit.pipeline import LockedSchema
 from outbox_kit.results.changes import Action, Change, System, parse_object
 
 SYSTEMS: tuple[System, ...] = get_args(System)
-"""Systems in the order of deployment: the connector requires all others."""
+"""Systems in the order of deployment. The connector is last, because it requires all others."""
 EXCLUDED_OBJECTS_MESSAGE = "the connector requires changes that --only excludes"
 SAVE_HINT = "write a plan file with `outbox plan --save FILE`"
 
 
 @dataclass(frozen=True)
 class RollOut:
-    """Fields that a schema change of an aggregate type adds and removes, and its `steps` in a safe order."""
+    """Fields that a schema change of an aggregate type adds and removes, and the `steps` to deploy it safely."""
 
     aggregate: str
     added: tuple[str, ...]
@@ -32,10 +32,10 @@ class RollOut:
 class Plan:
     """Pending changes of the requested systems, in the order in which apply makes them.
 
-    `only` names the requested systems (empty: all), `files` is a fingerprint of the desired state, `waits_for` lists
-    pending objects that the connector requires and `only` excludes. `cluster_id` (Kafka), `registry` (URL), `database`
-    (SYSTEM_IDENTIFIER/NAME) identify the systems that were read; None: not read. `schemas` are the registered versions
-    by aggregate type, latest first; `config` is the connector's config without schemas.
+    `only` has the requested systems, or is empty for all. `files` is a fingerprint of the desired state. `waits_for`
+    has the pending objects that the connector requires and `only` excludes. `cluster_id`, `registry` (URL), `database`
+    (SYSTEM_IDENTIFIER/NAME) identify the systems; each is None if the system was not read. `schemas` are the registered
+    versions by aggregate type, with the latest first. `config` is the connector's config without schemas.
     """
 
     pipeline: str
@@ -98,15 +98,15 @@ class PlanDocument(BaseModel):
     format: Literal[1] = Field(description="Version of this format: 1.")
     pipeline: str = Field(description="Name of the pipeline.")
     environment: str = Field(description="Name of the environment.")
-    recover: bool = Field(description="Made with --recover.")
-    only: list[System] = Field(description="Systems named by --only; empty: all.")
+    recover: bool = Field(description="Whether the plan was made with --recover.")
+    only: list[System] = Field(description="Systems that --only selects; empty for all systems.")
     changes: list[ChangeDocument] = Field(description="Pending changes, in the order in which apply makes them.")
     rollout: list[RollOut] = Field(description="Safe order of steps for each schema change.")
     waits_for: list[str] = Field(description="Pending objects that the connector requires and --only excludes.")
     files: str = Field(description="Fingerprint (SHA-256) of the desired state.")
-    cluster_id: str | None = Field(description="Id of the Kafka cluster; null: not read.")
-    registry: str | None = Field(description="Address of the registry; null: not read.")
-    database: str | None = Field(description="SYSTEM_IDENTIFIER/NAME of the database; null: not read.")
+    cluster_id: str | None = Field(description="Id of the Kafka cluster; null if Kafka was not read.")
+    registry: str | None = Field(description="Address of the registry; null if the registry was not read.")
+    database: str | None = Field(description="SYSTEM_IDENTIFIER/NAME; null if the database was not read.")
 
 
 def to_document(plan: Plan) -> dict[str, Any]:

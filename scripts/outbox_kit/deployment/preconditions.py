@@ -36,7 +36,7 @@ def refuse_protected(deployment: Deployment) -> None:
 
 
 def refuse_wrong_cluster(deployment: Deployment, lock: Lock | None, systems: Collection[str]) -> str | None:
-    """Return the cluster id that Kafka and Connect report, if they are in `systems`; None if neither is.
+    """Return the cluster id that the systems report; None if neither Kafka nor Connect is in `systems`.
 
     The expected id is kafka.cluster_id of the environment file, else the id that the first apply recorded. Raises
     UnreachableError, and RefusedError if a reported id differs from the expected id or the two reported ids differ.
@@ -75,7 +75,7 @@ def require_connector(deployment: Deployment) -> ActualConnector:
 
 
 def require_unchanged_source(deployment: Deployment) -> tuple[Lock, ActualDatabase]:
-    """Return lock file and database. Raises RefusedError if slot, publication or database differ from the lock file."""
+    """Return the lock file and the database state. Raises RefusedError if the two contradict each other."""
     lock, source = require_locked_source(deployment, deployment.lock())
     database = deployment.read_database()
     postgres_state.refuse_unsafe(deployment.pipeline, database, source)
@@ -83,7 +83,7 @@ def require_unchanged_source(deployment: Deployment) -> tuple[Lock, ActualDataba
 
 
 def require_locked_source(deployment: Deployment, lock: Lock | None) -> tuple[Lock, LockedSource]:
-    """Return the lock file and the source in it. Raises RefusedError if it does not contain the slot."""
+    """Return the lock file and its `source`. Raises RefusedError if the lock file does not contain the slot."""
     if lock is None or lock.source is None:
         raise RefusedError(
             f"lock file {deployment.lock_file} does not contain the slot: the live slot cannot be compared with it",
@@ -93,7 +93,7 @@ def require_locked_source(deployment: Deployment, lock: Lock | None) -> tuple[Lo
 
 
 def refuse_lost_lock(deployment: Deployment, lock: Lock | None) -> None:
-    """Raise RefusedError if the lock file has no source, but records have its source epoch or a higher one."""
+    """Raise RefusedError if the lock file has no source, but a record has its source epoch or a higher one."""
     if lock is not None and lock.source is not None:
         return
     lock_file_epoch = lock.source_epoch if lock else 1
@@ -108,11 +108,11 @@ def refuse_lost_lock(deployment: Deployment, lock: Lock | None) -> None:
 
 
 def refuse_skipped_rows(deployment: Deployment, lock: Lock | None, slot: Slot | None, offset_lsn: int | None) -> None:
-    """Raise RefusedError if no topic has a record of the rows between the LSNs of an inactive slot and the offset.
+    """Raise RefusedError if no topic has a record of the rows between an inactive slot's LSN and the offset.
 
-    A connector that has never run with this lock file may have the offset of a connector with other topics. After a
-    crash the offset is beyond the slot, too, but the rows in between are on the topics. A wrong refusal is possible if
-    compaction or retention removed these records; then a reset sends the rows again, which changes no state.
+    A connector that has never run with this lock file is not checked, because its offset can be that of a connector
+    with other topics. After a crash, the offset is also beyond the slot, but the rows in between are on the topics. If
+    compaction or retention has removed their records, the refusal is wrong; a reset then only sends the rows again.
     """
     if lock is None or lock.config is None or slot is None or slot.active or slot.confirmed_flush is None:
         return
@@ -135,7 +135,7 @@ def refuse_skipped_rows(deployment: Deployment, lock: Lock | None, slot: Slot | 
 
 
 def _has_sequences(deployment: Deployment, lock: Lock) -> bool:
-    """Return whether the records of the connector show its position: only OutboxRouter writes source_sequence."""
+    """Return whether the connector's records have the header source_sequence, which only OutboxRouter writes."""
     config = deployment.connect.config(deployment.pipeline.connector.name)
     return connect_state.epoch(deployment.render(lock) if config is None else config) > 0
 
@@ -175,7 +175,7 @@ def refuse_stale_plan(shown_plan: Plan, current_plan: Plan) -> None:
 
 
 def _different_target(shown_plan: Plan, current_plan: Plan) -> str:
-    """Return the first difference in pipeline, environment or systems: these can differ while the changes are equal."""
+    """Return the first difference in pipeline, environment or systems. It can exist even if the changes are equal."""
     if (shown_plan.pipeline, shown_plan.environment) != (current_plan.pipeline, current_plan.environment):
         return f"it is for pipeline {shown_plan.pipeline!r} in environment {shown_plan.environment!r}"
     for system, planned, actual in (
@@ -204,7 +204,7 @@ def _different_changes(shown_plan: Plan, current_plan: Plan) -> str:
 
 
 def refuse_unplanned_schemas(plan: Plan, lock: Lock) -> None:
-    """Raise RefusedError unless the registry has exactly the plan's schema versions, existing and new."""
+    """Raise RefusedError unless the registry has exactly the existing and new schema versions of the plan."""
     subjects = {change.name for change in plan.changes_of("registry") if change.kind == "schema"}
     for aggregate, versions in lock.schemas.items():
         new_versions = [entry for entry in versions[:1] if entry.subject in subjects]
@@ -215,7 +215,7 @@ def refuse_unplanned_schemas(plan: Plan, lock: Lock) -> None:
 
 
 def refuse_unplanned_config(deployment: Deployment, plan: Plan, lock: Lock) -> None:
-    """Raise RefusedError if the rendered config without schemas differs from the plan, as after an edited template."""
+    """Raise RefusedError if the config without schemas differs from the plan, for example after a template edit."""
     config = deployment.render_without_schemas(lock)
     keys = sorted(key for key in plan.config.keys() | config.keys() if plan.config.get(key) != config.get(key))
     if keys:

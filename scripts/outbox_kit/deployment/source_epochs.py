@@ -15,7 +15,7 @@ from outbox_kit.results.repair_commands import APPLY_RECOVER_HINT
 
 
 def connector_epoch(deployment: Deployment) -> int:
-    """Return the source epoch of the live connector. It is 0 if Connect does not respond: plan_connect() reports it."""
+    """Return the source epoch of the live connector; 0 if Connect does not respond, which plan_connect() reports."""
     try:
         return connect_state.epoch(deployment.connect.config(deployment.pipeline.connector.name))
     except UnreachableError:
@@ -23,11 +23,11 @@ def connector_epoch(deployment: Deployment) -> int:
 
 
 def refuse_relayed_states(lock: Lock | None, database: ActualDatabase) -> None:
-    """Raise RefusedError if the states of the relay are newer than those of a connector that starts now."""
+    """Raise RefusedError if the relay has a higher source epoch than a connector that starts now would have."""
     epoch, lock_epoch = database.relay_epoch, lock.source_epoch if lock else 1
     if epoch > lock_epoch:
         raise RefusedError(
-            f"the relay has source epoch {epoch}, and the connector {lock_epoch}: every consumer would ignore the "
+            f"the relay has source epoch {epoch}, but the connector has {lock_epoch}: every consumer would ignore the "
             "states of the connector",
             f"stop the relay, then {APPLY_RECOVER_HINT}; docs/relay.md describes the move",
         )
@@ -39,7 +39,7 @@ def highest_epoch(deployment: Deployment, *, complete: bool = False) -> int:
 
 
 def highest_version(deployment: Deployment, *, complete: bool = False) -> Version:
-    """Return the highest version of the last records of the topics; UNVERSIONED if the topics have no records.
+    """Return the highest version among the last records of the topics; UNVERSIONED if the topics have no records.
 
     With `complete`, every record is read. Raises UnreachableError, WaitTimeoutError.
     """
@@ -57,12 +57,12 @@ def highest_version(deployment: Deployment, *, complete: bool = False) -> Versio
 def next_epoch(deployment: Deployment, lock: Lock) -> int:
     """Return a source epoch that is higher than those of the lock file, the connector and every record.
 
-    Records of another source can be anywhere on the topics. Raises RefusedError if there is no higher epoch.
+    Every record is read, because records of another source can be anywhere. Raises RefusedError if no epoch is higher.
     """
     written = highest_epoch(deployment, complete=True)
     with postgres_client.connected(deployment.environment.source) as connection:
         relay = postgres_client.read_relay_epoch(connection, deployment.pipeline.source.table)
     epoch = max(lock.source_epoch, written, connector_epoch(deployment), relay)
     if epoch == MAX_EPOCH:
-        raise RefusedError(f"the source epoch {epoch} of a record is the highest possible one", MOVE_HINT)
+        raise RefusedError(f"a record has source epoch {epoch}, which is the highest possible one", MOVE_HINT)
     return epoch + 1

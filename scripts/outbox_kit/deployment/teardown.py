@@ -73,7 +73,7 @@ def plan_destroy(deployment: Deployment, options: DestroyOptions) -> Removal:
 def _refuse_foreign_objects(deployment: Deployment, lock: Lock, changes: Sequence[Change]) -> None:
     """Raise RefusedError for an object that the last apply did not record.
 
-    Its name can come from a variable such as OUTBOX__PREFIX that was set for another pipeline.
+    The name of the object can come from a variable such as OUTBOX__PREFIX that was set for another pipeline.
     """
     source = lock.source
     # A lock file of an earlier release has no topics.
@@ -110,7 +110,7 @@ def _topic_changes(deployment: Deployment, options: DestroyOptions) -> tuple[lis
         if topic.name not in partitions:
             continue
         has_records = deployment.kafka.has_records(topic.name, partitions[topic.name])
-        # Heartbeats contain no data.
+        # Heartbeat records do not contain data.
         has_data = has_records and topic.name != deployment.pipeline.heartbeat_topic
         if has_data and not options.delete_topics:
             retained.append(f"topic {topic.name}, because it has records (--delete-topics deletes it)")
@@ -126,7 +126,7 @@ def _database_changes(deployment: Deployment, lock: Lock | None, options: Destro
     source = deployment.pipeline.source
     expected_identifier, actual_identifier = lock.system_identifier if lock else None, database.system_identifier
     if expected_identifier not in (None, actual_identifier):
-        message = f"the server has system identifier {actual_identifier}, the lock file {expected_identifier}"
+        message = f"the server has system identifier {actual_identifier}, but the lock file has {expected_identifier}"
         raise RefusedError(message, "correct source.host or source.port in the environment file")
     changes = []
     if database.slot is not None:
@@ -149,7 +149,7 @@ def destroy(
     shown_removal: Removal | None = None,
     wait_seconds: float = 0,
 ) -> Removal:
-    """Make the changes of plan_destroy(), and return them. Safe to interrupt and to repeat.
+    """Make the changes of plan_destroy(), and return them. The command can be interrupted and repeated.
 
     If undelivered rows would be lost without permission, resume the connector and raise RefusedError before any
     deletion. Raises RefusedError, RejectedError, UnreachableError, WaitTimeoutError.
@@ -188,7 +188,7 @@ def _stop_connector(deployment: Deployment, progress: Reporter, options: Destroy
 
 
 def _count_undelivered(deployment: Deployment, progress: Reporter, actual: connect_state.ActualConnector) -> int:
-    """Return the number of undelivered events, 0 if the slot cannot be read. Raises RejectedError, WaitTimeoutError."""
+    """Return the number of undelivered events; 0 if the slot is unreadable. Raises RejectedError, WaitTimeoutError."""
     source = deployment.pipeline.source
     with postgres_client.connected(deployment.environment.source) as connection:
         slot = read_slot(connection, source.slot)
@@ -204,7 +204,7 @@ def _count_undelivered(deployment: Deployment, progress: Reporter, actual: conne
 
 
 def delivered_position(actual: connect_state.ActualConnector) -> count_undelivered.DeliveredPosition:
-    """Return the position in the offset with the highest LSN: up to it, the connector has delivered all events."""
+    """Return the position of the offset with the highest LSN, up to which the connector has delivered all events."""
     offsets = [entry["offset"] for entry in actual.offsets if entry["offset"]]
     if not offsets:
         return count_undelivered.DeliveredPosition()
@@ -232,7 +232,7 @@ def _delete(deployment: Deployment, change: Change) -> None:
 def _reset_lock(deployment: Deployment, deleted_topics: set[str]) -> None:
     """Delete the lock file if no topic remains, else increase its source epoch.
 
-    If the pipeline is deployed again, its new records then replace the states that remain on topics and in tables.
+    With the higher epoch, the records of a later deployment replace the states that remain on topics and in tables.
     """
     lock = deployment.lock()
     if lock is None:
@@ -247,7 +247,7 @@ def _reset_lock(deployment: Deployment, deleted_topics: set[str]) -> None:
     lock = lock.model_copy(update={"topics": require_backfill(remaining)})
     if lock.source is not None:
         reset_fields = {"source": None, "source_epoch": lock.source_epoch + 1, "unfinished": None, "config": None}
-        # A second destroy compares it, so that it does not delete objects of another database.
+        # A second destroy compares this identifier, so that it does not delete objects of another database.
         identifier = {"destroyed_system_identifier": lock.source.system_identifier}
         lock = lock.model_copy(update=reset_fields | identifier)
     deployment.write_lock(lock)

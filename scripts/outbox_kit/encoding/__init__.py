@@ -1,4 +1,4 @@
-"""Encoding of outbox rows as Kafka records, as the transform OutboxRouter encodes them (docs/contract.md)."""
+"""Encoding of outbox rows as Kafka records. The transform OutboxRouter returns equal records (docs/contract.md)."""
 
 from outbox_kit.encoding.encoder import RecordEncoder
 from outbox_kit.encoding.row import InvalidRowError, OutboxRow

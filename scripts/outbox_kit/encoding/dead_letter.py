@@ -1,4 +1,4 @@
-"""Dead letters of rows that have no record, in the format of OutboxRouter (docs/smt.md)."""
+"""Dead letters for rows that cannot be encoded as records, in the format of OutboxRouter (docs/smt.md)."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def dead_letter_record(
     error: InvalidRowError,
     columns: Mapping[str, tuple[str, object]],
 ) -> Record:
-    """Return the dead letter of a row. `columns` are type and value of every column of the row, by name."""
+    """Return the dead letter for a row. `columns` contains the type and value of each column of the row by name."""
     if error.reason != "record-too-large":
         members = [f"{quote(name)}:{_column_json(kind, value)}" for name, (kind, value) in columns.items()]
         members.append(f'"source_sequence":"{sequence}"')
         headers = record_headers.contract_headers(row, sequence, encoder.pipeline.source.header_columns)
-        with suppress(InvalidRowError):  # the headers themselves can be the reason
+        with suppress(InvalidRowError):  # the headers can also be invalid
             headers += record_headers.row_headers(row.headers, encoder.reserved)
         dead_letter = _dead_letter(encoder, row.aggregate_id, "{" + ",".join(members) + "}", headers, error)
         if size_of(dead_letter) <= MAX_RECORD_BYTES:
@@ -45,7 +45,7 @@ def _column_json(kind: str, value: object) -> str:
     if isinstance(value, bytes):
         return quote(base64.b64encode(value).decode())
     if isinstance(value, float) and not math.isfinite(value):
-        return quote(NOT_FINITE.get(value, "NaN"))  # JSON has no such numbers
+        return quote(NOT_FINITE.get(value, "NaN"))  # JSON does not have these numbers
     return str(value) if kind in JSON_TYPES and value is not None and _is_json(str(value)) else quote(value)
 
 
@@ -85,7 +85,7 @@ def _with_coordinates(encoder: RecordEncoder, row: OutboxRow, sequence: str, err
 def _dead_letter(
     encoder: RecordEncoder, key: str | None, value: str, headers: record_headers.Headers, error: InvalidRowError
 ) -> Record:
-    # A row that was inserted again from a dead letter can already have these headers.
+    # The headers of a row that was created from a dead letter can already contain these names.
     kept = [(name, text) for name, text in headers if name not in CONNECTOR_HEADERS]
     reasons = zip(CONNECTOR_HEADERS, (error.reason, error.message), strict=True)
     return Record(

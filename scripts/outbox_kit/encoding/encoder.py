@@ -1,4 +1,4 @@
-"""RecordEncoder: the record of an outbox row, equal to the one that OutboxRouter sends."""
+"""RecordEncoder, which encodes an outbox row as the same record that OutboxRouter would send."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from outbox_kit.encoding.row import InvalidRowError, OutboxRow, quoted_name, req
 from outbox_kit.pipeline import Aggregate, Lock, Pipeline
 
 MAX_RECORD_BYTES = 1_000_000
-"""Default of OutboxRouter's max.record.bytes, below the brokers' default limit of a record."""
-# A value for which the encoder has no check must not stop the relay, which would read the row again for ever. Other
-# errors, such as a TypeError after the type of the column has changed, are not caused by one row, and stop it.
+"""Default of OutboxRouter's max.record.bytes. It is lower than the brokers' default limit for a record."""
+# An unexpected value in one row must not stop the relay, which would read the same row again forever. Other errors,
+# such as a TypeError after a change of the column's type, are not caused by a single row. They stop the relay.
 VALUE_ERRORS = (ArithmeticError, ValueError, RecursionError)
 
 PartitionOf = Callable[[bytes, int], int]
@@ -29,17 +29,17 @@ class _Route:
 
 
 class RecordEncoder:
-    """Encodes the rows of one pipeline. Raises ConfigurationError if the lock file lacks a schema."""
+    """Encodes the rows of one pipeline. Raises ConfigurationError if a schema is missing in the lock file."""
 
     def __init__(self, pipeline: Pipeline, lock: Lock, partition_of: PartitionOf) -> None:
-        """`partition_of` returns the partition of a key and a partition count, as Kafka's default partitioner does."""
+        """`partition_of` maps a key and a partition count to a partition, as Kafka's default partitioner does."""
         self.pipeline = pipeline
         self.reserved = record_headers.reserved_names(pipeline)
         self._partition_of = partition_of
         self._routes = {name: _route(pipeline, lock, name) for name in pipeline.routed}
 
     def encode(self, row: OutboxRow, sequence: str) -> Record:
-        """Return the record of a row with this source_sequence. Raises InvalidRowError."""
+        """Return the record for a row. `sequence` is its source_sequence. Raises InvalidRowError."""
         route = self._routes.get(row.aggregate_type or "")
         if route is None:
             problem = f"aggregate type {quoted_name(row.aggregate_type)} is not in the option aggregates"
@@ -85,7 +85,7 @@ class RecordEncoder:
 def _route(pipeline: Pipeline, lock: Lock, name: str) -> _Route:
     aggregate, schemas = pipeline.routed[name], lock.schemas.get(name, [])
     if aggregate.schema_file is not None and not schemas:
-        raise ConfigurationError(f"the lock file has no schema of aggregate type {name!r}", "run `outbox apply`")
+        raise ConfigurationError(f"the lock file lacks a schema of aggregate type {name!r}", "run `outbox apply`")
     return _Route(pipeline.topic_of(name), aggregate, payload_encoder(name, aggregate, schemas))
 
 
@@ -98,5 +98,5 @@ def _within_limit(record: Record) -> Record:
 
 
 def size_of(record: Record) -> int:
-    """Return the size of key, value and headers in bytes."""
+    """Return the total size of key, value and headers in bytes."""
     return len(record.key or b"") + len(record.value or b"") + record_headers.size_of(record.headers)

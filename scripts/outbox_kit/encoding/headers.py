@@ -1,4 +1,4 @@
-"""Record headers: those of the contract, of columns, of the row's headers object, and of CloudEvents."""
+"""Record headers, which come from the contract, from columns, from the row's headers object and from CloudEvents."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from outbox_kit.pipeline import Pipeline
 
 Headers = list[tuple[str, str]]
 FRAMING_BYTES = 10
-"""Maximum size of the lengths of a header's name and value in a record."""
+"""Maximum size of the length prefixes of a header's name and value in a record."""
 NO_OBJECT = "expected a JSON object of header names and values"
 CONTENT_TYPES = {"text": "text/plain; charset=utf-8", "bytes": "application/octet-stream"}
 
 
 def reserved_names(pipeline: Pipeline) -> dict[str, str]:
-    """Return the names that the headers object of a row must not contain, each with the reason."""
+    """Return the header names that the headers object of a row must not contain, with the reason for each name."""
     cloudevents = CLOUDEVENTS_HEADERS if pipeline.source.cloudevents_source is not None else ()
     return {
         **dict.fromkeys(CONTRACT_HEADERS, "a reserved header of outbox-kit (docs/contract.md)"),
@@ -27,7 +27,7 @@ def reserved_names(pipeline: Pipeline) -> dict[str, str]:
 
 
 def contract_headers(row: OutboxRow, sequence: str, columns: Mapping[str, str]) -> Headers:
-    """Return the headers of the contract, and of the columns in `columns` (column: header), whose values are known."""
+    """Return the headers of the contract and of `columns` (header name by column). Nulls are omitted."""
     values = (row.id, row.event_type, row.aggregate_type, row.event_time, sequence)
     headers = [(name, value) for name, value in zip(CONTRACT_HEADERS, values, strict=True) if value is not None]
     additional = ((header, row.additional.get(column)) for column, header in columns.items())
@@ -35,7 +35,7 @@ def contract_headers(row: OutboxRow, sequence: str, columns: Mapping[str, str]) 
 
 
 def row_headers(text: str | None, reserved: Mapping[str, str]) -> Headers:
-    """Return the members of the row's headers object: text unchanged, other values as compact JSON.
+    """Return the members of the row's headers object. Strings are unchanged, and other values become compact JSON.
 
     Raises InvalidRowError.
     """
@@ -105,5 +105,5 @@ def encoded(headers: Headers) -> tuple[tuple[str, bytes], ...]:
 
 
 def size_of(headers: tuple[tuple[str, bytes], ...]) -> int:
-    """Return the size of all headers in bytes, with the framing of each."""
+    """Return the total size of the headers in bytes, including the framing of each header."""
     return sum(FRAMING_BYTES + len(name.encode()) + len(value) for name, value in headers)

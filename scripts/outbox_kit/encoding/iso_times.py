@@ -1,4 +1,4 @@
-"""Dates, times and timestamps in the ISO 8601 forms that OutboxRouter accepts (docs/smt.md)."""
+"""Dates, times and timestamps in the ISO 8601 formats that OutboxRouter accepts (docs/smt.md)."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ TIMESTAMP_FORM = re.compile(f"{DATE}[Tt ]{TIME}{OFFSET}")
 
 
 def days(text: str) -> int | None:
-    """Return the days since 1970-01-01 of a date; None if the text is not valid."""
+    """Return a date as days since 1970-01-01, or None if the text is not valid."""
     match = DATE_FORM.fullmatch(text)
     return None if match is None else _days(match)
 
 
 def nanos_of_day(text: str) -> int | None:
-    """Return the nanoseconds since midnight; None if the text is not valid."""
+    """Return a time of day as nanoseconds since midnight, or None if the text is not valid."""
     match = TIME_FORM.fullmatch(text)
     return None if match is None else _nanos(match)
 
 
 def local_nanos(text: str) -> int | None:
-    """Return the nanoseconds since 1970-01-01 of a timestamp without UTC offset; None if the text is not valid."""
+    """Return a timestamp without UTC offset as nanoseconds since 1970-01-01, or None if the text is not valid."""
     match = LOCAL_FORM.fullmatch(text)
     return None if match is None else _sum(_days(match), _nanos(match), 0)
 
 
 def utc_nanos(text: str) -> int | None:
-    """Return the nanoseconds since 1970-01-01 in UTC of a timestamp with UTC offset; None if it is not valid."""
+    """Return a timestamp with UTC offset as nanoseconds since 1970-01-01 UTC, or None if the text is not valid."""
     match = TIMESTAMP_FORM.fullmatch(text)
     return None if match is None else _sum(_days(match), _nanos(match), _offset_seconds(match))
 
@@ -53,7 +53,7 @@ def _sum(day: int | None, nanos: int | None, offset: int | None) -> int | None:
 
 def _days(match: re.Match[str]) -> int | None:
     year, month, day = (int(match[name]) for name in ("year", "month", "day"))
-    # Python's dates have the years 1 to 9999; the calendar repeats after 400 years.
+    # Python's dates are limited to the years 1 to 9999, but the calendar repeats every 400 years.
     cycles, year_of_cycle = divmod(year, CYCLE_YEARS)
     proxy_year = year_of_cycle + CYCLE_YEARS
     if not 1 <= month <= 12 or not 1 <= day <= monthrange(proxy_year, month)[1]:  # noqa: PLR2004 - months of a year

@@ -1,4 +1,4 @@
-"""JSON values with the text of each number and every member of each object, also repeated ones."""
+"""Parsed JSON that keeps the text of each number and every member of an object, including repeated members."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from outbox_kit.encoding.row import PayloadError
 MAX_DEPTH = 200
 MAX_DIGITS = 1000
 MAX_NAME = 50_000
-"""Longest name of a member, in characters, that the connector's parser accepts."""
+"""Maximum length of a member's name, in characters, that the connector's parser accepts."""
 WHITE_SPACE = " \t\r\n"
-# A pair of backslashes before it is an escaped backslash.
+# A pair of backslashes before `\u` is an escaped backslash.
 CONTROL = re.compile(r"((?<!\\)(?:\\\\)*\\u)(00[01][0-9a-f])")
 
 
 class IntText(str):
-    """Text of a JSON number without fraction and exponent."""
+    """Text of a JSON number without a fraction or an exponent."""
 
     __slots__ = ()
 
@@ -29,13 +29,13 @@ class FloatText(str):
 
 
 class Members(list[tuple[str, object]]):
-    """Members of a JSON object in their order."""
+    """Members of a JSON object in their original order."""
 
     __slots__ = ()
 
 
 class _LimitError(ValueError):
-    """A number or a name is too long, or the value too deep."""
+    """A number or a name is too long, or the value is nested too deeply."""
 
 
 def _limited(text: str) -> str:
@@ -63,12 +63,12 @@ _DECODER = json.JSONDecoder(
 
 
 def is_null(text: str) -> bool:
-    """Return whether the text is JSON null, which JSON's white space can surround."""
+    """Return whether the text is JSON null. White space before and after it is ignored."""
     return text.strip(WHITE_SPACE) == "null"
 
 
 def parse(text: str) -> object:
-    """Return the parsed value. Raises PayloadError for text that is not JSON, too deep, or with too long numbers."""
+    """Return the parsed value. Raises PayloadError if the text is not JSON or exceeds a limit of this module."""
     try:
         value = _DECODER.decode(text)
         if text.count("[") + text.count("{") > MAX_DEPTH and _depth(value) > MAX_DEPTH:
@@ -86,7 +86,7 @@ def parse(text: str) -> object:
 
 
 def _depth(value: object) -> int:
-    """Return how many objects and arrays contain each other."""
+    """Return the maximum number of nested objects and arrays."""
     containers, depth = ([value] if isinstance(value, list) else []), 0
     while containers:
         depth += 1
@@ -99,7 +99,7 @@ def _children(node: list[object]) -> list[object]:
 
 
 def compact(value: object) -> str:
-    """Return compact JSON, in which each number has its original digits."""
+    """Return the value as compact JSON. Numbers keep their original digits."""
     if isinstance(value, Members):
         return "{" + ",".join(f"{quote(name)}:{compact(item)}" for name, item in value) + "}"
     if isinstance(value, list):
@@ -110,13 +110,13 @@ def compact(value: object) -> str:
 
 
 def quote(value: object) -> str:
-    """Return the JSON of a text, boolean, number or None, as the connector's worker writes it."""
+    """Return a string, boolean, number or None as JSON, formatted as the connector's worker formats it."""
     text = json.dumps(value, ensure_ascii=False)
     return CONTROL.sub(lambda match: match[1] + match[2].upper(), text) if "\\u00" in text else text
 
 
 def kind_of(value: object) -> str:
-    """Return the name of the value's JSON type for messages."""
+    """Return the name of the value's JSON type, for use in messages."""
     if isinstance(value, Members):
         return "object"
     if isinstance(value, list):

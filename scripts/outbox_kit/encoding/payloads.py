@@ -1,4 +1,4 @@
-"""Encoders of the payload formats (docs/contract.md). None is a tombstone."""
+"""Encoders of the payload formats (docs/contract.md). A record value of None is a tombstone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from outbox_kit.pipeline import Aggregate, LockedSchema
 Codec = TypeVar("Codec")
 Payload = str | bytes | None
 EncodePayload = Callable[[Payload, str | None], bytes | None]
-"""Returns the record value of a payload and of the row's schema version. Raises InvalidRowError."""
+"""Function that encodes a payload with the row's schema version as a record value. Raises InvalidRowError."""
 INVALID = "payload-invalid"
 
 
@@ -29,14 +29,14 @@ class _Version(Generic[Codec]):
 
 
 class _Versions(Generic[Codec]):
-    """Schema versions of one aggregate type, latest first."""
+    """Schema versions of one aggregate type, with the latest version first."""
 
     def __init__(self, aggregate_type: str, versions: Sequence[_Version[Codec]]) -> None:
         self._type, self._versions = aggregate_type, list(versions)
         self._labels = ", ".join(version.label for version in versions)
 
     def candidates(self, label: str | None) -> list[_Version[Codec]]:
-        """Return the version that the row names, or all versions if it names none."""
+        """Return the version that the row names, or all versions if the row does not name a version."""
         if label is None:
             return self._versions
         named = [version for version in self._versions if version.label == label]
@@ -69,7 +69,7 @@ class _Versions(Generic[Codec]):
 
 
 def payload_encoder(name: str, aggregate: Aggregate, schemas: Sequence[LockedSchema]) -> EncodePayload:
-    """Return the encoder of an aggregate type with the schema versions and ids of the lock file."""
+    """Return the payload encoder of an aggregate type, which uses the schema versions and ids of the lock file."""
     if aggregate.payload == "json":
         ignore = aggregate.unknown_fields == "ignore"
         encoders = [_Version(str(e.version), e.id, AvroEncoder(e.text, ignore_unknown=ignore)) for e in schemas]
@@ -98,9 +98,9 @@ def _encode_unchanged(payload: Payload, _label: str | None) -> bytes | None:
 
 @dataclass(frozen=True)
 class _JsonEncoder:
-    """Encodes with the newest version that accepts the payload, and of several, the one that skips the fewest fields.
+    """Encodes with the version that accepts the payload and skips the fewest fields. Newer versions are preferred.
 
-    A backlog can contain rows from before a schema change.
+    Older versions are tried because a backlog can contain rows that were written before a schema change.
     """
 
     versions: _Versions[AvroEncoder]
@@ -129,7 +129,7 @@ class _JsonEncoder:
 
 @dataclass(frozen=True)
 class _AvroBodyEncoder:
-    """Adds the schema id to Avro bodies. Other versions than the row's could decode them to different values."""
+    """Adds the schema id to Avro bodies. The row's own version is used: others could decode a body differently."""
 
     versions: _Versions[AvroBodyChecker]
 
@@ -144,7 +144,7 @@ class _AvroBodyEncoder:
 
 @dataclass(frozen=True)
 class _ConfluentEncoder:
-    """Passes on values in Confluent's wire format that fit the schema of their id."""
+    """Returns values in Confluent's wire format unchanged if they fit the schema that their id identifies."""
 
     versions: _Versions[AvroBodyChecker]
 

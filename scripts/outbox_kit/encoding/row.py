@@ -1,6 +1,6 @@
-"""Outbox row as the encoder reads it, and the reasons why a row has no record.
+"""Input row of the encoder, and errors of rows that cannot be encoded.
 
-The messages are those of OutboxRouter, and never contain a value of the row.
+The messages equal those of OutboxRouter, and never contain values of the row.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ IDENTIFIER = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 class OutboxRow:
     """One row of the outbox table. Text is None for SQL NULL.
 
-    `event_time` is UTC with six fraction digits, None if it is not a time of the years 1 to 9999. `additional` has the
-    text of the columns for headers, partitions and schema versions, by column.
+    `event_time` is in UTC with six fraction digits, or None if it is outside the years 1 to 9999. `additional` contains
+    the text of the columns for headers, partitions and schema versions, by column name.
     """
 
     id: str | None
@@ -33,7 +33,7 @@ class OutboxRow:
 
 
 class InvalidRowError(Exception):
-    """A row violates the contract. `reason` is a code of docs/smt.md, such as payload-invalid."""
+    """A row violates the contract. `reason` is a code from docs/smt.md, such as payload-invalid."""
 
     def __init__(self, reason: str, message: str) -> None:
         text = message if len(message) <= MAX_MESSAGE_LENGTH else f"{message[:MAX_MESSAGE_LENGTH]}..."
@@ -43,7 +43,7 @@ class InvalidRowError(Exception):
 
 
 class PayloadError(Exception):
-    """A payload does not fit a schema. The path is filled while the error propagates through the containers."""
+    """A payload does not fit a schema. Each container that the error passes adds a step to the path."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
@@ -51,7 +51,7 @@ class PayloadError(Exception):
         self.path = ""
 
     def within(self, step: str) -> PayloadError:
-        """Prepend a field name, `[3]` for an array item, or `{}` for a map value to the path. Return the error."""
+        """Prepend `step` to the path: a field name, `[3]` for an array item, `{}` for a map value. Return the error."""
         separator = "" if not self.path or self.path[0] in "[{" else "."
         self.path = f"{step}{separator}{self.path}"
         return self
@@ -62,19 +62,19 @@ class PayloadError(Exception):
 
 
 def quoted_name(name: str | None) -> str:
-    """Return the name in quotes if it is an identifier, otherwise only its length: it can be data."""
+    """Return the name in quotes if it is an identifier. Otherwise return only its length, because it can be data."""
     if name is None:
         return "null"
     return f'"{name}"' if IDENTIFIER.fullmatch(name) else f"(a name of {utf16_length(name)} characters)"
 
 
 def utf16_length(text: str) -> int:
-    """Return the number of UTF-16 code units, the length of the text in Java."""
+    """Return the number of UTF-16 code units, which is the length of the text in Java."""
     return len(text) + sum(character > "\uffff" for character in text)
 
 
 def require_text(text: str | None, reason: str, description: str) -> str:
-    """Return the text. Raises InvalidRowError if it is null or empty."""
+    """Return the text. Raises InvalidRowError if the text is null or empty."""
     if not text:
         raise InvalidRowError(reason, f"{description} is null or empty")
     return text

@@ -1,1 +1,1 @@
-"""Kafka topics, consumer groups and records, through librdkafka. Code for Kafka Connect is in `connect`."""
+"""Access to Kafka topics, consumer groups and records with librdkafka. Code for Kafka Connect is in `connect`."""

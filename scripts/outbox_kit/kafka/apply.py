@@ -1,4 +1,4 @@
-"""Execution of the planned changes of topics."""
+"""Execution of the planned changes to topics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOPIC_TIMEOUT_S = 30
 def apply(
     client: KafkaClient, environment: Environment, topics: list[Topic], changes: list[Change], progress: Reporter
 ) -> None:
-    """Execute `changes`, the result of state.diff() for `topics`. Raises RejectedError, UnreachableError."""
+    """Execute `changes`, which state.diff() returned for `topics`. Raises RejectedError and UnreachableError."""
     topics_by_name = {topic.name: topic for topic in topics}
     actual_topics = client.topics() if any(change.action == "update" for change in changes) else {}
     for change in changes:
@@ -35,7 +35,7 @@ def apply(
 def recorded_topics(
     client: KafkaClient, topics: list[Topic], changes: list[Change], recorded: RecordedTopics
 ) -> dict[str, LockedTopic]:
-    """Return the entries of `topics` for the lock file after `changes`. Its present entries are `recorded`.
+    """Return the entries of `topics` for the lock file after `changes`. `recorded` are the current entries.
 
     Raises UnreachableError, WaitTimeoutError.
     """
@@ -50,7 +50,7 @@ def recorded_topics(
 
 
 def existing_topics(client: KafkaClient, topics: list[Topic], recorded: RecordedTopics) -> dict[str, LockedTopic]:
-    """Return the entries of those `topics` that exist for the lock file. Raises UnreachableError."""
+    """Return the entries for the lock file of those `topics` that exist. Raises UnreachableError."""
     actual = client.describe(topic.name for topic in topics)
     return {
         topic.name: locked_topic(topic.name, actual[topic.name], topic.aggregate_type, recorded)
@@ -60,7 +60,7 @@ def existing_topics(client: KafkaClient, topics: list[Topic], recorded: Recorded
 
 
 def _wait_for_topics(client: KafkaClient, names: list[str]) -> dict[str, ActualTopic]:
-    """Describe the topics as soon as the brokers know them all: a broker learns of a new topic with a delay."""
+    """Describe the topics when the brokers return all of them. New topics reach a broker with a delay."""
 
     def poll() -> Observation[dict[str, ActualTopic]]:
         try:

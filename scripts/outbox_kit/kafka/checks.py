@@ -1,4 +1,4 @@
-"""Checks of `outbox verify` on Kafka."""
+"""Checks of Kafka for `outbox verify`."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ SEPARATELY_CHECKED_SETTINGS = frozenset(
 
 RETENTION_OF_TOMBSTONES = "delete.retention.ms"
 MISSED_TOMBSTONES = (
-    "if a Spark job did not run while delete.retention.ms was lower, run `outbox-reconcile`: Kafka may have removed "
-    "tombstones that the job has not read"
+    "if a Spark job did not run while delete.retention.ms was lower, run `outbox-reconcile`, because Kafka can have "
+    "removed tombstones that the job has not read"
 )
 
 
 @dataclass(frozen=True)
 class KafkaState:
-    """Input of the checks. `dead_letter_count` counts the unacknowledged dead letters; None if it is unknown.
+    """Input of the checks. `dead_letter_count` is the number of unacknowledged dead letters, or None if unknown.
 
-    `recorded_topics` are the topics in the lock file. `misplaced_keys` are numbers of sampled keys, by topic. It is
-    None if the records could not be read; `sampling_error` then has the reason. `internal_topics` are those of Kafka
-    Connect; None if the login may not read their settings. `open_transactions` are last stable offsets, by topic and
-    partition.
+    `recorded_topics` are the topics in the lock file. `misplaced_keys` are numbers of sampled keys by topic. It is None
+    if the records could not be read, and `sampling_error` is then the reason. `internal_topics` are Kafka Connect's
+    internal topics, or None if the login is not allowed to read their settings. `open_transactions` are last stable
+    offsets by topic and partition.
     """
 
     pipeline: Pipeline
@@ -89,7 +89,7 @@ def _topics_exist(state: KafkaState) -> Finding:
     actual = f"missing: {', '.join(missing_names)}" if missing_names else expected
     types = {topic.name: topic.aggregate_type for topic in state.topics if topic.name in missing_names}
     states = {name: aggregate_type for name, aggregate_type in types.items() if aggregate_type is not None}
-    # Kafka only: while the task waits for the topic, Connect does not return the connector's offsets.
+    # --only kafka, because Connect does not return the connector's offsets while the task waits for the topic.
     steps = [f"run `outbox apply --only kafka{_allow_options(states)}`, then `outbox restart`"]
     steps += [backfill_steps(state.pipeline, sorted(states.values()))] if states else []
     return Finding(not missing_names, actual, expected, "; ".join(steps))
@@ -97,7 +97,7 @@ def _topics_exist(state: KafkaState) -> Finding:
 
 @RULES.rule(
     "kafka.topic-identity",
-    condition="the topics are those of the last `outbox apply`: none was deleted and created again",
+    condition="no topic was deleted and created again after the last `outbox apply`",
     remedy="run `outbox apply` with --allow for each state topic, then `outbox backfill --restart`",
 )
 def _topic_identity(state: KafkaState) -> Finding:
@@ -111,13 +111,13 @@ def _topic_identity(state: KafkaState) -> Finding:
         return Finding(False, "; ".join(problems), f"{expected}: {ids}", _remedy_of_recreated(state, recreated))
     unrecorded_names = [topic.name for topic in state.existing_topics if topic.name not in recorded]
     if unrecorded_names:
-        actual = f"the lock file has no id of {', '.join(unrecorded_names)}"
+        actual = f"the lock file does not contain the id of {', '.join(unrecorded_names)}"
         return Finding(None, actual, expected, "run `outbox apply`, which records the ids")
     return Finding(True, expected, expected)
 
 
 def _remedy_of_recreated(state: KafkaState, topics: list[Topic]) -> str:
-    """Return the commands that record the topics, and write the states that the deleted topics contained."""
+    """Return the commands that record the new topics and write the states of the deleted topics again."""
     types = {topic.name: topic.aggregate_type for topic in topics if topic.aggregate_type is not None}
     steps = [f"run `outbox apply{_allow_options(types)}`", backfill_steps(state.pipeline, sorted(types.values()))]
     return "; ".join(step for step in steps if step)
@@ -125,7 +125,7 @@ def _remedy_of_recreated(state: KafkaState, topics: list[Topic]) -> str:
 
 @RULES.rule(
     "kafka.pending-backfill",
-    condition="no state topic needs a backfill after a loss of its records, or of rows that were not sent to it",
+    condition="no state topic has a pending backfill, which a loss of records or unsent rows requires",
     remedy="run `outbox backfill --restart` for the aggregate types, then `outbox stuck --resend`",
 )
 def _pending_backfill(state: KafkaState) -> Finding:
@@ -150,15 +150,15 @@ def _policy(state: KafkaState) -> Finding:
 
 
 def _allow_options(topics: Iterable[str]) -> str:
-    """Return the options that allow dangerous changes of the topics."""
+    """Return the command-line options that allow dangerous changes to the topics."""
     return "".join(f' --allow "topic {name}"' for name in topics)
 
 
 @RULES.rule(
     "kafka.partitions",
-    condition="topics have the partition count of the pipeline file and of the lock file; the count determines the "
+    condition="topics have the partition count of the pipeline file and the lock file; the count determines the "
     "partition of a key",
-    remedy=f"{MOVE_HINT}; for a topic without states set `partitions` in the pipeline file",
+    remedy=f"{MOVE_HINT}; for a topic without states, set `partitions` in the pipeline file",
 )
 def _partitions(state: KafkaState) -> Finding:
     problems = []
@@ -172,10 +172,10 @@ def _partitions(state: KafkaState) -> Finding:
 
 @RULES.rule(
     "kafka.keys-partition",
-    condition="no key has a state in another partition than that of its next record (sample of the oldest records); "
-    "a tombstone would not delete this state",
-    remedy=f"if partitions were added to the topic, {MOVE_HINT}; if another producer, or another partitioner in the "
-    f"connector config, wrote these states, stop it or run `outbox apply`, then run {RESEND_HINT}",
+    condition="all states of a key are in the partition of its next record (sample of the oldest records); a tombstone "
+    "would not delete a state in another partition",
+    remedy=f"if partitions were added to the topic, {MOVE_HINT}; if another producer wrote these states, stop it; if "
+    f"the connector config contains another partitioner, run `outbox apply`; then run {RESEND_HINT}",
 )
 def _keys_partition(state: KafkaState) -> Finding:
     expected = "every sampled key has its states in one partition"
@@ -236,7 +236,7 @@ def _in_sync(state: KafkaState) -> Finding:
 
 @RULES.rule(
     "kafka.timestamp-limit",
-    condition="no topic rejects records with a timestamp after the broker's time, which would fail the task",
+    condition="no topic rejects records with a timestamp ahead of the broker's clock, which would fail the task",
     remedy="run `outbox apply`",
 )
 def _timestamps(state: KafkaState) -> Finding:

@@ -1,4 +1,4 @@
-"""Kafka admin client for topics, offsets and consumer groups, and a producer of single records."""
+"""Kafka admin client for topics, offsets and consumer groups, and a function that sends records."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SEND_TIMEOUT_S = 60
 MAX_MESSAGE_BYTES = 100_000_000
 UNCOMMITTED = IsolationLevel.READ_UNCOMMITTED
 READ_TOPIC_HINT = (
-    "check the name of the topic (`outbox apply` creates those of the pipeline), the brokers and kafka.client"
+    "check the name of the topic (`outbox apply` creates the pipeline's topics), the brokers and kafka.client"
 )
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ T = TypeVar("T")
 class ActualTopic:
     """Actual state of a topic. `config` contains the effective values of all settings that are not null.
 
-    `id` differs from the id of an earlier topic with the same name. It is empty if the cluster assigns no ids.
+    `id` changes if the topic is deleted and created again. It is empty if the cluster does not assign ids.
     """
 
     partitions: int
@@ -53,9 +53,9 @@ class ActualTopic:
 
 
 def client_settings(kafka: Kafka, errors: ClientErrors | None = None) -> dict[str, Any]:
-    """Return the settings of a librdkafka client. Its background threads call `errors` with their errors.
+    """Return the settings of a librdkafka client. The client's background threads report their errors to `errors`.
 
-    Only emergencies are logged by librdkafka, because errors are raised as exceptions.
+    librdkafka logs only emergencies, because other errors are raised as exceptions.
     """
     return {
         "bootstrap.servers": kafka.bootstrap_servers,
@@ -68,8 +68,8 @@ def client_settings(kafka: Kafka, errors: ClientErrors | None = None) -> dict[st
 
 
 def send_records(kafka: Kafka, records: Iterable[Record], *, seconds: float = SEND_TIMEOUT_S) -> None:
-    """Send the records and wait until each is confirmed. Raises UnreachableError."""
-    # The size of a record is limited by its topic. The limit of the producer must not be lower.
+    """Send the records and wait until all records are confirmed. Raises UnreachableError."""
+    # The topic limits the size of a record. The producer must not have a lower limit.
     settings = {**client_settings(kafka), **PRODUCER_SETTINGS, "message.max.bytes": MAX_MESSAGE_BYTES}
     deliveries = Deliveries(Producer(settings), seconds=seconds)
     for record in records:
@@ -92,7 +92,7 @@ class KafkaClient:
             raise ConfigurationError(message, "correct the librdkafka properties in kafka.client") from None
 
     def metadata(self, topic: str | None = None) -> ClusterMetadata:
-        """Return the metadata of the cluster, with all topics or with `topic` only."""
+        """Return the metadata of the cluster, including all topics or only `topic`."""
         try:
             return self._admin.list_topics(topic=topic, timeout=self._timeout_s)
         except KafkaException as error:
@@ -108,14 +108,14 @@ class KafkaClient:
         return str(self.metadata().cluster_id)
 
     def topics(self) -> dict[str, tuple[int, int]]:
-        """Return partition count and replication factor of every topic, by name."""
+        """Return the partition count and replication factor of every topic by name."""
         return {
             name: (len(topic.partitions), len(topic.partitions[0].replicas) if topic.partitions else 0)
             for name, topic in self.metadata().topics.items()
         }
 
     def describe(self, names: Iterable[str]) -> dict[str, ActualTopic]:
-        """Return the actual state of the topics that exist, by name."""
+        """Return the actual state of those topics that exist by name."""
         topics = self.topics()
         existing = [name for name in names if name in topics]
         with self._request(f"describe topics {', '.join(existing)}"):
@@ -129,7 +129,7 @@ class KafkaClient:
         self._result(futures[topic], f"create topic {topic}")
 
     def set_config(self, topic: str, config: dict[str, str]) -> None:
-        """Set the settings in `config`. The other settings of the topic do not change."""
+        """Set the settings in `config`. The topic's other settings do not change."""
         entries = [
             ConfigEntry(
                 key, value, source=ConfigSource.DYNAMIC_TOPIC_CONFIG, incremental_operation=AlterConfigOpType.SET
@@ -141,7 +141,7 @@ class KafkaClient:
         self._result(futures[resource], f"configure topic {topic}")
 
     def add_partitions(self, topic: str, partitions: int) -> None:
-        """Raise the partition count of a topic to `partitions`."""
+        """Increase the partition count of a topic to `partitions`."""
         request = [NewPartitions(topic, new_total_count=partitions)]
         futures = self._admin.create_partitions(request, request_timeout=self._timeout_s)
         self._result(futures[topic], f"add partitions to topic {topic}")
@@ -151,34 +151,34 @@ class KafkaClient:
         self._result(futures[topic], f"delete topic {topic}")
 
     def has_records(self, topic: str, partitions: int) -> bool:
-        """Return whether a topic has records, of which some may be uncommitted, or transaction markers."""
+        """Return whether a topic contains records, including uncommitted records, or transaction markers."""
         return any(bound.first < bound.end for bound in self._bounds(topic, range(partitions), UNCOMMITTED).values())
 
     def end_offset(self, topic: str) -> int | None:
-        """Return the end offset of partition 0, None if the topic does not exist."""
+        """Return the end offset of partition 0, or None if the topic does not exist."""
         if topic not in self.metadata().topics:
             return None
         return self._bounds(topic, [0], UNCOMMITTED)[0].end
 
     def topic_id(self, topic: str) -> str:
-        """Return the id of a topic, which differs from that of an earlier topic with the same name.
+        """Return the id of a topic, which changes if the topic is deleted and created again.
 
-        It is empty if the cluster assigns no ids.
+        The id is empty if the cluster does not assign ids.
         """
         with self._request(f"describe topic {topic}"):
             return topic_requests.describe(self._admin, [topic], self._timeout_s)[topic][0]
 
     def bounds(self, topic: str) -> dict[int, Bounds]:
-        """Return the bounds of every partition, by its number. Raises UnreachableError if the topic does not exist."""
+        """Return the bounds of every partition by number. Raises UnreachableError if the topic does not exist."""
         metadata = self.metadata(topic).topics[topic]
         if metadata.error is not None:
             raise topic_requests.unreadable(topic, metadata.error, hint=READ_TOPIC_HINT)
         return self._bounds(topic, sorted(metadata.partitions), IsolationLevel.READ_COMMITTED)
 
     def open_transactions(self, topics: Mapping[str, int]) -> dict[tuple[str, int], int]:
-        """Return the last stable offset of each partition with an open transaction; `topics` are partition counts.
+        """Return the last stable offset of each partition with an open transaction. `topics` are partition counts.
 
-        It is the offset of the first record of the oldest open transaction.
+        This is the offset of the first record of the oldest open transaction.
         """
         found: dict[tuple[str, int], int] = {}
         for topic, count in topics.items():
@@ -188,7 +188,7 @@ class KafkaClient:
         return found
 
     def committed_offsets(self, group: str, topic: str, partitions: Iterable[int]) -> dict[int, tuple[int, str]]:
-        """Return the committed offsets of a group and their metadata, by partition.
+        """Return the committed offsets of a group, with their metadata, by partition.
 
         Partitions without a committed offset are omitted.
         """
@@ -198,7 +198,7 @@ class KafkaClient:
         return {entry.partition: (entry.offset, entry.metadata or "") for entry in offsets if entry.offset >= 0}
 
     def commit_offsets(self, group: str, topic: str, offsets: Mapping[int, tuple[int, str]]) -> None:
-        """Commit offsets with their metadata, by partition of the topic, for a consumer group without members."""
+        """Commit offsets and their metadata, given by partition, for a consumer group without members."""
         partitions = [TopicPartition(topic, number, *entry) for number, entry in offsets.items()]
         request = [ConsumerGroupTopicPartitions(group, partitions)]
         futures = self._admin.alter_consumer_group_offsets(request, request_timeout=self._timeout_s)
@@ -208,7 +208,7 @@ class KafkaClient:
                 raise self._rejected(action, entry.error.str())
 
     def delete_records(self, topic: str, offsets: Mapping[int, int]) -> None:
-        """Delete the records before `offsets`, by partition of the topic."""
+        """Delete the records before `offsets`, which are given by partition."""
         request = [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
         for future in self._admin.delete_records(request, request_timeout=self._timeout_s).values():
             self._result(future, f"delete records of topic {topic}")
@@ -223,7 +223,7 @@ class KafkaClient:
 
     @contextmanager
     def _request(self, action: str) -> Iterator[None]:
-        """Translate the errors of a request."""
+        """Convert Kafka's errors of a request into RejectedError or UnreachableError."""
         try:
             yield
         except KafkaException as error:

@@ -1,4 +1,4 @@
-"""Latest record of each key of a topic, and the values of a random sample of keys."""
+"""Latest record of each key of a topic, and values for a random sample of keys."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ MAX_KEYS = 20_000
 MAX_BYTES = 64 * 2**20
 HASH_LIMIT = 2**32
 READ_TIMEOUT_S = 3600
-UNHASHED = ("\0", "\ufffd")  # in the text of a key with a schema id, and of a key that is not UTF-8
+UNHASHED = ("\0", "\ufffd")  # characters in the text of keys that have a schema id or are not UTF-8
 
 
 class ValueSample:
-    """Values by key. If they exceed a limit, half of the keys are dropped. The keys differ between two samples."""
+    """Values by key. When a limit is exceeded, half of the keys are dropped. Each sample drops different keys."""
 
     def __init__(self, *, max_keys: int = MAX_KEYS, max_bytes: int = MAX_BYTES) -> None:
         self._max_keys, self._max_bytes = max_keys, max_bytes
@@ -39,11 +39,11 @@ class ValueSample:
 
     @property
     def is_complete(self) -> bool:
-        """Whether no key was dropped."""
+        """Whether the sample contains all keys."""
         return self._hash_limit == HASH_LIMIT
 
     def set(self, key: str, value: bytes | None) -> None:
-        """Replace the value of a key; None, the value of a tombstone, removes the key."""
+        """Replace the value of a key. None, which is the value of a tombstone, removes the key."""
         self._byte_count -= len(self.values.pop(key, b""))
         if value is None or not self._includes(key):
             return
@@ -60,9 +60,9 @@ class ValueSample:
 
 @dataclass(frozen=True)
 class LatestRecord:
-    """Latest record of a key; `has_state` is False for a tombstone. `header` is the text of one requested header.
+    """Latest record of a key. `has_state` is False for a tombstone. `header` is the text of the requested header.
 
-    `schema_id` is that of a value in Confluent's wire format.
+    `schema_id` is the schema id of a value in Confluent's wire format.
     """
 
     version: Version
@@ -76,11 +76,11 @@ class LatestRecord:
 
 @dataclass(eq=False, repr=False)
 class LatestRecords:
-    """Latest record of each key of a topic. The first read() reads the entire topic, later calls only new records.
+    """Latest record of each key of a topic. The first read() reads the entire topic. Later calls read only new records.
 
     If the topic was recreated, or records at its beginning were deleted, read() reads the entire topic again.
-    `sample` receives the values of the records, and `event_ids` the event id of every record. `hashed_keys` means that
-    the hash of a key determines its partition; otherwise the newest record does.
+    `sample` receives the values of the records, and `event_ids` receives the event id of every record. `hashed_keys`
+    means that a hash determines the partition of a key. Otherwise its newest record determines the partition.
     """
 
     kafka: KafkaClient
@@ -102,16 +102,16 @@ class LatestRecords:
     def _clear(self) -> None:
         self.by_key: dict[str, LatestRecord] = {}
         self.overwritten: dict[str, bool] = {}
-        """Keys whose newest record is followed by an older one, and whether that is a state. Compaction retains it."""
+        """Keys whose newest record precedes an older one, which compaction retains, and whether that one is a state."""
         self._last: dict[str, dict[int, LatestRecord]] = {}
-        """Last record by key and partition, of keys with a record in a wrong partition."""
+        """Last record by key and partition. Contains only keys with a record in a wrong partition."""
         if self.sample:
             self.sample.clear()
         if self.event_ids:
             self.event_ids.clear()
 
     def read(self, *, seconds: float = READ_TIMEOUT_S) -> None:
-        """Read up to the current end of the topic. A call after an error continues where the last call has ended.
+        """Read up to the current end of the topic. A call after an error continues where the last call ended.
 
         Raises UnreachableError, RejectedError, WaitTimeoutError, and RefusedError after `max_records` new records.
         """
@@ -124,21 +124,21 @@ class LatestRecords:
         self._first_offsets = {number: bound.first for number, bound in bounds.items()}
         unread = {n: replace(bound, first=self._next_offsets.get(n, bound.first)) for n, bound in bounds.items()}
         read_records(client_settings(self.kafka.kafka), {self.topic: unread}, self._add_record, seconds=seconds)
-        # Markers of transactions have offsets, too.
+        # Transaction markers also have offsets.
         for number, bound in bounds.items():
             self._next_offsets[number] = max(self._next_offsets.get(number, 0), bound.end)
 
     @property
     def partition_count(self) -> int:
-        """Number of partitions in the last read()."""
+        """Number of partitions at the last read()."""
         return len(self._first_offsets)
 
     def keys_with_state(self) -> set[str]:
-        """Return the keys of which compaction retains a state."""
+        """Return the keys for which compaction retains a state."""
         return {key for key in self.by_key if self._has_state(key)}
 
     def misplaced_states(self) -> dict[str, tuple[int, ...]]:
-        """Return the partitions in which neither the newest nor the next record of a key replaces its state, by key."""
+        """Return by key the partitions with a state that neither its newest nor its next record replaces."""
         misplaced: dict[str, tuple[int, ...]] = {}
         for key, records in self._last.items():
             wrong = [
@@ -151,7 +151,7 @@ class LatestRecords:
     def _is_wrong(self, key: str, record: LatestRecord) -> bool:
         newest, partition = self.by_key[key], record.partition
         if not self.hashed_keys and record.version >= newest.version:
-            return False  # either of two copies can be the one in the right partition
+            return False  # either copy can be in the correct partition
         was_deleted = not newest.has_state and newest.partition != partition
         return was_deleted or partition != self._home(key)
 
@@ -163,7 +163,7 @@ class LatestRecords:
         return partition_of(key.encode(), self.partition_count) if self.hashed_keys else self.by_key[key].partition
 
     def _lost_records(self, bounds: dict[int, Bounds]) -> bool:
-        """Return whether records that were read no longer exist. Compaction does not change the first offset."""
+        """Return whether records that were read were deleted. Compaction does not change the first offset."""
         return any(
             bound.first != self._first_offsets.get(number, bound.first) or bound.end < self._next_offsets.get(number, 0)
             for number, bound in bounds.items()
@@ -194,7 +194,7 @@ class LatestRecords:
         previous = self.by_key.get(key)
         if not any(text in key for text in UNHASHED):
             self._add_partition(key, previous, latest)
-        # After partitions were added, a key can have records in two of them: their version orders these records.
+        # After partitions were added, a key can have records in two partitions. Their versions determine the order.
         if previous and previous.version > latest.version:
             self._add_older(key, previous, latest)
             return
@@ -204,7 +204,7 @@ class LatestRecords:
             self.sample.set(key, record.value())
 
     def _add_older(self, key: str, newest: LatestRecord, record: LatestRecord) -> None:
-        if record.event_id == newest.event_id:  # delivered again, after a restart with another last commit LSN
+        if record.event_id == newest.event_id:  # sent again after a restart, with a different last commit LSN
             self.overwritten.pop(key, None)
         elif record.partition == newest.partition:
             self.overwritten[key] = record.has_state

@@ -1,11 +1,11 @@
-"""Dangers of changes of topics: the data that a change can lose."""
+"""Dangers of topic changes, which describe the data that a change can lose."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
 
-# Settings whose decrease deletes records, with the cleanup.policy that uses the setting and a description of the loss.
+# Settings that delete records if they are decreased: the cleanup.policy that uses the setting, and the loss.
 RETENTION_SETTINGS = {
     "delete.retention.ms": (
         "compact",
@@ -16,20 +16,20 @@ RETENTION_SETTINGS = {
 }
 MOVE_HINT = "move the pipeline to new topics as described in docs/operations.md (Adding partitions)"
 NEW_PARTITIONS = (
-    "keys move to other partitions: tombstones do not reach the previous partition of their key, where the states of "
-    f"deleted aggregates remain, also after a backfill; instead, {MOVE_HINT}"
+    "keys move to other partitions, so tombstones do not reach the previous partition of their key; the states of "
+    f"deleted aggregates remain there, even after a backfill; instead, {MOVE_HINT}"
 )
 
 
 def lost_states(aggregate_type: str, backfill_steps: str) -> str:
-    """Return the danger of recording a topic that replaces the topic of an aggregate type."""
+    """Return the danger of using a new topic instead of the recorded topic of an aggregate type."""
     return f"the topic lacks the states of {aggregate_type} that were on the deleted topic; afterwards {backfill_steps}"
 
 
 def setting_dangers(
     desired: Mapping[str, str], actual: Mapping[str, str], different_values: Mapping[str, tuple[str, str]]
 ) -> Iterator[str]:
-    """Yield a description of the data that a new policy or less retention can lose."""
+    """Yield descriptions of the data that a new policy or a shorter retention can lose."""
     old_policies, new_policies = (_policies(value) for value in different_values.get("cleanup.policy", ("", "")))
     if "compact" in new_policies - old_policies:
         yield "compaction removes all but the latest record of each key, and records without a key are rejected"
@@ -47,7 +47,7 @@ def _policies(value: str) -> set[str]:
 
 
 def _is_lower(before: str, after: str) -> bool:
-    """Return whether `after` retains less than `before`. -1 means no limit. Return False if a value is not a number."""
+    """Return whether `after` retains less than `before`, where -1 is unlimited. Return False for other texts."""
     try:
         old_limit, new_limit = (math.inf if int(value) < 0 else int(value) for value in (before, after))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Highest version of the last records of a topic. Sinks ignore a record with a lower one than its key's row."""
+"""Highest version of the last records of a topic. Sinks ignore a record if the row of its key has a higher version."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from outbox_kit.kafka.client import client_settings
 from outbox_kit.kafka.latest_records import READ_TIMEOUT_S
 from outbox_kit.pipeline import Kafka
 
-# Number of offsets to read at the end of a partition. It is multiplied if they contain only transaction markers.
+# Number of offsets to read at the end of a partition. It is increased if they contain only transaction markers.
 INITIAL_WINDOW = 100
 WINDOW_FACTOR = 100
 
 
 def highest_version(kafka: Kafka, topic: str, bounds: Mapping[int, Bounds], *, complete: bool = False) -> Version:
-    """Return the highest version of the last records of each partition; UNVERSIONED if none has a source epoch.
+    """Return the highest version of the last records of each partition, or UNVERSIONED without source epochs.
 
-    With `complete`, every record is read. Raises UnreachableError, WaitTimeoutError.
+    With `complete`, all records are read. Raises UnreachableError and WaitTimeoutError.
     """
     highest, partitions_with_records = UNVERSIONED, set[int]()
 

@@ -14,13 +14,13 @@ from outbox_kit.results.changes import Change
 from outbox_kit.results.repair_commands import backfill_steps
 
 DAY_MS = 24 * 60 * 60 * 1000
-# Allowance for the framing of a record, because max.record.bytes limits only its key, value and headers.
+# Allowance for the framing of a record, because max.record.bytes limits only key, value and headers.
 FRAMING_BYTES = 65_536
-# The timestamp of a record is its commit time. By default a broker rejects timestamps over an hour ahead of its
-# clock. With exactly-once the task then fails, so that clock skew would stop the pipeline.
+# The timestamp of a record is its commit time. By default, a broker rejects timestamps more than an hour ahead of its
+# clock. With exactly-once, a rejected record fails the task, so that clock skew would stop the pipeline.
 NO_LIMIT_MS = str(2**63 - 1)
 
-# Purpose of each topic setting. It is the reason that a plan shows for a change of the setting.
+# Purpose of each topic setting. A plan shows it as the reason for a change of the setting.
 SETTING_PURPOSES = {
     "cleanup.policy": "deletes all records but the latest of a key (compact), or records beyond the retention (delete)",
     "retention.ms": "time after which records are deleted",
@@ -33,8 +33,8 @@ SETTING_PURPOSES = {
     "message.timestamp.after.max.ms": "records are not rejected because of clock skew",
     "message.timestamp.type": "the timestamp of a record is its commit time",
 }
-# Settings of state topics. By default Kafka deletes tombstones after a day. A sink that was stopped for longer
-# would retain the deleted rows in its table.
+# Settings of state topics. By default, Kafka deletes tombstones after a day. The table of a sink that was stopped for
+# longer than a day would then retain deleted rows.
 STATE_TOPIC_CONFIG = {
     "cleanup.policy": "compact",
     "delete.retention.ms": str(7 * DAY_MS),
@@ -46,9 +46,9 @@ STATE_TOPIC_CONFIG = {
 
 @dataclass(frozen=True)
 class Topic:
-    """Desired state of a topic. Settings that are not in `config` are left to the broker's defaults.
+    """Desired state of a topic. For settings that are not in `config`, the broker's defaults apply.
 
-    `aggregate_type` is that of the states on the topic; None for all other topics. `backfill_steps` are the commands
+    `aggregate_type` is the aggregate type of a state topic, or None for other topics. `backfill_steps` are the commands
     that write the states to the topic.
     """
 
@@ -92,7 +92,7 @@ def desired_topics(pipeline: Pipeline, environment: Environment) -> list[Topic]:
 
 
 def different_settings(topic: Topic, actual: ActualTopic) -> dict[str, tuple[str, str]]:
-    """Return the actual and the desired value of each setting that differs, by key."""
+    """Return the actual and the desired value of each different setting by key."""
     return {
         key: (actual.config.get(key, ""), value)
         for key, value in topic.config.items()
@@ -101,7 +101,7 @@ def different_settings(topic: Topic, actual: ActualTopic) -> dict[str, tuple[str
 
 
 def _is_same_value(actual: str | None, desired: str) -> bool:
-    """Return whether two values are equal for Kafka: 0.20 equals 0.2, and the order of a list does not matter."""
+    """Return whether Kafka treats two values as equal, such as 0.20 and 0.2, or lists in a different order."""
     if actual is None or actual == desired:
         return actual == desired
     try:
@@ -159,7 +159,7 @@ def _update(topic: Topic, actual: ActualTopic, recorded: LockedTopic | None) -> 
 
 
 def _dangers(topic: Topic, actual: ActualTopic, recorded: LockedTopic | None) -> Iterator[str]:
-    """Yield the dangers of the update of a topic. Only the topics of aggregate types can lose states."""
+    """Yield the dangers of updating a topic. Only state topics can lose states."""
     if topic.aggregate_type is not None:
         if is_recreated(actual, recorded):
             yield preconditions.lost_states(topic.aggregate_type, topic.backfill_steps)
@@ -169,7 +169,7 @@ def _dangers(topic: Topic, actual: ActualTopic, recorded: LockedTopic | None) ->
 
 
 def refuse_fewer_partitions(topics: list[Topic], actual: dict[str, ActualTopic]) -> None:
-    """Raise RefusedError if a topic has more partitions than declared: Kafka cannot remove partitions."""
+    """Raise RefusedError if a topic has more partitions than declared, because Kafka cannot remove partitions."""
     for topic in topics:
         state = actual.get(topic.name)
         if state is not None and state.partitions > topic.partitions:

@@ -1,4 +1,4 @@
-"""Identity of the topics: comparison of the actual topics with those that the last `apply` recorded."""
+"""Comparison of the actual topics with the topics that the last `outbox apply` recorded."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def has_added_partitions(actual: ActualTopic, recorded: LockedTopic | None) -> b
 def locked_topic(
     name: str, actual: ActualTopic, aggregate_type: str | None, recorded: RecordedTopics, *, created: bool = False
 ) -> LockedTopic:
-    """Return the entry of a topic for the lock file. `created`: apply has just created the topic.
+    """Return the entry of a topic for the lock file. `created` means that `apply` has just created the topic.
 
-    A state topic requires a backfill if the states of its aggregate type were written to another topic, of the same or
-    another name.
+    A state topic requires a backfill if the states of its aggregate type were written to an earlier topic, whose name
+    can be the same.
     """
     previous = recorded.get(name)
     pending = previous.pending_backfill if previous else None
@@ -41,7 +41,7 @@ def locked_topic(
 
 
 def require_backfill(recorded: RecordedTopics) -> dict[str, LockedTopic]:
-    """Return the topics, where each state topic requires a backfill."""
+    """Return the entries, with a required backfill for each state topic."""
     return {
         name: entry.model_copy(update={"pending_backfill": "required"}) if entry.aggregate_type else entry
         for name, entry in recorded.items()
@@ -49,6 +49,6 @@ def require_backfill(recorded: RecordedTopics) -> dict[str, LockedTopic]:
 
 
 def types_with_pending_backfill(recorded: RecordedTopics) -> list[str]:
-    """Return the aggregate types whose topics need a backfill, sorted."""
+    """Return the sorted aggregate types whose topics need a backfill."""
     pending_types = (entry.aggregate_type for entry in recorded.values() if entry.pending_backfill)
     return sorted(name for name in pending_types if name is not None)

@@ -1,4 +1,4 @@
-"""Queries that only `outbox verify` uses: replicas of partitions, and the topics in which Kafka Connect stores data."""
+"""Queries that only `outbox verify` uses: replicas of partitions, and internal topics of Kafka Connect."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from outbox_kit.kafka.client import ActualTopic, KafkaClient
 from outbox_kit.pipeline import Connect, Kafka
 
-# Key under `connect` of the environment file, and the name in Kafka's example of a worker's config.
+# Default names of the internal topics, from Kafka's example config, by key under `connect` in the environment file.
 DEFAULT_NAMES = {
     "config_topic": "connect-configs",
     "offset_topic": "connect-offsets",
@@ -20,7 +20,7 @@ POLICY = "cleanup.policy"
 
 @dataclass(frozen=True)
 class PartitionState:
-    """Number of replicas and of in-sync replicas of a partition, and whether it has a leader."""
+    """Numbers of replicas and in-sync replicas of a partition, and whether the partition has a leader."""
 
     replica_count: int
     in_sync_count: int
@@ -29,7 +29,7 @@ class PartitionState:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Cluster id, and by topic the partitions of the requested topics that exist."""
+    """Cluster id, and the partitions of those requested topics that exist, by topic."""
 
     id: str
     partitions: dict[str, list[PartitionState]]
@@ -53,9 +53,9 @@ def read_cluster(client: KafkaClient, topics: Iterable[str]) -> Cluster:
 
 @dataclass(frozen=True)
 class InternalTopic:
-    """One internal topic; `key` is that of the environment file, `actual` is None if the topic was not found.
+    """One internal topic. `key` is its key in the environment file. `actual` is None if the topic was not found.
 
-    `is_named`: the environment file contains the name.
+    `is_named` is true if the environment file contains the name.
     """
 
     key: str
@@ -66,14 +66,14 @@ class InternalTopic:
 
 @dataclass(frozen=True)
 class TopicProblem:
-    """What is wrong with a topic, and the remedy."""
+    """Description of a problem with a topic, and its remedy."""
 
     text: str
     remedy: str
 
 
 def read_internal_topics(client: KafkaClient, service: Connect) -> list[InternalTopic]:
-    """Read the topics that the environment file names, or those with the default names."""
+    """Read the internal topics. Topics that the environment file does not name have their default name."""
     named: dict[str, str | None] = {key: getattr(service, key) for key in DEFAULT_NAMES}
     names = {key: name or DEFAULT_NAMES[key] for key, name in named.items()}
     actual = client.describe(names.values())
@@ -81,7 +81,7 @@ def read_internal_topics(client: KafkaClient, service: Connect) -> list[Internal
 
 
 def internal_topic_problems(topics: list[InternalTopic], kafka: Kafka) -> Iterator[TopicProblem]:
-    """Yield the settings of existing topics because of which Connect can lose offsets, configs or states."""
+    """Yield the settings of existing topics that can make Connect lose offsets, configs or states."""
     for topic in topics:
         if topic.actual is not None:
             yield from _problems(topic.name, topic.key, topic.actual, kafka)
@@ -94,15 +94,13 @@ def _problems(name: str, key: str, actual: ActualTopic, kafka: Kafka) -> Iterato
         command = f"kafka-configs --bootstrap-server {servers}{login} --alter --topic {name}"
         remedy = f"run `{command} --add-config {POLICY}=compact`, then `outbox offsets show`"
         if kafka.client:
-            remedy += "; client.properties contains the settings of kafka.client in the names of Java clients"
-        yield TopicProblem(f"{name}: {POLICY} is {policy}, so that Kafka deletes old entries", remedy)
+            remedy += "; client.properties must contain the settings of kafka.client with the names of Java clients"
+        yield TopicProblem(f"{name}: {POLICY} is {policy}, so Kafka deletes old entries", remedy)
     if key == CONFIG_TOPIC and actual.partitions != 1:
         remedy = (
             "create a topic with one partition, set config.storage.topic of every worker to it, then `outbox apply`"
         )
-        yield TopicProblem(
-            f"{name} has {actual.partitions} partitions, so that workers read configs out of order", remedy
-        )
+        yield TopicProblem(f"{name} has {actual.partitions} partitions, so workers read configs out of order", remedy)
     if actual.replication_factor < kafka.replication_factor:
         text = (
             f"{name} has {actual.replication_factor} replicas, kafka.replication_factor is {kafka.replication_factor}"

@@ -1,4 +1,4 @@
-"""Input of the lint rules, their declaration by decorators, and the findings that they yield."""
+"""Input of the lint rules, the decorators that declare rules, and the findings that rules yield."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNSET = "(not set)"
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host is this machine: a loopback address, `localhost`, or the folder of a Unix socket."""
+    """Return whether a host is this machine, that is, a loopback address, `localhost`, or a Unix socket's folder."""
     try:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -29,9 +29,9 @@ def is_loopback(host: str) -> bool:
 class LintInput:
     """One pipeline in one environment.
 
-    `config` is the rendered connector config, empty if it cannot be rendered. `error` is then (message, hint), or None
-    for an invalid schema file. `label` is the path of the pipeline file, if any. `plain_text_secrets` are keys of the
-    environment file whose value is a secret in plain text.
+    `config` is the rendered connector config. If rendering fails, `config` is empty and `error` is (message, hint), or
+    None for an invalid schema file. `label` is the path of the pipeline file, if there is one. `plain_text_secrets` are
+    the keys of the environment file whose value is a secret in plain text.
     """
 
     pipeline: Pipeline
@@ -78,7 +78,7 @@ CrossInputCheck = Callable[[Sequence[LintInput]], Iterator[Finding]]
 
 
 def violation(actual: str, expected: str, remedy: str, severity: Severity | None = None) -> Finding:
-    """Return the finding for one violation of a rule. `severity` replaces the severity of the rule."""
+    """Return the finding for one violation of a rule. `severity` overrides the severity of the rule."""
     return Finding(False, actual, expected, remedy, severity)
 
 
@@ -89,7 +89,7 @@ def mismatch(key: str, actual: str | None, expected: str | None) -> Finding:
 
 
 def suggestion(name: str, candidates: Iterable[str], prefix: str = "") -> str:
-    """Return the remedy for an unknown name, with the most similar candidate if there is one."""
+    """Return the remedy for an unknown name. It suggests the most similar candidate, if a similar one exists."""
     matches = difflib.get_close_matches(name, sorted(candidates), n=1)
     return f"did you mean {prefix}{matches[0]}?" if matches else "correct the name, or remove it"
 
@@ -100,7 +100,7 @@ class LintRules(list[LintRule]):
     def cross_input_rule(
         self, name: str, condition: str, *, reason: str, severity: Severity = Severity.ERROR
     ) -> Callable[[CrossInputCheck], CrossInputCheck]:
-        """Return a decorator that appends a rule over all inputs, which passes if the function yields no violation."""
+        """Return a decorator that appends a rule for all inputs. The rule passes if the function yields nothing."""
 
         def append_rule(check: CrossInputCheck) -> CrossInputCheck:
             def evaluate(inputs: Sequence[LintInput]) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""Loader of lint inputs. It needs no secrets and no running stack, and continues after an invalid pipeline file."""
+"""Loader of lint inputs. It does not need secrets or a running stack, and continues after an invalid file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from outbox_kit.pipeline.values_with_origins import LiteralText, Location, Value
 from outbox_kit.results.checks import Check, Severity, Status
 
 EXPRESSION_PATTERN = re.compile(r"\{\{\s*(env|stack)\.(\w+)\s*\}\}")
-# Substitutes for unset environment variables and values of the stack. The first one that is valid for its key is used.
+# Substitutes for unset environment variables and for values of the stack. The first substitute that is valid is used.
 SUBSTITUTES = ("unset", "1", "https://unset.invalid", "${env:UNSET}")
 STACK_HOST_SUBSTITUTE = "127.0.0.1"
 FILES_RULE_ID = "lint.files"
@@ -41,7 +41,7 @@ def lint_files(
 ) -> list[Check]:
     """Lint pipeline files in one environment, and return the checks.
 
-    A pipeline file that cannot be loaded is a failed check. If no file can be loaded, no rule is evaluated.
+    A pipeline file that cannot be loaded results in a failed check. If no file can be loaded, rules are not evaluated.
     """
     inputs: list[LintInput] = []
     errors: list[Check] = []
@@ -69,7 +69,7 @@ def read_input(pipeline_file: Path, environment: str, overrides: Overrides | Non
 def _render(
     pipeline: Pipeline, environment: Environment, pipeline_file: Path
 ) -> tuple[dict[str, str], tuple[str, str] | None]:
-    """Return the config, or {} and (message, hint). `lint.schema.file` reports an invalid schema: {} and None."""
+    """Return the config, or {} and (message, hint), or {} and None if `lint.schema.file` reports the error."""
     if any(schema_error(aggregate) for aggregate in pipeline.routed.values()):
         return {}, None
     lock = environment.lock_folder / f"{pipeline.name}.{environment.name}.lock.json"
@@ -83,7 +83,7 @@ def _render(
 def read_environment(
     name: str, pipeline_file: Path, overrides: Overrides | None = None
 ) -> tuple[Environment, tuple[str, ...]]:
-    """Return an environment, in which substitutes replace unset variables, and the keys of its plain-text secrets.
+    """Return an environment with substitutes for unset variables, and the keys whose values are plain-text secrets.
 
     Raises ConfigurationError.
     """
@@ -93,7 +93,7 @@ def read_environment(
 
 
 def _validate(values: Values) -> Environment:
-    """Return the environment. If a substitute is not valid for a key, the next substitute is used for this key."""
+    """Return the environment. If a substitute is not valid for a key, use the next substitute for this key."""
     substitute_indexes: dict[Location, int] = {}
     for substitute in SUBSTITUTES:
         try:
@@ -120,14 +120,14 @@ def _expand(node: Any, location: Location, substitute_indexes: Mapping[Location,
 
 
 def _expression_value(match: re.Match[str], substitute: str) -> str:
-    """Return the value of an environment variable, or a substitute if it is not set or is a value of the stack."""
+    """Return the value of an environment variable, or `substitute` for an unset variable or a value of the stack."""
     if match[1] == "stack":
         return STACK_HOST_SUBSTITUTE if substitute == SUBSTITUTES[0] else substitute
     return os.environ.get(match[2]) or substitute
 
 
 def _location_in_file(data: Any, location: Location) -> Location:  # noqa: ANN401 - YAML data
-    """Return `location` without keys that are not in `data`: pydantic adds the `kind` of a target to locations."""
+    """Return `location` without the keys that are not in `data`, because pydantic adds the `kind` of a target."""
     keys: list[int | str] = []
     node = data
     for key in location:

@@ -34,13 +34,13 @@ RULE_MODULES = (
     unique_names,
 )
 RULES: tuple[LintRule, ...] = tuple(rule for module in RULE_MODULES for rule in module.RULES)
-# Rules about `targets`, which only the Spark jobs use. `apply` does not need the passwords in that section. If they are
+# Rules about `targets`, which only the Spark jobs use. `apply` does not need the passwords in `targets`. If they are
 # not set, `apply` loads the section as empty, and these rules would fail.
 JOB_RULE_IDS = frozenset({"lint.materialization.target"})
 
 
 def lint(inputs: Sequence[LintInput], rules: Iterable[LintRule] = RULES) -> list[Check]:
-    """Return one check per violation, and one passed check for each rule without a violation."""
+    """Return one failed check per violation, and one passed check for each rule without a violation."""
     return rule_engine.evaluate(rules, inputs)
 
 

@@ -1,4 +1,4 @@
-"""Search for unions of an Avro schema in which one JSON value fits two branches, so that the data selects the branch.
+"""Search for Avro unions in which one JSON value fits two branches, so that the branch depends on the data.
 
 The transform writes the first branch that accepts the value, as docs/smt.md describes.
 """
@@ -14,7 +14,7 @@ from fastavro.schema import parse_schema
 
 INTEGERS = frozenset({"int", "long"})
 NUMBERS = INTEGERS | {"float", "double", "decimal", "big-decimal"}
-# Form of the JSON strings that a type accepts. Only `any` and FORM_PAIRS have strings in common with another form.
+# Form of the JSON strings that a type accepts. Strings of two forms overlap only for `any` and FORM_PAIRS.
 TEXT_FORMS = {
     "string": "any",
     "enum": "symbol",
@@ -45,7 +45,7 @@ class Ambiguity(NamedTuple):
 
 
 def find_ambiguities(schema: str) -> list[Ambiguity]:
-    """Return the pairs of branches of a record's unions that have a JSON value in common but represent it differently.
+    """Return the pairs of branches of a record's unions that accept the same JSON value but represent it differently.
 
     Raises an exception of fastavro if the schema is not valid.
     """
@@ -63,7 +63,7 @@ def find_ambiguities(schema: str) -> list[Ambiguity]:
 
 
 def _unions(node: Any, location: str) -> Iterator[tuple[str, list[Any]]]:  # noqa: ANN401 - any schema
-    """Yield the unions of a type with their location, without those within its records."""
+    """Yield the unions of a type with their location, except for the unions in its records."""
     if isinstance(node, list):
         yield location, node
         for branch in node:
@@ -86,7 +86,7 @@ def _describe(node: Any) -> str:  # noqa: ANN401 - any schema but a union
 
 
 def _represents_equally(first: Any, second: Any) -> bool:  # noqa: ANN401 - any schema but a union
-    """Return whether the first branch represents the values that the second accepts too without a change."""
+    """Return whether the first branch preserves the values that the second branch also accepts."""
     kinds = (_kind(first), _kind(second))
     if (kinds[0] in INTEGERS and kinds[1] in NUMBERS) or kinds == ("double", "float"):
         return True
@@ -99,18 +99,18 @@ def _accepts_numbers(kind: str) -> bool:
 
 
 def _member_type(node: dict[str, Any], name: str) -> Any:  # noqa: ANN401 - any schema
-    """Return the type of a record's field or of a map's values; an empty union if the record lacks the field."""
+    """Return the type of a record's field or of a map's values, or an empty union if the record lacks the field."""
     if node["type"] == "map":
         return node["values"]
     return next((field["type"] for field in node["fields"] if field["name"] == name), [])
 
 
 class _Branches:
-    """Comparison of types. `types` has the named types of the schema by full name."""
+    """Comparison of types. `types` contains the named types of the schema by full name."""
 
     def __init__(self, types: dict[str, Any]) -> None:
         self._types = types
-        # Results by identity, because maps have no name. Each pair is compared once, however often records refer to it.
+        # Results are stored by identity, because maps do not have a name. Each pair of types is compared only once.
         self._results: dict[tuple[int, int], bool] = {}
 
     def resolve(self, node: Any) -> Any:  # noqa: ANN401 - any schema
@@ -134,10 +134,10 @@ class _Branches:
         return kinds <= TEXT_FORMS.keys() and (len(forms) == 1 or "any" in forms or forms in FORM_PAIRS)
 
     def _have_common_object(self, first: Any, second: Any) -> bool:  # noqa: ANN401 - a record or map
-        """Return whether an object exists with the required fields of both types, and no field that one lacks."""
+        """Return whether an object exists that has the required fields of both types and only fields that both have."""
         pair = (id(first), id(second))
         if pair not in self._results:
-            # In a record that contains itself, the other fields decide.
+            # If a record contains itself, the other fields determine the result.
             self._results[pair] = True
             self._results[pair] = all(
                 self.have_common_value(field["type"], _member_type(other, field["name"]))

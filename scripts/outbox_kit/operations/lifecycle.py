@@ -1,6 +1,6 @@
 """Commands restart, pause, resume and stop. Each waits for the new state, and can be repeated.
 
-Each holds the lock of the pipeline, so that it does not start or stop the connector while another command changes it.
+Each holds the lock of the pipeline, so that it does not change the connector while another command does.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Command = Callable[Concatenate[Deployment, Reporter, P], ConnectorStatus]
 
 
 def _exclusive(command: Command[P]) -> Command[P]:
-    """Decorate a command to hold the lock of the pipeline, or no lock if the database is unreachable.
+    """Decorate a command so that it holds the lock of the pipeline, unless the database is unreachable.
 
-    Without the database no other command can hold the lock, and a connector must be stoppable while it is down.
+    While the database is down, no other command can hold the lock, and it must be possible to stop a connector.
     """
 
     @wraps(command)
@@ -56,7 +56,7 @@ def restart(deployment: Deployment, progress: Reporter, *, only_failed: bool = F
         message = f"connector {name} is paused or stopped: {status_text(actual.status)}"
         raise RejectedError(message, "run `outbox resume`")
     if only_failed and not has_failed(actual.status):
-        progress(f"neither connector nor task is FAILED: {status_text(actual.status)}")
+        progress(f"neither the connector nor a task is FAILED: {status_text(actual.status)}")
     else:
         refuse_unsafe_start(deployment, actual)
         progress(f"restart {'failed tasks of ' if only_failed else ''}connector {name}")
@@ -70,7 +70,7 @@ def resume(deployment: Deployment, progress: Reporter, *, skip_rows: bool = Fals
     """Resume a paused or stopped connector, and wait until it and its tasks are RUNNING.
 
     `skip_rows` accepts an offset that skips rows. Raises RefusedError, before any change, if rows could be lost;
-    RejectedError if it is FAILED; WaitTimeoutError.
+    RejectedError if the connector is FAILED; WaitTimeoutError.
     """
     name = deployment.pipeline.connector.name
     actual = require_connector(deployment)

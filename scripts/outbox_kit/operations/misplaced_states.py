@@ -26,7 +26,7 @@ from outbox_kit.operations.state_comparison import StuckAggregate
 WRITE_HINT = (
     "check the brokers, and that the login of kafka.client is allowed to write to the topic; then run the command again"
 )
-# Tables that are ordered by source_sequence accept only records with it. The lowest one deletes no row.
+# Tables ordered by source_sequence require it in each record. A record with the lowest value does not delete rows.
 LOWEST_SEQUENCE = f"{0:04x}_{0:016x}-{0:016x}"
 
 

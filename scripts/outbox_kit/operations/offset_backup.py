@@ -79,7 +79,7 @@ def default_path(deployment: Deployment) -> Path:
 
 
 def write(path: Path, backup: Backup) -> None:
-    """Write a new file that only its owner can read. Raises RefusedError if it exists, ConfigurationError otherwise."""
+    """Write a new file that only its owner can read. Raises RefusedError if the file exists, and ConfigurationError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY_MODE)
@@ -94,7 +94,7 @@ def write(path: Path, backup: Backup) -> None:
 
 
 def read(path: Path, deployment: Deployment, lock: Lock) -> dict[str, Any]:
-    """Return the offset in a file. Raises ConfigurationError if it is invalid, RefusedError if of another source."""
+    """Return the offset in a file. Raises ConfigurationError if it is invalid, RefusedError if its source differs."""
     try:
         backup = Backup.model_validate_json(path.read_bytes())
     except OSError as error:

@@ -40,13 +40,13 @@ class OffsetChange:
 
     @property
     def lsn_range(self) -> tuple[int, int]:
-        """LSNs before and after the reset, lower one first. The slot's confirmed LSN replaces a missing offset."""
+        """LSNs before and after the reset, with the lower one first. A missing offset is the slot's confirmed LSN."""
         before = self.confirmed if self.before is None else self.before
         return min(before, self.after), max(before, self.after)
 
     @property
     def rows_countable(self) -> bool:
-        """Whether the rows can be counted: the slot still retains all WAL between the two LSNs."""
+        """Whether the rows can be counted, because the slot still retains all WAL between the two LSNs."""
         return self.lsn_range[0] >= self.confirmed
 
     @property
@@ -55,7 +55,7 @@ class OffsetChange:
         return self.after > (self.confirmed if self.before is None else self.before)
 
     def describe(self, rows: int | None) -> str:
-        """Describe which rows are sent again or lost. `rows` is their number, None if unknown."""
+        """Describe which rows are sent again or lost. `rows` is the number of these rows; None if unknown."""
         start, end = self.lsn_range
         if start == end:
             return "no row is sent again, and no row is lost"
@@ -124,7 +124,7 @@ def _reset(deployment: Deployment, backup_file: Path | None, progress: Reporter,
         connect_lifecycle.stop(deployment.connect, name)
         with postgres_client.connected(deployment.environment.source) as connection:
             wait_inactive(connection, deployment.pipeline.source.slot)
-        # The connector may have advanced since preview() and until it was stopped.
+        # The connector may have advanced between preview() and the stop.
         actual = require_connector(deployment)
         lock, _ = require_unchanged_source(deployment)
         positions = read_positions(deployment, actual)
@@ -165,7 +165,7 @@ def count_rows(deployment: Deployment, change: OffsetChange) -> int | None:
 def validated_change(positions: Positions, target_lsn: int, *, skip: bool) -> OffsetChange:
     """Return the change of the connector's offset to `target_lsn`.
 
-    Raises RefusedError for an LSN below the slot's or beyond the server's, or that skips rows without `skip`.
+    Raises RefusedError if the LSN is below the slot's or beyond the server's, or if it skips rows without `skip`.
     """
     if positions.confirmed is None:
         raise RefusedError("the slot does not exist", RECOVER_HINT)

@@ -1,8 +1,8 @@
 """Conditions under which a connector may start, and under which tombstones may be written.
 
 A connector may start if lock file, database, slot and offset are consistent. `stuck --resend` and
-`republish --tombstones` limit their tombstones: a business table that is empty by mistake, or a wrong query, makes
-every key of a topic look like a deleted aggregate.
+`republish --tombstones` limit their tombstones, because with a business table that is empty by mistake, or with a wrong
+query, every key of a topic looks like a deleted aggregate.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Deletions:
 
     @property
     def text(self) -> str:
-        """Counts, share of the topic and first keys, for the message before the question."""
+        """Counts, share of the topic and first keys, for the message before the confirmation."""
         empty = ", which is empty" if self.table_is_empty else ""
         return (
             f"{plural(len(self.keys), 'tombstone')} for {self.aggregate_type}, because the keys have no aggregate in "
@@ -78,7 +78,7 @@ class DeletionLimit:
         return cls(percent=float(match["percent"]))
 
     def allows(self, deletions: Deletions) -> bool:
-        """Return whether the tombstones may be written. Only a number allows them if the business table is empty."""
+        """Return whether the tombstones may be written. A percentage allows none if the business table is empty."""
         if self.number is None and deletions.table_is_empty:
             return False
         return self.allows_count(len(deletions.keys), deletions.percent)
@@ -91,9 +91,9 @@ class DeletionLimit:
 def read_deletions(
     deployment: Deployment, aggregate_type: str, keys: Iterable[str], progress: Reporter, *, exact: bool = False
 ) -> Deletions | None:
-    """Return the tombstones for those of the `keys` without an aggregate; None if every key has an aggregate.
+    """Return the tombstones for the `keys` that have no aggregate; None if every key has an aggregate.
 
-    With `exact`, the keys are those of records, and are not normalized. Read the entire topic if there is such a key.
+    With `exact`, the keys are those of records, and are not normalized. The topic is read if a key has no aggregate.
     Raises ConfigurationError, RefusedError, RejectedError, UnreachableError.
     """
     with open_session(deployment, lock_seconds=LOCK_TIMEOUT_S) as session:

@@ -1,19 +1,19 @@
 """Comparison of the outbox table and the business tables with the latest records of the topics.
 
-The newest outbox row of an aggregate is confirmed by any of these:
+The newest outbox row of an aggregate is confirmed if one of these conditions holds:
 - the latest record of its key has the event id of that row, or of a row that was inserted later;
-- that record was committed after the WAL position that was read after the rows, so it is newer than all of them;
-- the row is a deletion, and the topic has no record of the key: compaction removes tombstones.
+- the latest record was committed after the WAL position that was read after the rows, so it is newer than every row;
+- the row is a deletion, and the topic has no record of the key, because compaction removes tombstones.
 
-No time decides which state is newer, because services and backups can write any created_at. Rows that were deleted from
-the outbox table cannot be compared. If the aggregate has a `backfill`, its business table is compared too: an aggregate
-without a record is `missing`, a record with a state but without an aggregate is a `ghost`, and a record whose value is
-not the state that the query returns is `different`. Values are compared for a sample of the keys.
+Times do not decide which state is newer, because services and backups can write any created_at. Rows that were deleted
+from the outbox table cannot be compared. If the aggregate has a `backfill`, its business table is also compared. An
+aggregate without a record is `missing`. A record with a state but without an aggregate is a `ghost`. A record whose
+value is not the state that the query returns is `different`. Values are compared for a sample of the keys.
 
-Producers other than the connector can write records that no event explains: an older record after the newest one of a
-key (`overwritten`), which compaction retains in place of the newest, and a state in a partition that is not that of the
-key or of its newest tombstone (`misplaced`), which no later record replaces. The newest record of a key can be `ahead`:
-its source_sequence is beyond the position of the source, so that the next events of the key are older.
+Producers other than the connector can write unexpected records. A key is `overwritten` if an older record follows its
+newest one, which compaction then removes. A state is `misplaced` if its partition is neither that of the key nor that
+of its newest tombstone, so that no later record replaces the state. The newest record of a key is `ahead` if its
+source_sequence is beyond the position of the source, so that the next events of the key are older.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ Kind = Literal["missing", "stale", "ghost", "different", "overwritten", "misplac
 
 @dataclass(frozen=True)
 class StuckAggregate:
-    """One stuck aggregate. `since` is created_at of its latest outbox row, or event_time of the record.
+    """One stuck aggregate. `since` is the created_at of its latest outbox row, or the event_time of its record.
 
-    `fields` are the fields of a record of kind `different` that differ. `partitions` are the wrong partitions in which
-    the key has a state, and `ahead` means that the source has not reached the source_sequence of the record; both are
-    possible with any kind.
+    `fields` are the fields in which a record of kind `different` differs. `partitions` are the wrong partitions in
+    which the key has a state. `ahead` means that the source has not reached the source_sequence of the record. Both
+    can be set for any kind.
     """
 
     aggregate_type: str
@@ -68,7 +68,7 @@ class StuckAggregate:
             "stale": "the record on the topic is older than the outbox row",
             "ghost": "a record on the topic, but no aggregate in the database",
             "different": f"the record differs from the aggregate in the database: {', '.join(self.fields)}",
-            "overwritten": "an older record follows the newest one, which compaction will remove",
+            "overwritten": "an older record follows the newest one, so compaction will remove the newest one",
             "misplaced": f"a state in a wrong partition: {', '.join(map(str, self.partitions))}",
             "ahead": AHEAD,
         }[self.kind]
@@ -80,7 +80,7 @@ class ComparisonResult:
     """Stuck aggregates in sorted order, and the compared keys by aggregate type.
 
     A type without a `backfill` and without an outbox row of sufficient age is not compared. `value_counts` are the
-    numbers of keys whose values were compared, by type; `sampled_types` have more keys than these.
+    numbers of keys whose values were compared, by type. `sampled_types` have further keys, which were not compared.
     """
 
     stuck: list[StuckAggregate]
@@ -96,8 +96,8 @@ class ComparisonResult:
 class StateComparison:
     """Comparison of a deployment's states. Repeated runs read only the new records of the topics.
 
-    Outbox rows younger than `older_than` seconds are ignored. Each run has a time limit, and a limit of the number of
-    records that it reads from one topic.
+    Outbox rows younger than `older_than` seconds are ignored. Each run takes at most `seconds`, and reads at most
+    `max_records` from one topic.
     """
 
     deployment: Deployment
@@ -107,7 +107,7 @@ class StateComparison:
     _topics: dict[str, LatestRecords] = field(default_factory=dict)
 
     def topic(self, aggregate_type: str) -> LatestRecords:
-        """Return the latest records of the topic of an aggregate type, which run() reads if it compares the type."""
+        """Return the latest records of an aggregate type's topic. run() reads them if it compares the type."""
         if aggregate_type not in self._topics:
             name = self.deployment.pipeline.topic_of(aggregate_type)
             has_partition_field = self.deployment.pipeline.aggregates[aggregate_type].partition_field is not None
@@ -165,7 +165,7 @@ class StateComparison:
 
 @dataclass
 class _TypeComparison:
-    """Comparison of one aggregate type. The topic is read after the tables, so that it includes their states.
+    """Comparison of one aggregate type. The topic is read after the tables, so that it has the states of the tables.
 
     A key whose newest outbox row is not confirmed is listed only once.
     """
@@ -195,8 +195,8 @@ class _TypeComparison:
     def wait(self, subject: str, seconds: float, slot_name: str) -> None:
         """Wait at most `seconds` for the records of states that may have just been committed.
 
-        The wait ends when the slot has confirmed the WAL up to the start of the wait, because later records cannot be
-        of these states. Raises WaitTimeoutError after the deadline.
+        The wait ends when the slot has confirmed all WAL from before the wait, because records that arrive later do
+        not belong to these states. Raises WaitTimeoutError after the deadline.
         """
         grace_period, position = Deadline(seconds), postgres_client.read_insert_position(self.connection)
         is_delivered = False
@@ -213,7 +213,7 @@ class _TypeComparison:
                 "misplaced": len(self._misplaced),
             }
             is_done = not any(counts.values()) or is_delivered or not grace_period.seconds_left
-            # For the next poll: consumers see the records of a transaction shortly after its offset was committed.
+            # This takes effect at the next poll: consumers see records shortly after the commit of their offset.
             is_delivered = is_confirmed_by(read_slot(self.connection, slot_name), position)
             return Observation(is_done or None, ", ".join(f"{count} {name}" for name, count in counts.items()))
 
@@ -245,7 +245,7 @@ class _TypeComparison:
         return StuckAggregate(aggregate_type, key, kind, record.event_id, record.event_time, fields)
 
     def _update(self) -> None:
-        """Read the new records, and remove what they confirm."""
+        """Read the new records, and remove the entries that they confirm."""
         self.topic.read(seconds=self.deadline.seconds_left)
         latest, keys_with_state = self.topic.by_key, self.topic.keys_with_state()
         self.rows = [row for row in self.rows if not is_confirmed(row, latest.get(row["key"]), self._position)]
@@ -257,7 +257,7 @@ class _TypeComparison:
             self._missing_keys &= live_keys
             self._ghost_keys -= live_keys
         if self._differences:
-            # An aggregate whose state or record has changed since then is being updated.
+            # An aggregate whose state or record has changed since the last comparison is being updated.
             differences = self._read_differences(self._differences.keys() & keys_with_state)
             self._differences = {k: entry for k, entry in differences.items() if entry == self._differences[k]}
         self._overwritten_keys &= self._read_overwritten()
@@ -271,18 +271,18 @@ class _TypeComparison:
         return topic.keys_with_state() | {key for key in topic.overwritten if topic.by_key[key].has_state}
 
     def _read_overwritten(self) -> set[str]:
-        """Return the keys of which compaction retains an older record, without deleted aggregates and tombstones."""
+        """Return the keys of which compaction retains an older record, except tombstones of deleted aggregates."""
         live_keys, has_table = self._table_keys, self.business_table is not None
         overwritten = self.topic.overwritten.items()
         return {key for key, is_state in overwritten if is_state or not has_table or key in live_keys}
 
     def _read_ahead(self, keys: Iterable[str]) -> set[str]:
-        """Return those of `keys` whose newest record is ahead. The position is read after the topic."""
+        """Return the `keys` whose newest record is ahead of the source, whose position is read after the topic."""
         position, latest = self._read_position(), self.topic.by_key
         return {key for key in keys if position and position.is_exceeded_by(latest[key].version)}
 
     def _read_position(self) -> WalPosition | None:
-        """Return the current position of the source; None if it cannot be compared with those of the records."""
+        """Return the current position of the source; None if it is not comparable with the positions of the records."""
         lsn = None if self.epoch is None else postgres_client.read_insert_position(self.connection)
         return None if self.epoch is None or lsn is None else WalPosition(self.epoch, lsn)
 
@@ -311,7 +311,7 @@ def _stuck_row(aggregate_type: str, row: Row, record: LatestRecord | None) -> St
 
 
 def _comparable_epoch(deployment: Deployment, connection: Connection) -> int | None:
-    """Return the current source epoch, None if the database is not the one in the lock file.
+    """Return the current source epoch; None if the database is not the one in the lock file.
 
     LSNs of another database, or from before a promotion, cannot be compared with those of the records.
     """

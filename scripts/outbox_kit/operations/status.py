@@ -184,7 +184,7 @@ def _connector_problems(status: PipelineStatus) -> list[str]:
 
 
 def _offset_problems(status: PipelineStatus, server: int) -> Iterator[str]:
-    """Yield the problem of an offset that PostgreSQL has not reached. `server` was read after the offset."""
+    """Yield a problem if PostgreSQL has not reached the LSN of the offset. `server` was read after the offset."""
     if status.position is not None and status.position > server:
         yield (
             f"the offset of connector {status.connector} is {lsn.describe(status.position)}, beyond the WAL of the "

@@ -47,8 +47,8 @@ def keys_to_resend(deployment: Deployment, aggregates: Collection[StuckAggregate
     types_without_backfill = [name for name in sorted(keys) if deployment.pipeline.aggregates[name].backfill is None]
     if types_without_backfill:
         raise RefusedError(
-            f"aggregate type {types_without_backfill[0]} has no `backfill` in the pipeline file: states cannot be read",
-            "add `backfill` (table, key, query) for this type, or emit the states again from the service",
+            f"aggregate type {types_without_backfill[0]} has no `backfill`, so its states cannot be read",
+            "add `backfill` (table, key, query) for this type, or let the service write the states again",
         )
     return keys
 
@@ -61,10 +61,10 @@ def resend(
     tombstones: Mapping[str, Collection[str]],
     misplaced: Mapping[str, MisplacedStates],
 ) -> int:
-    """Write the latest state of each aggregate to the outbox, by type; return the number of rows.
+    """Write the latest state of each aggregate in `keys` to the outbox; return the number of rows.
 
     `tombstones` are the keys, by type, for which a tombstone is written if the aggregate was deleted. The `misplaced`
-    states are deleted first, for readers that apply a tombstone to the key in all partitions.
+    states are deleted first, because some readers apply a tombstone to the key in all partitions.
     """
     row_count = 0
     for name in keys:

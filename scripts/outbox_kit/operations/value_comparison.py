@@ -1,8 +1,8 @@
 """Comparison of a record's value with the state that the `backfill` query returns.
 
-A value is decoded with the schema of its id in the lock file. A difference is reported only if it is certain: values
-whose JSON form depends on the service, such as bytes and unions of several types, are taken as equal, as is a field
-that the state does not have.
+A value is decoded with the schema that the lock file has for its schema id. A difference is reported only if it is
+certain. Fields that the state does not have count as equal, and so do values whose JSON form depends on the service,
+such as bytes and unions of several types.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PARSING_ERRORS = (ValueError, TypeError, ArithmeticError)
 
 @dataclass(frozen=True)
 class Difference:
-    """Fields in which a record differs from the current state, and what shows a later change."""
+    """Fields in which a record differs from the current `state`. A later change changes `version` or `state`."""
 
     fields: tuple[str, ...]
     version: Version

@@ -1,4 +1,4 @@
-"""Pipeline file, environment files, lock file and rendering of configs. The package opens no connection."""
+"""Pipeline file, environment files, lock file and rendering of configs. This package does not open connections."""
 
 from outbox_kit.pipeline.environment import (
     Connect,

@@ -1,4 +1,4 @@
-"""Reader and normal forms of Avro schema files."""
+"""Functions that read and normalize Avro schema files."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ SCHEMA_ERRORS = (SchemaParseException, UnknownType, KeyError, ValueError, TypeEr
 """Exceptions that fastavro raises for a schema that is not valid."""
 MAX_BYTES = 2_000_000
 MAX_LEVELS = 150
-"""Maximum number of nested JSON values in a schema. The functions that process schemas are recursive."""
+"""Maximum nesting depth of JSON values in a schema. The functions that process schemas are recursive."""
 MAX_NODES = 20_000
-"""Maximum number of JSON values in a schema with its references."""
+"""Maximum number of JSON values in a schema, including its references."""
 MAX_BRANCHES = 100
-"""Maximum number of branches of a union: lint compares each pair of them."""
+"""Maximum number of branches in a union. Lint compares each pair of branches."""
 NAME_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
 
 def read_schema(path: Path, *, references: Sequence[Any] = (), require_record: bool = True) -> str:
-    """Return the schema of a file as compact JSON. The schema may use the types in `references` by name.
+    """Return the schema of a file as compact JSON. The schema can use the types in `references` by name.
 
-    Raises ConfigurationError if the file is missing or invalid, or is not a record and `require_record` is set.
+    Raises ConfigurationError if the file is missing or invalid, or if `require_record` is set and it is not a record.
     """
     definition = read_definition(path)
     if require_record and definition["type"] != "record":
-        raise ConfigurationError(f"schema file {path}: the top level must be a record", "define a record there")
+        raise ConfigurationError(f"schema file {path}: the top level must be a record", "define a record")
     schema_error = _first_error(definition, references)
     if schema_error:
         raise ConfigurationError(f"schema file {path}: not a valid Avro schema: {schema_error}", "correct the schema")
@@ -68,7 +68,7 @@ def read_definition(path: Path) -> dict[str, Any]:
         message = f"schema file {path}: not valid JSON: a number has too many digits"
         raise ConfigurationError(message, "correct the number") from None
     if not isinstance(definition, dict) or str(definition.get("type")) not in NAMED_TYPES:
-        message = f"schema file {path}: the top level must be a record (in a reference also an enum or a fixed)"
+        message = f"schema file {path}: the top level must be a record (or, in a reference, an enum or a fixed)"
         raise ConfigurationError(message, "define one of these types at the top level")
     if not isinstance(definition.get("name"), str):
         raise ConfigurationError(f"schema file {path}: not a valid Avro schema: it has no name", "add `name`")
@@ -76,9 +76,9 @@ def read_definition(path: Path) -> dict[str, Any]:
 
 
 def parse_bounded(subject: str, text: str) -> Any:  # noqa: ANN401 - any JSON value
-    """Parse the JSON text of a schema. Raises ValueError, and ConfigurationError if it exceeds a limit.
+    """Parse the JSON text of a schema. Raises ValueError if the text is not JSON.
 
-    The message of the ConfigurationError begins with `subject`.
+    Raises ConfigurationError, with a message that begins with `subject`, if the schema exceeds a limit.
     """
     try:
         node = json.loads(text)
@@ -90,7 +90,7 @@ def parse_bounded(subject: str, text: str) -> Any:  # noqa: ANN401 - any JSON va
         count += len(nodes)
         nodes = [child for parent in nodes for child in _children(parent)]
     if count > MAX_NODES:
-        raise ConfigurationError(f"{subject}: over {MAX_NODES} JSON values", "define the schema with fewer fields")
+        raise ConfigurationError(f"{subject}: more than {MAX_NODES} JSON values", "define the schema with fewer fields")
     if levels > MAX_LEVELS:
         raise too_deep(subject)
     return node
@@ -103,13 +103,13 @@ def _children(node: Any) -> Collection[Any]:  # noqa: ANN401 - any JSON value
 
 
 def too_deep(subject: str) -> ConfigurationError:
-    """Return the error for a schema, including its references, that has over MAX_LEVELS."""
+    """Return the error for a schema that has more than MAX_LEVELS levels, including its references."""
     message = f"{subject}: types are nested over {MAX_LEVELS} levels of JSON"
     return ConfigurationError(message, "define the schema with fewer nested types")
 
 
 def _first_error(definition: dict[str, Any], references: Sequence[Any]) -> str | None:
-    """Return the message of the first error in a schema, None if it is valid."""
+    """Return the message of the first error in a schema, or None if the schema is valid."""
     types: dict[str, Any] = {}
     try:
         for reference in references:
@@ -150,7 +150,7 @@ def _collect_names(node: Any, namespace: str, used: dict[str, None], defined: di
 
 
 def _semantic_errors(node: Any) -> Iterator[str]:  # noqa: ANN401 - any node of a schema
-    """Yield messages of errors that the registry or the transform rejects and fastavro accepts."""
+    """Yield messages for errors that fastavro accepts and the registry or the transform rejects."""
     if isinstance(node, list):
         if len(node) > MAX_BRANCHES:
             yield f"a union has {len(node)} branches; the maximum is {MAX_BRANCHES}"
@@ -176,7 +176,7 @@ def _semantic_errors(node: Any) -> Iterator[str]:  # noqa: ANN401 - any node of 
 
 
 def _branch_name(branch: Any) -> str:  # noqa: ANN401 - any branch of a union
-    """Return the type of a union's branch, or its full name if it is a named type. It must be unique in the union."""
+    """Return the type of a union branch, or the full name of a named type. The result must be unique in a union."""
     if not isinstance(branch, dict):
         return str(branch)
     return str(fullname(branch) if "name" in branch else branch.get("type"))
@@ -185,9 +185,9 @@ def _branch_name(branch: Any) -> str:  # noqa: ANN401 - any branch of a union
 def same_schema(schema: str, other_schema: str, references: Sequence[str] = ()) -> bool:
     """Return whether two schemas are equal, regardless of notation.
 
-    Ignored are white space, the order of keys, a name with namespace in place of a full name, and `{"type": "string"}`
-    in place of `"string"`: Confluent's registry changes these. `references` are the texts of the types
-    that both schemas use by name, in dependency order.
+    White space, the order of keys, a name with namespace in place of a full name, and `{"type": "string"}` in place of
+    `"string"` are ignored, because Confluent's registry changes them. `references` are the texts of the types that both
+    schemas use by name, in dependency order.
     """
     return bool(_normalized_schema(schema, references) == _normalized_schema(other_schema, references))
 
@@ -208,7 +208,7 @@ def _in_short_notation(node: Any) -> Any:  # noqa: ANN401 - any node of a schema
 
 
 def _map_children(node: Any, change: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - any JSON value
-    """Apply `change` to the children of `node`, except to a default, which is not a schema."""
+    """Apply `change` to the children of `node`, except to default values, which are not schemas."""
     if isinstance(node, list):
         return [change(item) for item in node]
     if not isinstance(node, dict):
@@ -223,7 +223,7 @@ def fingerprint(text: str) -> str:
 
 
 def without_docs(text: str) -> str:
-    """Return the schema as compact JSON, without the attributes `doc`."""
+    """Return the schema as compact JSON, without its `doc` attributes."""
     return json.dumps(_remove_docs(json.loads(text)), separators=(",", ":"), ensure_ascii=False)
 
 

@@ -12,7 +12,7 @@ from outbox_common.secret_patterns import has_secret
 from outbox_events.http_session import HttpEndpoint, has_user_info
 from outbox_kit.pipeline.names import ConnectorRole, DatabaseName, Identifier, Model, PrintableName, ResourceName
 
-EXPRESSION_DESCRIPTION = 'Password, as an expression: "{{ env.NAME }}".'
+EXPRESSION_DESCRIPTION = 'Password, as an expression such as "{{ env.NAME }}".'
 
 
 class Login(Model):
@@ -24,13 +24,13 @@ class Login(Model):
 
 SslMode = Literal["disable", "allow", "prefer", "require", "verify-ca", "verify-full"]
 VERIFYING_MODES = ("verify-ca", "verify-full")
-SSLMODE_TEXT = "libpq's sslmode; `verify-full` verifies certificate and host name. Default: PGSSLMODE, else `prefer`."
+SSLMODE_TEXT = "libpq's sslmode; `verify-full` verifies certificate and host name. Default: PGSSLMODE or `prefer`."
 URL_PATTERN = "^https?://"
 CA_FILE_DESCRIPTION = "CA certificate of the server (PEM); the path can be relative to the project folder."
 
 
 def without_credentials(contains: Callable[[str], bool], alternative: str) -> AfterValidator:
-    """Return a validator that rejects credentials in URLs, which messages and plans contain."""
+    """Return a validator that rejects credentials in URLs, because messages and plans contain the URLs."""
 
     def validate(url: str) -> str:
         if contains(url):
@@ -41,12 +41,12 @@ def without_credentials(contains: Callable[[str], bool], alternative: str) -> Af
 
 
 def may_have_user_info(address: str) -> bool:
-    """Return whether a host or a list of addresses may contain a user name. The name of a socket can begin with @."""
+    """Return whether a host or a list of addresses can contain a user name. A socket name can begin with @."""
     return has_secret(address) or "@" in address[1:]
 
 
 def has_query(url: str) -> bool:
-    """Return whether a URL has a query, which can contain a token, and to which no path can be appended."""
+    """Return whether a URL has a query. A query can contain a token, and a path cannot be appended to a query."""
     return "?" in url
 
 
@@ -69,7 +69,7 @@ TablePath = Annotated[str, without_credentials(has_secret, "set the credentials 
 
 
 class TlsModel(Model):
-    """Base of models with `sslmode` and `sslrootcert` of libpq and the JDBC driver. It checks that they fit."""
+    """Base of models that have `sslmode` and `sslrootcert`. It checks that these settings are consistent."""
 
     @model_validator(mode="after")
     def _require_verifying_mode(self) -> Self:
@@ -83,8 +83,8 @@ class TlsModel(Model):
 class ConnectorLogin(TlsModel):
     """Connection from the Connect worker to the database. The worker resolves the placeholder in `password`."""
 
-    host: Host | None = Field(default=None, description="Host as reached from the worker. Default: source.host.")
-    port: int | None = Field(default=None, description="Port as reached from the worker. Default: source.port.")
+    host: Host | None = Field(default=None, description="Host to which the worker connects. Default: source.host.")
+    port: int | None = Field(default=None, description="Port to which the worker connects. Default: source.port.")
     sslmode: SslMode | None = Field(
         default=None, description="sslmode of the worker's connection. Default: source.sslmode."
     )
@@ -93,29 +93,29 @@ class ConnectorLogin(TlsModel):
     )
     user: ConnectorRole = Field(description="Role with LOGIN and REPLICATION.")
     password: str = Field(
-        pattern=r"^\$\{[^}]+\}$", description="Placeholder that the worker resolves: ${env:NAME}, ${file:path:key}."
+        pattern=r"^\$\{[^}]+\}$", description="Placeholder that the worker resolves: ${env:NAME} or ${file:path:key}."
     )
 
 
 class SourceDatabase(TlsModel):
-    """The PostgreSQL database of the outbox."""
+    """The PostgreSQL database that contains the outbox table."""
 
-    host: Host = Field(description="Host as reached from outbox-kit.")
-    port: int = Field(default=5432, ge=1, le=65535, description="Port as reached from outbox-kit.")
-    database: DatabaseName = Field(description="Database of the outbox table.")
+    host: Host = Field(description="Host to which outbox-kit connects.")
+    port: int = Field(default=5432, ge=1, le=65535, description="Port to which outbox-kit connects.")
+    database: DatabaseName = Field(description="Database that contains the outbox table.")
     sslmode: SslMode | None = Field(default=None, description=SSLMODE_TEXT)
     sslrootcert: Path | None = Field(default=None, description=CA_FILE_DESCRIPTION)
-    admin: Login = Field(description="Login of the owner of the outbox table, which creates publication and slot.")
+    admin: Login = Field(description="Login that owns the outbox table and creates publication and slot.")
     connector: ConnectorLogin = Field(description="Login of the Connect worker.")
     verifier: Login | None = Field(
-        default=None, description="Login with fewer privileges for `verify` and `status`. Default: admin."
+        default=None, description="Login for `verify` and `status`, which need fewer privileges. Default: admin."
     )
 
 
 class Kafka(Model):
     """The Kafka cluster."""
 
-    bootstrap_servers: BootstrapServers = Field(min_length=1, description="Addresses of brokers: host:port,...")
+    bootstrap_servers: BootstrapServers = Field(min_length=1, description="Broker addresses: host:port,...")
     cluster_id: str | None = Field(
         default=None, min_length=1, description="Expected cluster id; commands refuse to write to another cluster."
     )
@@ -133,7 +133,7 @@ class HttpService(Model):
     username: str | None = Field(default=None, description="User name for basic authentication.")
     password: SecretStr | None = Field(default=None, description=EXPRESSION_DESCRIPTION)
     token: SecretStr | None = Field(
-        default=None, description='Bearer token, in place of user name and password: "{{ env.NAME }}".'
+        default=None, description='Bearer token, used instead of user name and password: "{{ env.NAME }}".'
     )
     ca_file: Path | None = Field(default=None, description=CA_FILE_DESCRIPTION)
     certificate_file: Path | None = Field(default=None, description="Client certificate (PEM), for mutual TLS.")
@@ -142,7 +142,7 @@ class HttpService(Model):
     )
 
     def endpoint(self) -> HttpEndpoint:
-        """Return URL, credentials and TLS files as plain text values."""
+        """Return the URL, the credentials and the TLS files, with secrets as plain text."""
         values = self.plain_values()
         return HttpEndpoint(**{name: values[name] for name in HttpEndpoint.__dataclass_fields__})
 
@@ -152,8 +152,8 @@ class Registry(HttpService):
 
     connector_url: ConverterUrl | None = Field(
         default=None,
-        description="URL as reached from the worker. Only the templates `outbox-postgres-chain` and `sink-jdbc` use "
-        "this URL. Default: url.",
+        description="URL to which the worker connects. Default: url. Only the templates `outbox-postgres-chain` and "
+        "`sink-jdbc` use this URL.",
     )
 
 
@@ -162,23 +162,23 @@ class Connect(HttpService):
 
     workers: list[ServiceUrl] = Field(
         default=[],
-        description="Base URLs of all workers. If `url` does not respond, commands use the first worker that responds; "
-        "`verify` checks plugins and Kafka cluster of every worker.",
+        description="Base URLs of all workers. If `url` does not respond, commands use the first worker that responds. "
+        "`verify` checks the plugins and the Kafka cluster of every worker.",
     )
     config_topic: str | None = Field(
         default=None,
         min_length=1,
-        description="config.storage.topic of the workers, which `verify` checks. Default: connect-configs.",
+        description="config.storage.topic of the workers. `verify` checks this topic. Default: connect-configs.",
     )
     offset_topic: str | None = Field(
         default=None,
         min_length=1,
-        description="offset.storage.topic of the workers, which `verify` checks. Default: connect-offsets.",
+        description="offset.storage.topic of the workers. `verify` checks this topic. Default: connect-offsets.",
     )
     status_topic: str | None = Field(
         default=None,
         min_length=1,
-        description="status.storage.topic of the workers, which `verify` checks. Default: connect-status.",
+        description="status.storage.topic of the workers. `verify` checks this topic. Default: connect-status.",
     )
 
     @property
@@ -198,7 +198,7 @@ class ConnectorSettings(Model):
         ge=100,
         description="Interval of heartbeats, in ms. Heartbeats advance the slot when no rows are written.",
     )
-    poll_interval_ms: int = Field(default=5, ge=1, description="Debezium's interval between polls for rows, in ms.")
+    poll_interval_ms: int = Field(default=5, ge=1, description="Interval at which Debezium polls for rows, in ms.")
     max_record_bytes: int = Field(
         default=1_000_000, ge=10_000, description="Maximum size of a record, in bytes; larger rows become dead letters."
     )
@@ -209,42 +209,42 @@ class ConnectorSettings(Model):
         default=2.0,
         ge=0.5,
         le=600,
-        description="Time that a connector must be RUNNING without interruption to count as started, in seconds.",
+        description="Time in seconds for which a connector must be RUNNING continuously to count as started.",
     )
     delivery_timeout_ms: int = Field(
-        default=120_000, ge=1_000, description="Time limit for the delivery of a record, in ms; then the task fails."
+        default=120_000, ge=1_000, description="Time in ms after which the task fails if a record is not delivered."
     )
 
 
 class PostgresTarget(TlsModel):
-    """PostgreSQL schema of materialized tables."""
+    """PostgreSQL schema that contains materialized tables."""
 
     kind: Literal["postgres"] = Field(description="Type of the target.")
-    host: Host = Field(description="Host as reached from Spark driver and executors.")
-    port: int = Field(default=5432, ge=1, le=65535, description="Port as reached from Spark driver and executors.")
-    database: DatabaseName = Field(description="Database of the target tables.")
+    host: Host = Field(description="Host to which the Spark driver and executors connect.")
+    port: int = Field(default=5432, ge=1, le=65535, description="Port to which the Spark driver and executors connect.")
+    database: DatabaseName = Field(description="Database that contains the target tables.")
     sslmode: SslMode | None = Field(
         default=None, description="sslmode of libpq and PostgreSQL's JDBC driver. Default: prefer."
     )
     sslrootcert: Path | None = Field(
         default=None,
-        description="CA certificate of the server (PEM): an absolute path on Spark driver and executors, or a path "
+        description="CA certificate of the server (PEM): an absolute path on the Spark driver and executors, or a path "
         "relative to the project folder.",
     )
-    user: PrintableName = Field(description="Owner of the target tables.")
+    user: PrintableName = Field(description="Role that owns the target tables.")
     password: SecretStr = Field(description=EXPRESSION_DESCRIPTION)
     target_schema: Identifier = Field(default="public", alias="schema", description="Schema of the tables.")
 
 
 class DeltaTarget(Model):
-    """Folder or object store prefix of Delta tables."""
+    """Folder or object store prefix that contains Delta tables."""
 
     kind: Literal["delta"] = Field(description="Type of the target.")
     path: TablePath = Field(description="URL, absolute path, or path relative to the project folder.")
     single_writer: bool = Field(
         default=False,
-        description="Confirms that at most one driver at a time writes to the tables. Required on S3 if the commits "
-        "of two drivers are not detected as a conflict.",
+        description="Confirms that at most one Spark driver writes to the tables at a time. Required on S3 if "
+        "conflicting commits of two drivers are not detected.",
     )
 
 
@@ -256,8 +256,8 @@ class IcebergTarget(Model):
     catalog: dict[str, str] = Field(description="Settings of Iceberg's Spark catalog: type, warehouse, uri, ...")
     single_writer: bool = Field(
         default=False,
-        description="Confirms that at most one driver at a time writes to the tables. Required on S3 if the commits "
-        "of two drivers are not detected as a conflict.",
+        description="Confirms that at most one Spark driver writes to the tables at a time. Required on S3 if "
+        "conflicting commits of two drivers are not detected.",
     )
 
 
@@ -265,35 +265,35 @@ Target = Annotated[PostgresTarget | DeltaTarget | IcebergTarget, Field(discrimin
 
 REMOVED_TARGET_KINDS = {
     "parquet": "use `kind: delta` or `kind: iceberg`; "
-    "`outbox-materialize --export DIR --export-format parquet` writes plain Parquet files of such a table"
+    "`outbox-materialize --export DIR --export-format parquet` exports such a table to plain Parquet files"
 }
-"""Hints for target kinds of earlier versions."""
+"""Hints for target kinds that earlier versions supported."""
 
 
 class Environment(Model):
-    """One environment that pipelines are deployed to."""
+    """One environment to which pipelines are deployed."""
 
     name: ResourceName = Field(
-        description="Name of the environment: the name of the file without `.yaml` or `.example.yaml`."
+        description="Name of the environment, which is the file name without `.yaml` or `.example.yaml`."
     )
     protected: bool = Field(
         default=False, description="Refuse `outbox destroy` and `outbox offsets reset` in this environment."
     )
     env_file: Path | None = Field(
         default=None,
-        description="File of NAME=value lines, such as Docker Compose's .env, for each {{ env.NAME }} whose variable "
-        "is not set in the process. A relative path is relative to the project folder.",
+        description="File of NAME=value lines, such as Docker Compose's .env. It defines each {{ env.NAME }} whose "
+        "variable is not set in the process. A relative path is relative to the project folder.",
     )
-    source: SourceDatabase = Field(description="Database of the outbox.")
+    source: SourceDatabase = Field(description="Database that contains the outbox table.")
     kafka: Kafka = Field(description="The Kafka cluster.")
     registry: Registry = Field(
         description="Schema registry with a Confluent-compatible API, such as http://host/apis/ccompat/v7."
     )
     connect: Connect = Field(description="Kafka Connect REST API.")
     connector: ConnectorSettings = Field(default=ConnectorSettings(), description="Connector settings.")
-    targets: dict[str, Target] = Field(default={}, description="Targets of materialized tables, by name.")
-    pipeline: dict[str, Any] = Field(default={}, description="Overrides of the pipeline file, merged key by key.")
+    targets: dict[str, Target] = Field(default={}, description="Targets for materialized tables, by name.")
+    pipeline: dict[str, Any] = Field(default={}, description="Values that override the pipeline file, key by key.")
     lock_folder: Path = Field(
         default=Path("connectors"),
-        description="Folder of <pipeline>.<environment>.lock.json, relative to the project folder.",
+        description="Folder for <pipeline>.<environment>.lock.json, relative to the project folder.",
     )

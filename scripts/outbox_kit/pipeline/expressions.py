@@ -24,9 +24,9 @@ from outbox_kit.pipeline.values_with_origins import LiteralText, Location, Value
 STACK_STATE_FILE = Path("build/stack/state.json")
 START_HINT = "run `outbox stack up`"
 UNSET = "unset"
-# Mappings in which any key may be a secret.
+# Mappings in which the value of any key can be a secret.
 MAPPINGS_WITH_SECRETS = ("kafka.client", "targets.*.catalog")
-# An expression looks values up and changes their form: anything else could exhaust CPU time and memory.
+# Expressions can only look up values and change their form. Other operations could exhaust CPU time or memory.
 NODES: tuple[type[nodes.Node], ...] = (
     *(nodes.Template, nodes.Output, nodes.TemplateData, nodes.Name, nodes.Const),
     *(nodes.Getattr, nodes.Getitem, nodes.Filter, nodes.Concat),
@@ -40,7 +40,7 @@ class _Namespace:
     def __init__(self, lookup: Callable[[str], Any]) -> None:
         self._lookup = lookup
 
-    # Without this line `{{ env | list }}` would look up the names 0, 1, 2 and so on without end.
+    # Without this line, `{{ env | list }}` would look up the names 0, 1, 2, ... in an endless loop.
     __iter__ = None
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - JSON values
@@ -52,8 +52,8 @@ class Expansion:
     """Expansion of one environment file.
 
     `optional_sections` are sections that some commands do not need. `needed_keys` are the keys that this command needs.
-    `env_file` has values for variables that are not set in the process. `unset_sections` are the optional sections that
-    contain an unset variable which this command does not need.
+    `env_file` defines variables that are not set in the process. `unset_sections` are the optional sections that use an
+    unset variable, but are not needed by this command.
     """
 
     values: Values
@@ -80,7 +80,7 @@ class Expansion:
         raise failure((problem for _, problem in self._missing_variables), hint)
 
     def variable(self, location: Location, name: str) -> str:
-        """Return an environment variable, UNSET if it is not set. Record an unset variable that the command needs."""
+        """Return the value of an environment variable, or UNSET. Record an unset variable that the command needs."""
         value = self.overrides.environ.get(name) or self._env_file_variables.get(name)
         if value:
             return value
@@ -126,7 +126,7 @@ class Expansion:
         return values[name]
 
     def _expand(self, value: Any, location: Location) -> Any:  # noqa: ANN401 - YAML
-        """Expand strings after YAML is parsed, because a secret may contain characters with a meaning in YAML."""
+        """Expand strings in parsed YAML, because a secret can contain characters that are special in YAML."""
         if isinstance(value, dict):
             return {key: self._expand(item, (*location, key)) for key, item in value.items()}
         if isinstance(value, list):
@@ -138,7 +138,7 @@ class Expansion:
         return self._expand_text(value, location, partial(self.variable, location))
 
     def _without_secret(self, value: str, location: Location, reference: Callable[[str], str]) -> str:
-        """Return the expanded value, in which references to variables replace secrets."""
+        """Return the expanded value, with each secret replaced by a reference to a variable."""
         references: list[str] = []
 
         def variable(name: str) -> str:
@@ -169,7 +169,7 @@ class Expansion:
 
 
 def _require_lookup(jinja: Environment, text: str) -> None:
-    """Raise TemplateSyntaxError if an expression contains a call, a loop, an operator or another filter."""
+    """Raise TemplateSyntaxError if an expression contains a call, loop, operator or filter that is not allowed."""
     for node in jinja.parse(text).find_all(nodes.Node):
         if not isinstance(node, NODES) or (isinstance(node, nodes.Filter) and node.name not in FILTERS):
             name = f"filter {node.name}" if isinstance(node, nodes.Filter) else type(node).__name__.lower()
@@ -177,7 +177,7 @@ def _require_lookup(jinja: Environment, text: str) -> None:
 
 
 def _is_below(location: Location, key: str) -> bool:
-    """Return whether `location` is the dotted `key` or below this key. `*` in the key matches any name."""
+    """Return whether `location` is the dotted `key` or is below it. `*` in the key matches any name."""
     segments = key.split(".")
     pairs = zip(segments, map(str, location), strict=False)
     return len(segments) <= len(location) and all(segment in ("*", name) for segment, name in pairs)

@@ -19,7 +19,7 @@ def _json_schema(model: type[BaseModel]) -> Node:
 
 
 def node_at(model: type[BaseModel], data: Any, location: Location) -> Node | None:  # noqa: ANN401 - YAML data
-    """Return the schema at `location`, None if there is none. `kind` in `data` selects the member of a union."""
+    """Return the schema at `location`, or None if there is no schema. `kind` in `data` selects a union's member."""
     root = _json_schema(model)
     node = _resolved(root, root, data)
     for key in location:
@@ -32,7 +32,7 @@ def node_at(model: type[BaseModel], data: Any, location: Location) -> Node | Non
 
 
 def value_schema(node: Node) -> Node | None:
-    """Return the schema of the values of a mapping with user-defined keys, None if the keys are fixed."""
+    """Return the schema of the values of a mapping with user-defined keys, or None if the keys are fixed."""
     patterns = node.get("patternProperties")
     if patterns:
         return dict(next(iter(patterns.values())))
@@ -41,7 +41,7 @@ def value_schema(node: Node) -> Node | None:
 
 
 def maps_to_scalars(node: Node) -> bool:
-    """Return whether the schema is a mapping from user-defined keys to scalars. Such keys may contain dots."""
+    """Return whether the schema is a mapping from user-defined keys, which can contain dots, to scalars."""
     values = value_schema(node)
     return values is not None and "$ref" not in values and "oneOf" not in values
 

@@ -35,14 +35,14 @@ from outbox_kit.pipeline.values_with_origins import Values, read_mapping
 SECTIONS = ("source", "kafka", "registry", "connect", "targets")
 OVERLAY = "pipeline"
 PROTECTED = "protected"
-EXAMPLE_SUFFIX = ".example"  # NAME.example.yaml is to be copied to NAME.yaml
-SYSTEM_CA = "probe"  # not a path: value of librdkafka's ssl.ca.location for the CA certificates of the system
+EXAMPLE_SUFFIX = ".example"  # users copy NAME.example.yaml to NAME.yaml
+SYSTEM_CA = "probe"  # not a path: with this ssl.ca.location, librdkafka uses the CA certificates of the system
 SSL_ROOT_CERT = "sslrootcert"
 TLS_FILES = ("ca_file", "certificate_file", "key_file")
 
 
 def project_folder(pipeline_file: Path) -> Path:
-    """Return the folder to which paths are relative: the parent of `connectors/`, which contains the pipeline file."""
+    """Return the folder to which paths are relative: the parent of the pipeline file's folder `connectors/`."""
     return pipeline_file.resolve().parent.parent
 
 
@@ -75,9 +75,9 @@ def load_environment(
 ) -> Environment:
     """Load environments/NAME.yaml from the folder of the pipeline file, with expressions expanded.
 
-    `needs` are keys such as `source.host`, whose variables must be set. A user who schedules Spark jobs, for
-    example, does not need the password of the database owner. Raises ConfigurationError for an unset variable, a stack
-    that is not running, an invalid key, or a missing certificate.
+    `needs` are keys such as `source.host` whose variables must be set. A user who schedules Spark jobs, for example,
+    does not need the password of the database owner. Raises ConfigurationError for an unset variable that is needed, a
+    stack that is not running, an invalid key, or a missing certificate.
     """
     overrides = overrides or Overrides()
     project = project_folder(pipeline_file)
@@ -123,7 +123,7 @@ def environment_values(name: str, pipeline_file: Path, overrides: Overrides) -> 
 
 
 def _require_name_of_file(file_name: str, values: Values) -> None:
-    """Raise ConfigurationError if the key `name` is not the file's name: the lock file of another would be used."""
+    """Raise ConfigurationError if `name` differs from the file's name, because `name` selects the lock file."""
     name, expected = values.data.get("name"), file_name.removesuffix(EXAMPLE_SUFFIX)
     if isinstance(name, str) and name != expected:
         problem = f"{values.origin(('name',))}: name: found {name!r}; must be {expected!r}, the name of the file"
@@ -182,7 +182,7 @@ def _resolve_target_paths(target: Any, project: Path) -> Any:  # noqa: ANN401 - 
     return target
 
 
-# Type of each optional section, and factory of its replacement if the section is not needed and has unset variables.
+# Type of each optional section, and a factory of the empty section that is used if unneeded variables are unset.
 OPTIONAL_SECTIONS: dict[str, tuple[TypeAdapter[Any], Callable[[], object]]] = {
     "source": (TypeAdapter(SourceDatabase), SourceDatabase.model_construct),
     "kafka": (TypeAdapter(Kafka), Kafka.model_construct),
@@ -193,7 +193,7 @@ OPTIONAL_SECTIONS: dict[str, tuple[TypeAdapter[Any], Callable[[], object]]] = {
 
 
 def _expand_section(key: str, expansion: Expansion) -> object:
-    """Return one expanded top-level section, or an empty one if it has unset variables and is not needed."""
+    """Return one expanded top-level section, or an empty section if it is not needed and variables are unset."""
     expanded = expansion.expand(key)
     if key not in OPTIONAL_SECTIONS or any(need.split(".")[0] == key for need in expansion.needed_keys):
         return expanded
@@ -201,5 +201,5 @@ def _expand_section(key: str, expansion: Expansion) -> object:
     try:
         return adapter.validate_python(expanded)
     except ValidationError:
-        # If all variables are set, the section is invalid, and the validation of the file reports the error.
+        # If all variables are set, the section itself is invalid, and the validation of the file reports the error.
         return empty_value() if key in expansion.unset_sections else expanded

@@ -1,7 +1,7 @@
-"""Lock file: state of the last `apply`, with which later runs compare the actual state.
+"""Lock file: the state that the last `apply` recorded. Later runs compare the actual state with this file.
 
-`connectors/<pipeline>.<environment>.lock.json` contains the ids of registered schemas, the identity of database, slot
-and topics, and the source epoch. Keep the file in version control. The lock file of the embedded stack is in
+`connectors/<pipeline>.<environment>.lock.json` contains the ids of registered schemas, the identities of the database,
+slot and topics, and the source epoch. Keep the file in version control. The lock file of the embedded stack is in
 build/stack/.
 """
 
@@ -21,7 +21,7 @@ from outbox_kit.pipeline.names import Model
 RESTORE_HINT = "restore the lock file from version control; only `outbox apply` writes it"
 MAX_BYTES = 20_000_000
 RETAINED_VERSIONS = 3
-"""Number of an aggregate type's schema versions in the connector config. Rows in the WAL can need earlier versions."""
+"""Number of schema versions per aggregate type in the connector config. Rows in the WAL can require earlier ones."""
 
 
 class LockedSchema(Model):
@@ -35,10 +35,10 @@ class LockedSchema(Model):
 
 
 class LockedSource(Model):
-    """Identity of database, slot and publication."""
+    """Identity of the database, the slot and the publication."""
 
     system_identifier: str
-    timeline: int = Field(description="Incremented by the server at every promotion and point-in-time recovery.")
+    timeline: int = Field(description="Timeline, which every promotion and point-in-time recovery increments.")
     slot: str
     slot_lsn: str = Field(description="confirmed_flush_lsn when the slot was created.")
     publication_oid: int
@@ -55,7 +55,7 @@ class LockedTopic(Model):
     )
     pending_backfill: Literal["required", "started"] | None = Field(
         default=None,
-        description="Backfill without which the topic can lack states or contain old ones. Null if none is needed.",
+        description="Status of the backfill that the topic needs because states are missing or old; null if none.",
     )
 
 
@@ -67,14 +67,14 @@ class Lock(Model):
     source_epoch: int = 1
     unfinished: Literal["update", "recover"] | None = Field(
         default=None,
-        description="Operation that apply has not completed; the connector is stopped. Null if there is none.",
+        description="Operation that apply did not complete, which leaves the connector stopped. Null if there is none.",
     )
     source: LockedSource | None = None
     destroyed_system_identifier: str | None = Field(
-        default=None, description="System identifier of the database from which destroy deleted the slot."
+        default=None, description="System identifier of the database in which destroy dropped the slot."
     )
     cluster_id: str | None = Field(default=None, description="Id of the Kafka cluster.")
-    topics: dict[str, LockedTopic] = Field(default={}, description="Topics of the pipeline, by name.")
+    topics: dict[str, LockedTopic] = Field(default={}, description="Topics of the pipeline by name.")
     config: dict[str, str] | None = Field(
         default=None,
         description="Last connector config that passed its stability window; placeholders are not resolved.",
@@ -85,7 +85,7 @@ class Lock(Model):
 
     @property
     def system_identifier(self) -> str | None:
-        """System identifier of the database, also after destroy; None before the first apply."""
+        """System identifier of the database, even after destroy. None before the first apply."""
         return self.source.system_identifier if self.source else self.destroyed_system_identifier
 
 
@@ -99,7 +99,7 @@ def read_lock(path: Path) -> Lock | None:
     except OSError as error:
         raise ConfigurationError(f"lock file {path}: {error.strerror}", RESTORE_HINT) from None
     if len(content) > MAX_BYTES:
-        raise ConfigurationError(f"lock file {path}: over {MAX_BYTES} bytes", RESTORE_HINT)
+        raise ConfigurationError(f"lock file {path}: larger than {MAX_BYTES} bytes", RESTORE_HINT)
     try:
         lock = Lock.model_validate_json(content)
     except ValidationError as error:
@@ -111,7 +111,7 @@ def read_lock(path: Path) -> Lock | None:
 
 
 def _refuse_invalid_schemas(path: Path, lock: Lock) -> None:
-    """Raise ConfigurationError for a schema that is not JSON, or so deep that it cannot be processed."""
+    """Raise ConfigurationError for a schema that is not JSON, or that is nested too deeply to be processed."""
     for name, versions in lock.schemas.items():
         subject = f"lock file {path}: schemas.{name}"
         for version in versions:

@@ -23,7 +23,7 @@ from outbox_kit.pipeline.names import (
 )
 
 CANARY_AGGREGATE = "outbox-canary"
-"""Aggregate type of the canary of `outbox verify`, which has its own topic and schema."""
+"""Aggregate type of the canary of `outbox verify`. The canary has its own topic and schema."""
 
 # Aggregate types whose topics would have the names of other topics of the pipeline.
 RESERVED_TYPES = frozenset({CANARY_AGGREGATE, "dead-letter", "transaction"})
@@ -42,18 +42,18 @@ PayloadFormat = Literal["json", "avro", "confluent-avro", "text", "bytes"]
 BINARY_FORMATS = frozenset({"avro", "confluent-avro", "bytes"})
 """Formats whose payload column is bytea."""
 SCHEMALESS_FORMATS = ("text", "bytes")
-"""Formats whose payload is passed on unchanged, without a schema."""
+"""Formats without a schema, whose payload is passed through unchanged."""
 
 
 class Columns(Model):
     """Column names of the outbox table. The defaults are the names in the contract."""
 
-    id: Identifier = Field(default="id", description="Event id, uuid.")
+    id: Identifier = Field(default="id", description="Event id (uuid).")
     aggregate_type: Identifier = Field(default="aggregate_type", description="Aggregate type; determines the topic.")
     aggregate_id: Identifier = Field(default="aggregate_id", description="Aggregate id; becomes the record key.")
     event_type: Identifier = Field(default="event_type", description="Event type; becomes the header `event_type`.")
     payload: Identifier = Field(
-        default="payload", description="Whole state of the aggregate; null if the aggregate was deleted."
+        default="payload", description="Complete state of the aggregate; null if the aggregate was deleted."
     )
     headers: Identifier = Field(default="headers", description="JSON object whose members become record headers.")
     created_at: Identifier = Field(default="created_at", description="Time of the event.")
@@ -66,35 +66,35 @@ class Source(Model):
     publication: PublicationName = Field(
         description="Publication of the outbox table, in lower case; created by `outbox apply`."
     )
-    slot: SlotName = Field(description="Logical replication slot; unique per server.")
+    slot: SlotName = Field(description="Logical replication slot; must be unique on the server.")
     columns: Columns = Field(default=Columns(), description="Column names that differ from the contract.")
     message_prefix: Identifier | None = Field(
         default=None,
-        description="Prefix of logical decoding messages. If it is set, events are such messages, not table rows.",
+        description="Prefix of logical decoding messages. If the prefix is set, events are messages, not table rows.",
     )
     schema_version_column: Identifier | None = Field(
         default=None,
-        description="Column (text or integer) with the registry version of the payload's schema. If a row has "
-        "null there, the router uses the latest version that accepts the payload; with `payload: avro` null is valid "
-        "only if the schema has one version. The option is required with `payload: avro`.",
+        description="Column (text or integer) that contains the registry version of the payload's schema. If a row has "
+        "null in this column, the router uses the latest version that accepts the payload. With `payload: avro`, the "
+        "column is required, and null is valid only if the schema has one version.",
     )
     header_columns: names.HeaderNames = Field(
         default={}, description="Columns that become record headers, as a mapping from column name to header name."
     )
     cloudevents_source: names.UriReference | None = Field(
         default=None,
-        description="Adds CloudEvents headers (`ce_id`, `ce_type`, ...) to records, with this URI reference as "
-        "`ce_source`.",
+        description="URI reference for the header `ce_source`. If it is set, records have CloudEvents headers "
+        "(`ce_id`, `ce_type`, ...).",
     )
     updated_rows: Literal["fail", "error", "warn"] = Field(
         default="fail",
-        description="Handling of an updated outbox row, if the publication includes updates: `fail` stops the task; "
-        "`error` and `warn` skip the row and log it at that level.",
+        description="Handling of updated outbox rows if the publication includes updates: `fail` stops the task; "
+        "`error` and `warn` skip the row and log a message at this level.",
     )
     deleted_rows: Literal["fail", "ignore"] = Field(
         default="fail",
-        description="Handling of a deleted outbox row, if the publication includes deletes: `fail` stops the task, "
-        "`ignore` skips the row. Debezium always skips a truncate.",
+        description="Handling of deleted outbox rows if the publication includes deletes: `fail` stops the task; "
+        "`ignore` skips the row. Debezium always skips TRUNCATE.",
     )
 
     @model_validator(mode="after")
@@ -111,7 +111,7 @@ class Source(Model):
 
     @property
     def additional_columns(self) -> list[str]:
-        """Columns for schema version and headers that are not part of the contract, without duplicates."""
+        """Columns for the schema version and headers that the contract does not define, without duplicates."""
         columns = [*([self.schema_version_column] if self.schema_version_column else []), *self.header_columns]
         return [name for name in dict.fromkeys(columns) if name not in self.columns.model_dump().values()]
 
@@ -126,11 +126,11 @@ class Backfill(Model):
     table: QualifiedTable = Field(
         description=f"Table with one row per aggregate: {TABLE_SYNTAX}. The row is locked while its state is read."
     )
-    key: Identifier = Field(description="Unique column of the table; its text form is the aggregate_id.")
+    key: Identifier = Field(description="Unique column of the table. Its value as text is the aggregate_id.")
     query: str = Field(
         min_length=1,
-        description="SELECT of `aggregate_id` (text), `payload` (jsonb), and the `partition_field` if it is set. "
-        "`:keys` is replaced with the array of requested keys: `where id = any(:keys)`.",
+        description="SELECT that returns `aggregate_id` (text), `payload` (jsonb), and the `partition_field` if it is "
+        "set. `:keys` is replaced with an array of the requested keys, as in `where id = any(:keys)`.",
     )
 
     def query_for(self, keys: str) -> str:
@@ -150,9 +150,9 @@ class Aggregate(Model):
 
     payload: PayloadFormat = Field(
         default="json",
-        description="Content of the payload column. `json`: JSON that the transform encodes to Avro; `avro`: an Avro "
+        description="Content of the payload column. `json`: JSON that the transform encodes as Avro; `avro`: an Avro "
         "body as bytea; `confluent-avro`: Confluent's wire format as bytea; `text`: text that is passed through "
-        "without a schema; `bytes`: a bytea that is passed through without a schema.",
+        "without a schema; `bytes`: bytea that is passed through without a schema.",
     )
     schema_file: Path | None = Field(
         default=None,
@@ -161,35 +161,35 @@ class Aggregate(Model):
     )
     unknown_fields: Literal["refuse", "ignore"] = Field(
         default="refuse",
-        description="Handling of a field of the JSON payload that no schema version has: `refuse` makes the row a dead "
-        "letter, `ignore` omits the field.",
+        description="Handling of a JSON payload field that no schema version defines: `refuse` makes the row a dead "
+        "letter; `ignore` omits the field.",
     )
     tombstone_event_types: list[EventType] = Field(
         default=[], description="Event types whose rows become tombstones, regardless of the payload."
     )
     partitions: int = Field(
-        default=1, ge=1, description="Number of partitions of the topic. A change moves keys to other partitions."
+        default=1, ge=1, description="Partition count of the topic. Changing the count moves keys to other partitions."
     )
     partition_field: Identifier | None = Field(
         default=None,
-        description="Outbox column that determines the partition. Its value must not change for an aggregate. By "
-        "default the record key determines the partition.",
+        description="Outbox column that determines the partition. All rows of an aggregate must have the same value in "
+        "this column. By default, the record key determines the partition.",
     )
     compatibility: Compatibility = Field(
         default="BACKWARD", description="Compatibility level of the subject in the registry."
     )
     topic: dict[str, str] = Field(
-        default={}, description="Topic settings, which are added to the settings of outbox-kit, or replace them."
+        default={}, description="Topic settings that extend or override the settings of outbox-kit."
     )
     references: list[Path] = Field(
-        default=[], description="Schemas (.avsc) of named types that this schema uses, registered as references."
+        default=[], description="Schemas (.avsc) of named types that this schema uses; registered as references."
     )
     backfill: Backfill | None = Field(default=None, description="Query for `outbox backfill` and `outbox republish`.")
 
     @model_validator(mode="before")
     @classmethod
     def add_schema_key(cls, data: Any) -> Any:  # noqa: ANN401 - YAML data
-        """Set a missing `schema` to null, so that the error names the key `schema`, not `schema_file`."""
+        """Set a missing `schema` to null, so that the error message names `schema` instead of `schema_file`."""
         return {"schema": None, **data} if isinstance(data, dict) else data
 
     @field_validator("schema_file")
@@ -225,7 +225,7 @@ class Aggregate(Model):
 
     @property
     def schema_path(self) -> Path:
-        """The schema file. Raises ValueError if the payload is text."""
+        """Path of the schema file. Raises ValueError if the payload is text."""
         if self.schema_file is None:
             raise ValueError("an aggregate with payload: text has no schema file")
         return self.schema_file
@@ -238,7 +238,7 @@ class Aggregate(Model):
     @field_validator("topic")
     @classmethod
     def require_compaction(cls, topic: dict[str, str]) -> dict[str, str]:
-        """Require compaction: without compaction a topic of states grows without limit or loses states."""
+        """Require compaction, because otherwise a state topic grows without limit or loses states."""
         policy = topic.get("cleanup.policy", "compact")
         if policy != "compact":
             raise ValueError(f"cleanup.policy is {policy!r}; the topic of an aggregate type must be 'compact'")
@@ -265,14 +265,14 @@ class Connector(Model):
     @field_validator("overrides")
     @classmethod
     def reject_protected_overrides(cls, overrides: dict[str, str]) -> dict[str, str]:
-        """Reject settings on which the delivery guarantees depend, and secrets in plain text."""
+        """Reject settings that affect the delivery guarantees, and secrets in plain text."""
         protected = sorted(key for key in overrides if PROTECTED_OVERRIDES.match(key))
         plain_text = sorted(key for key, value in overrides.items() if "password" in key and "${" not in value)
         if plain_text:
             msg = f"{plain_text[0]} must be a placeholder that the worker resolves: ${{env:NAME}}, ${{file:path:key}}"
             raise ValueError(msg)
         if protected:
-            msg = f"{protected[0]} cannot be overridden: rows could be lost; to change it, copy the template"
+            msg = f"{protected[0]} cannot be overridden, because rows could be lost; to change it, copy the template"
             raise ValueError(msg)
         return overrides
 
@@ -294,11 +294,11 @@ class Materialization(Model):
     )
     value_format: Literal["avro", "json", "json-with-schema"] = Field(
         default="avro",
-        description="Format of record values. `avro` reads the schema id of each record from its prefix or its header; "
-        "the JSON formats are those of Kafka Connect's JsonConverter.",
+        description="Format of record values. `avro` reads the schema id from the prefix or a header of each record; "
+        "the JSON formats are the formats of Kafka Connect's JsonConverter.",
     )
     schema_version: int | None = Field(
-        default=None, ge=1, description="Version of the subject that determines the columns. Default: latest version."
+        default=None, ge=1, description="Version of the subject that determines the columns. Default: the latest."
     )
     tombstone_ttl_hours: int = Field(
         default=720,
@@ -307,25 +307,25 @@ class Materialization(Model):
     )
     missed_tombstones: Literal["reconcile", "refuse"] = Field(
         default="reconcile",
-        description="Handling of a table whose last run is longer ago than the topic's delete.retention.ms: "
-        "`reconcile` reconciles the table with the topic, `refuse` rejects the run.",
+        description="Handling of a table whose last run was longer ago than the topic's delete.retention.ms: "
+        "`reconcile` reconciles the table with the topic; `refuse` rejects the run.",
     )
     max_quarantined: int = Field(
         default=1000,
         ge=0,
-        description="Maximum number of quarantined records per batch. If a batch has more, it is not written, and the "
-        "run fails.",
+        description="Maximum number of quarantined records per batch. If a batch exceeds this number, the batch is not "
+        "written and the run fails.",
     )
 
 
 class Pipeline(Model):
-    """One pipeline: an outbox, its topics, its connector, and the tables materialized from them."""
+    """One pipeline: an outbox, its topics, its connector, and the tables materialized from the topics."""
 
     name: ResourceName = Field(description="Name of the pipeline.")
-    prefix: ResourceName = Field(description="Topic prefix and Debezium's topic.prefix; unique per Kafka cluster.")
+    prefix: ResourceName = Field(description="Topic prefix, also Debezium's topic.prefix; unique in the Kafka cluster.")
     source: Source = Field(description="Outbox table, publication and slot.")
     aggregates: dict[ResourceName, Aggregate] = Field(min_length=1, description="Aggregates, by aggregate type.")
-    dead_letter: DeadLetter = Field(default=DeadLetter(), description="Topic of rows that could not be routed.")
+    dead_letter: DeadLetter = Field(default=DeadLetter(), description="Topic for rows that could not be routed.")
     connector: Connector = Field(description="The Debezium connector.")
     materializations: list[Materialization] = Field(default=[], description="Tables materialized from the topics.")
 
@@ -344,7 +344,7 @@ class Pipeline(Model):
                 raise ValueError(f"two materializations write table {entry.table!r} of target {entry.target!r}")
             payload = self.aggregates[entry.aggregate].payload
             if payload in SCHEMALESS_FORMATS:
-                problem = f"its payload is {payload}, without a schema for the columns"
+                problem = f"its payload is {payload} and has no schema for the columns"
                 raise ValueError(f"materialization of {entry.aggregate!r}: {problem}")
             tables.add((entry.target, entry.table))
         return self
@@ -357,7 +357,7 @@ class Pipeline(Model):
         if binary_aggregate and text_aggregate:
             binary_payload = self.aggregates[binary_aggregate].payload
             msg = (
-                f"payload of {binary_aggregate!r} is {binary_payload}, of {text_aggregate!r} "
+                f"payload of {binary_aggregate!r} is {binary_payload}, and payload of {text_aggregate!r} is "
                 f"{self.aggregates[text_aggregate].payload}: one column cannot be bytea and {self._text_column_type()}"
             )
             raise ValueError(msg)
@@ -375,8 +375,8 @@ class Pipeline(Model):
         if aggregate is not None and self.source.schema_version_column is None:
             msg = (
                 f"payload of {aggregate!r} is avro, and source.schema_version_column is not set: an Avro body does not "
-                "contain its schema version; set the column to which the service writes the registry's "
-                "version, or use confluent-avro"
+                "contain its schema version; set schema_version_column to the column in which the service writes the "
+                "registry version, or use confluent-avro"
             )
             raise ValueError(msg)
         return self
@@ -394,7 +394,7 @@ class Pipeline(Model):
     def routed(self) -> dict[str, Aggregate]:
         """Aggregates by type, including the canary.
 
-        If the payload column is bytea, the canary has Confluent's wire format, which needs no schema_version_column.
+        If the payload column is bytea, the canary has Confluent's wire format, which needs no version column.
         """
         payload: PayloadFormat = "confluent-avro" if self.payload_type == "bytea" else "json"
         return {**self.aggregates, CANARY_AGGREGATE: Aggregate(schema=CANARY_SCHEMA, payload=payload)}
@@ -417,7 +417,7 @@ class Pipeline(Model):
 
     @property
     def heartbeat_topic(self) -> str:
-        """Debezium's heartbeat topic, with the default of `topic.heartbeat.prefix`."""
+        """Debezium's heartbeat topic. Its name begins with the default of `topic.heartbeat.prefix`."""
         return f"__debezium-heartbeat.{self.prefix}"
 
     @property

@@ -20,7 +20,7 @@ TABLE_SYNTAX = "schema.table without quotes; names are case-sensitive"
 # Debezium passes the name to pgoutput without quotes, and PostgreSQL converts it to lower case.
 PublicationName = Annotated[str, StringConstraints(pattern=r"^[a-z_][a-z0-9_]*$", max_length=63)]
 PrintableName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")]
-# Debezium writes the name, as a literal that it does not escape, into its query for the privileges of the role.
+# Debezium inserts the name without escaping into a string literal of its query for the role's privileges.
 ConnectorRole = Annotated[str, StringConstraints(pattern=r"^[^'\x00-\x1f\x7f-\x9f]+$")]
 # The JDBC driver decodes `%` and `+` in its URL, and `?` ends the name.
 DatabaseName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f-\x9f%+?]+$")]
@@ -28,7 +28,7 @@ DatabaseName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f-\x9f%
 ResourceName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+$", max_length=100)]
 # PostgreSQL: "Slot names may only contain lower case letters, numbers, and the underscore character".
 SlotName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+$", max_length=63)]
-# Item of a comma-separated list of the connector config, which does not preserve surrounding white space.
+# Item of a comma-separated list in the connector config. The list does not preserve white space around items.
 EventType = Annotated[str, StringConstraints(pattern=r"^[^\s,]([^,]*[^\s,])?$", max_length=255)]
 
 # Header name: NAME in COLUMN:header:NAME, which is an item of a list in the connector config.
@@ -41,12 +41,12 @@ URI_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*")
 
 
 class Model(BaseModel):
-    """Base of all models: unknown keys are errors, instances are immutable."""
+    """Base of all models. Unknown keys are errors, and instances are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     def plain_values(self) -> dict[str, Any]:
-        """Return the values by key, with secrets in plain text and paths as text."""
+        """Return the values by key, with secrets as plain text and paths as text."""
         return {key: _plain(value) for key, value in self.model_dump(by_alias=True).items()}
 
 

@@ -27,7 +27,7 @@ class Overrides:
 
     `options` are the values of `--set`, KEY=VALUE. KEY is a dotted path in the pipeline file, or in the environment
     file if it begins with `environment.`. `environ` contains `OUTBOX__...` and the variables of `{{ env.NAME }}`.
-    `reference` returns the text that replaces a secret of the environment file, for the name of its variable.
+    `reference` returns, for the name of a variable, the text that replaces its secret value in the environment file.
     """
 
     options: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ def variable_of(location: Location) -> str:
 def _split(option: str) -> tuple[str, str]:
     key, equals, text = option.partition("=")
     if not equals or not all(key.split(".")):
-        # The message omits the value of the option, which may be a secret if the user has omitted the key.
+        # The message omits the value of the option, which can be a secret if the user omitted the key.
         raise ConfigurationError(f"{SET_OPTION}: not in the form KEY=VALUE", FORM_HINT)
     return key, text
 
@@ -79,7 +79,7 @@ def _set_value(
 
 
 def _parse_value(node: json_schema_nodes.Node | None, text: str, origin: str) -> Any:  # noqa: ANN401 - YAML data
-    """Return the text if the schema requires a string (None for null if it permits null), else the parsed YAML."""
+    """Return the text, or None for a permitted null, if the schema requires a string. Otherwise, parse it as YAML."""
     if node is not None and node.get("type") == "string":
         return None if node.get("nullable") and text in ("", "~", "null") else text
     try:
@@ -89,7 +89,7 @@ def _parse_value(node: json_schema_nodes.Node | None, text: str, origin: str) ->
 
 
 def _location_of_path(model: type[BaseModel], data: Any, segments: list[str]) -> Location:  # noqa: ANN401 - YAML data
-    """Return the location of a dotted path, in which user-defined keys may contain dots."""
+    """Return the location of a dotted path, in which user-defined keys can contain dots."""
     location: Location = ()
     while segments:
         node = json_schema_nodes.node_at(model, data, location) or {}
@@ -102,7 +102,7 @@ def _location_of_path(model: type[BaseModel], data: Any, segments: list[str]) ->
 
 
 def _key_length(node: json_schema_nodes.Node, value: Any, segments: list[str]) -> int:  # noqa: ANN401 - YAML data
-    """Return the number of leading segments that form the first key, which may contain dots."""
+    """Return the number of leading segments that form the first key, which can contain dots."""
     if json_schema_nodes.maps_to_scalars(node):
         return len(segments)
     if json_schema_nodes.value_schema(node) is not None and isinstance(value, dict):
@@ -111,7 +111,7 @@ def _key_length(node: json_schema_nodes.Node, value: Any, segments: list[str]) -
 
 
 def _location_of_variable(model: type[BaseModel], data: Any, segments: list[str], name: str) -> Location:  # noqa: ANN401 - YAML data
-    """Return the location that a variable sets. Upper and lower case, and `-`, `.` and `_`, are equal in keys."""
+    """Return the location that a variable sets. Keys match regardless of case, and `-`, `.` and `_` are equivalent."""
     location: Location = ()
     for segment in segments:
         node = json_schema_nodes.node_at(model, data, location) or {}

@@ -18,7 +18,7 @@ from outbox_kit.pipeline.schema_references import inlined_schema
 from outbox_kit.pipeline.template_rendering import JINJA_ERRORS, UnsupportedPipelineError, render_text
 
 UNKNOWN = "(known after apply)"
-# Keys of the environment file that a template can read: none that outbox-kit uses to log in.
+# Keys of the environment file that a template can read. Credentials with which outbox-kit logs in are excluded.
 TEMPLATE_KEYS: dict[str, Any] = {
     "name": True,
     "source": {"host", "port", "database", "sslmode", "sslrootcert", "connector"},
@@ -32,10 +32,10 @@ TEMPLATE_KEYS: dict[str, Any] = {
 def render_connector(
     pipeline: Pipeline, environment: Environment, lock: Lock | None, templates: Path
 ) -> dict[str, str]:
-    """Return the connector's config, sorted by key. Values are text; the worker resolves placeholders.
+    """Return the connector's config, sorted by key. Values are text, and the worker resolves placeholders.
 
-    The template is read from the folder `templates`, or if it is not there, from the templates of outbox-kit. Schema
-    ids are UNKNOWN before the first apply. Raises ConfigurationError.
+    The template is read from the folder `templates`, or from outbox-kit's templates if the folder does not contain it.
+    Schema ids are UNKNOWN before the first apply. Raises ConfigurationError.
     """
     name = f"{pipeline.connector.template}.json.j2"
     folders = [templates, packaged_templates()]
@@ -68,7 +68,7 @@ def _parse_config(text: str, path: Path) -> dict[str, str]:
     except json.JSONDecodeError as error:
         line = "".join(text.splitlines()[error.lineno - 1 : error.lineno]).strip()
         message = f"template {path} does not render to JSON: {error.msg} in {line[:80]!r}"
-        raise ConfigurationError(message, "correct the template, and write values with tojson") from None
+        raise ConfigurationError(message, "correct the template, and use tojson for values") from None
     except RecursionError:
         raise ConfigurationError(f"template {path} renders to nested JSON", "correct the template") from None
     if not isinstance(config, dict):
@@ -77,7 +77,7 @@ def _parse_config(text: str, path: Path) -> dict[str, str]:
 
 
 def _template_context(pipeline: Pipeline, environment: Environment, lock: Lock | None) -> dict[str, Any]:
-    """Return the values for a template. They are plain data, because methods of models and paths can write files."""
+    """Return the values for a template as plain data, because methods of models and paths can write files."""
     settings = environment.model_dump(mode="json", include=TEMPLATE_KEYS)
     topics = {name: getattr(pipeline, name) for name in ("dead_letter_topic", "heartbeat_topic", "transaction_topic")}
     return {
@@ -92,7 +92,7 @@ def _template_context(pipeline: Pipeline, environment: Environment, lock: Lock |
 
 
 def _aggregate_values(pipeline: Pipeline, lock: Lock | None, name: str, aggregate: Aggregate) -> dict[str, Any]:
-    """Return the values of one aggregate for the template. The latest schema version is first."""
+    """Return the values of one aggregate for the template. The latest schema version comes first."""
     return {
         "name": name,
         "topic": pipeline.topic_of(name),
@@ -114,5 +114,5 @@ def _versions(aggregate: Aggregate, schemas: list[LockedSchema]) -> list[dict[st
 
 
 def _escaped_text(schema: str) -> str:
-    """Return the schema without `doc`, and with `${` escaped, because Connect would replace a placeholder."""
+    """Return the schema without `doc` and with `${` escaped, because Connect would resolve placeholders in it."""
     return without_docs(schema).replace("${", "\\u0024{")

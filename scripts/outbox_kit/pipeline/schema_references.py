@@ -22,7 +22,7 @@ from outbox_kit.pipeline.model import Aggregate
 
 @dataclass(frozen=True)
 class NamedSchema:
-    """Schema file of a named type, with the text to register. `uses` are names of schemas that the text refers to."""
+    """Schema file of a named type, and the text to register. `uses` are the names of the schemas that it references."""
 
     name: str
     text: str
@@ -33,14 +33,14 @@ class NamedSchema:
 def read_references(aggregate: Aggregate) -> list[NamedSchema]:
     """Return the references of the aggregate's schema in dependency order, without unused references.
 
-    Raises ConfigurationError for a type that no file or several files define, for circular references, and for a
+    Raises ConfigurationError for a type that is not defined in exactly one file, for circular references, and for a
     missing or invalid file.
     """
     return _Resolver(aggregate.schema_path, aggregate.references).ordered_schemas()[:-1]
 
 
 def registered_schema(aggregate: Aggregate) -> NamedSchema:
-    """Return the schema to register, which uses the types of its references by name. Raises ConfigurationError."""
+    """Return the schema to register, which uses referenced types by name. Raises ConfigurationError."""
     return _Resolver(aggregate.schema_path, aggregate.references).ordered_schemas()[-1]
 
 
@@ -53,7 +53,7 @@ def inlined_schema(aggregate: Aggregate) -> str:
     return _inlined_schema(aggregate.schema_path, tuple(aggregate.references), tuple(map(read_file, paths)))
 
 
-# The texts of the files are part of the key of the cache. Each command needs the same schemas several times.
+# Results are cached, because each command needs the same schemas several times. The cache key includes the file texts.
 @lru_cache(maxsize=10_000)
 def _inlined_schema(path: Path, reference_paths: tuple[Path, ...], _texts: tuple[str, ...]) -> str:
     subject = f"schema file {path}"
@@ -89,7 +89,7 @@ class _Resolver:
         return [self._named_schema(path, order[:position]) for position, path in enumerate(order)]
 
     def _reject_mixed_namespaces(self) -> None:
-        """Reject a mix of types with and without namespace: a type without namespace cannot be used in a namespace."""
+        """Reject a mix of types with and without a namespace. A type in a namespace cannot refer to one without."""
         bare_names = sorted(name for name in self._files if "." not in name)
         if self._reference_paths and bare_names and len(bare_names) < len(self._files):
             name = bare_names[0]

@@ -1,4 +1,4 @@
-"""Rendering of one connector template in Jinja's sandbox, with limits."""
+"""Rendering of one connector template in Jinja's sandbox, with limits on steps and sizes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from outbox_kit.pipeline.values_with_origins import MAX_BYTES, read_text
 MAX_STEPS = 50_000
 MAX_SIZE = 10_000_000
 MAX_OPERAND = 2**63
-# The size of their result is an argument.
+# Filters with an argument that determines the size of their result.
 UNBOUNDED_FILTERS = ("batch", "center", "format", "indent", "slice", "wordwrap")
 # Errors of a template or an expression, such as {{ 1 / 0 }} or a range that the sandbox rejects.
 JINJA_ERRORS = (
@@ -36,12 +36,12 @@ JINJA_ERRORS = (
 
 
 class UnsupportedPipelineError(TemplateRuntimeError):
-    """The template does not support a setting of the pipeline file."""
+    """Error for a setting of the pipeline file that the template does not support."""
 
 
 def render_text(folders: Sequence[Path], name: str, values: Mapping[str, Any]) -> str:
     """Return the rendered text of a template. Raises JINJA_ERRORS."""
-    # A template is part of a change under review: the sandbox prevents that it executes code.
+    # The sandbox prevents code execution, because a template can be part of a change that is not yet reviewed.
     jinja = _Sandbox(loader=_Loader(folders), undefined=StrictUndefined, autoescape=False)
     for unbounded in UNBOUNDED_FILTERS:
         del jinja.filters[unbounded]
@@ -54,12 +54,12 @@ def render_text(folders: Sequence[Path], name: str, values: Mapping[str, Any]) -
 
 def _limited(value: Any) -> Any:  # noqa: ANN401 - a value of a template
     if isinstance(value, str | list | tuple) and len(value) > MAX_SIZE:
-        raise TemplateRuntimeError(f"a value has over {MAX_SIZE} characters or items")
+        raise TemplateRuntimeError(f"a value has more than {MAX_SIZE} characters or items")
     return value
 
 
 class _LimitedCode(CodeGenerator):
-    """Code of a template that counts the iterations of loops, and the calls of macros, blocks and templates."""
+    """Generator of template code that counts loop iterations, and calls of macros, blocks and templates."""
 
     def visit_Template(self, node: nodes.Template, frame: Frame | None = None) -> None:  # noqa: N802 - Jinja's name
         parts: list[Any] = [node, *node.find_all((nodes.Block, nodes.CallBlock, nodes.For, nodes.Macro))]
@@ -75,18 +75,18 @@ class _LimitedCode(CodeGenerator):
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
-    """Sandbox with limits of steps and sizes, and without the methods of text and numbers that have none."""
+    """Sandbox that limits steps and sizes, and rejects the methods of text and numbers, which have no limits."""
 
     code_generator_class = _LimitedCode
     limited = staticmethod(_limited)
-    concat = staticmethod(lambda parts: _limited("".join(parts)))  # output of a template, block or macro
+    concat = staticmethod(lambda parts: _limited("".join(parts)))  # joins the output of a template, block or macro
     intercepted_binops = frozenset({"+", "*", "**", "%"})
     _steps = 0
 
     def count_step(self) -> None:
         self._steps += 1
         if self._steps > MAX_STEPS:
-            raise TemplateRuntimeError(f"rendering takes over {MAX_STEPS} iterations of loops and calls of macros")
+            raise TemplateRuntimeError(f"rendering exceeds {MAX_STEPS} loop iterations and macro calls")
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:  # noqa: ANN401
         are_numbers = all(isinstance(value, int | float) and abs(value) < MAX_OPERAND for value in (left, right))
@@ -98,11 +98,11 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         return not isinstance(obj, str | int) and super().is_safe_attribute(obj, attr, value)
 
     def wrap_str_format(self, value: object) -> None:
-        """Return None, so that is_safe_attribute() rejects the methods `format` and `format_map` too."""
+        """Return None, so that is_safe_attribute() also rejects the methods `format` and `format_map`."""
 
 
 class _Loader(BaseLoader):
-    """Loader that reads no files outside of its folders, also through symbolic links."""
+    """Loader that does not read files outside its folders, not even through symbolic links."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
         self._folders = [folder.resolve() for folder in folders]
@@ -121,5 +121,5 @@ def _raise_not_json(value: object) -> NoReturn:
 
 
 def _raise_unsupported(reason: str) -> NoReturn:
-    """Raise the error of a setting that the template does not support. Templates call this function as `refuse`."""
+    """Raise the error for a setting that the template does not support. Templates call this function as `refuse`."""
     raise UnsupportedPipelineError(reason)

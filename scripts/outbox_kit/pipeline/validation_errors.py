@@ -1,4 +1,4 @@
-"""Messages for invalid files: location, key, value and allowed values, never a secret."""
+"""Messages for invalid files. They contain the location, the key, the value and the allowed values, but no secrets."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from outbox_kit.pipeline import json_schema_nodes
 from outbox_kit.pipeline.values_with_origins import Location, Values, child_value
 
 MAX_PROBLEMS = 5
-# A description takes about 1 ms, and a file can have thousands of errors.
+# Describing an error takes about 1 ms, and a file can have thousands of errors.
 MAX_DESCRIBED_PROBLEMS = 100
 MAX_VALUE_LENGTH = 60
 REFERENCE_HINT = "see docs/pipeline.md for the keys and their allowed values"
-# Further keys whose value may be a secret although the model does not mark it, such as settings of kafka.client.
+# Keys whose value can be a secret although the model does not mark it as one, such as settings of kafka.client.
 SECRET_KEY = re.compile(r"client|sasl|key(\.|$)", re.IGNORECASE)
 CONTAINER_ERROR_TYPES = frozenset({"model_type", "model_attributes_type", "dict_type", "list_type"})
 
 
 def failure(problems: Iterable[str], hint: str = REFERENCE_HINT) -> ConfigurationError:
     """Return one error for all problems, with a line for each of the first MAX_PROBLEMS."""
-    # CI executes lines of its log such as `::error::text`, so a key that contains a line feed must not begin a line.
+    # A CI system executes log lines such as `::error::text`, so a key with a line feed must not begin a new line.
     lines = list(dict.fromkeys(map(one_line, problems)))
     omitted = [f"... and {len(lines) - MAX_PROBLEMS} more"] if len(lines) > MAX_PROBLEMS else []
     return ConfigurationError("\n".join([*lines[:MAX_PROBLEMS], *omitted]), hint)
 
 
 def validation_problems(model: type[BaseModel], values: Values, error: ValidationError) -> list[str]:
-    """Return one line per error. Unknown keys come first: a misspelt key also causes an error for a missing key.
+    """Return one line per error. Unknown keys come first, because a misspelled key is also reported as missing.
 
-    Lines after the first MAX_DESCRIBED_PROBLEMS, which failure() only counts, have only the location.
+    Lines after the first MAX_DESCRIBED_PROBLEMS contain only the location, because failure() only counts them.
     """
     errors = error.errors(include_url=False)
     errors.sort(key=lambda entry: entry["type"] != "extra_forbidden")
@@ -85,7 +85,7 @@ def _description(model: type[BaseModel], values: Values, location: Location, err
 
 
 def _requirement(error: ErrorDetails) -> str:
-    """Return the condition for a valid value: pydantic's message in the words of this project."""
+    """Return the condition that a valid value meets, as pydantic's message in the words of this project."""
     context = error.get("ctx", {})
     if error["type"] == "union_tag_invalid":
         return f"must be one of {context['expected_tags']}"
@@ -113,7 +113,7 @@ def _key_description(model: type[BaseModel], values: Values, location: Location)
 
 
 def _printable_value(model: type[BaseModel], values: Values, location: Location, kind: str, value: object) -> str:
-    """Return the value as text. A value that may be a secret is redacted, and an expression is not expanded."""
+    """Return the value as text. A value that can be a secret is redacted, and an expression is not expanded."""
     raw_value = values.value_at(location)
     if isinstance(value, dict | list):
         return "a mapping" if isinstance(value, dict) else "a list"

@@ -1,6 +1,6 @@
 """Merged values of YAML files and overrides, each with its origin.
 
-The YAML parser rejects duplicate keys, aliases, and values that would take long to read.
+The YAML parser rejects duplicate keys, aliases, and values that would take too long to parse.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import yaml
 from outbox_events.errors import ConfigurationError
 
 MAX_BYTES = 500_000
-# Messages of PyYAML that end with a name of the file.
+# Messages of PyYAML that end with a name from the file.
 PROBLEMS_WITH_NAMES = ("found undefined tag handle", "could not determine a constructor for the tag")
 MAX_HINT_FILES = 5
 Location = tuple[str | int, ...]
@@ -47,24 +47,24 @@ class Values:
         return self.origins[location]
 
     def value_at(self, location: Location) -> Any:  # noqa: ANN401 - YAML data
-        """Return the value at `location`, None if there is none."""
+        """Return the value at `location`, or None if it does not exist."""
         return reduce(child_value, location, self.data)
 
     def section(self, key: str) -> Values:
-        """Return the mapping under a top-level key, empty if there is none. Locations are relative to this mapping."""
+        """Return the mapping under a top-level key, or an empty one. Its locations are relative to this mapping."""
         data = self.data.get(key)
         origins = {location[1:]: origin for location, origin in self.origins.items() if location[:1] == (key,)}
         return Values(deepcopy(data) if isinstance(data, dict) else {}, {**origins, (): self.origin((key,))})
 
     def merged(self, overriding: Values) -> Values:
-        """Return these values, overridden by `overriding`. Mappings are merged, other values are replaced."""
+        """Return these values, overridden by `overriding`. Mappings are merged, and other values are replaced."""
         replaced = set(_replaced_locations(self.data, overriding.data, ()))
         origins = {
             location: origin
             for location, origin in self.origins.items()
             if not any(location[:length] in replaced for length in range(1, len(location) + 1))
         }
-        # A mapping that both contain keeps its origin in these values.
+        # A mapping that exists in both sets of values keeps the origin that it has in `self`.
         added_origins = {location: origin for location, origin in overriding.origins.items() if location}
         return Values(_merge(self.data, overriding.data), {**added_origins, **origins})
 
@@ -87,7 +87,7 @@ class Values:
 
 
 def child_value(node: Any, key: object) -> Any:  # noqa: ANN401 - YAML data
-    """Return the value of a key or an index, None if there is none."""
+    """Return the value of a key or an index, or None if it does not exist."""
     try:
         return node[key]
     except (KeyError, IndexError, TypeError):
@@ -115,7 +115,7 @@ def _merge(base: dict[str, Any], overriding: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_text(path: Path, subject: str, hint: str, max_bytes: int) -> str:
-    """Return the text of a file. Raises ConfigurationError, whose message begins with `subject`."""
+    """Return the text of a file. Raises ConfigurationError with a message that begins with `subject`."""
     if path.exists() and not path.is_file() and not path.is_dir():
         raise ConfigurationError(f"{subject}: not a regular file", hint)  # a named pipe would block
     try:
@@ -124,7 +124,7 @@ def read_text(path: Path, subject: str, hint: str, max_bytes: int) -> str:
     except OSError as error:
         raise ConfigurationError(f"{subject}: {error.strerror}", hint) from None
     if len(content) > max_bytes:
-        raise ConfigurationError(f"{subject}: over {max_bytes} bytes", f"reduce the file to {max_bytes} bytes")
+        raise ConfigurationError(f"{subject}: larger than {max_bytes} bytes", f"reduce the file to {max_bytes} bytes")
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -134,7 +134,7 @@ def read_text(path: Path, subject: str, hint: str, max_bytes: int) -> str:
 def read_mapping(path: Path) -> Values:
     """Read a YAML file whose top level is a mapping, with the line of every key.
 
-    Raises ConfigurationError, whose message quotes no line of the file, because a line may contain a secret.
+    Raises ConfigurationError. Its message does not quote lines of the file, because a line can contain a secret.
     """
     yaml_files = ", ".join(sorted(str(file) for file in path.parent.glob("*.yaml"))[:MAX_HINT_FILES])
     hint = "name a readable pipeline file with -p/--pipeline or OUTBOX_PIPELINE" + (
@@ -156,7 +156,7 @@ def read_mapping(path: Path) -> Values:
         reason = f"not valid YAML: a forbidden character at offset {error.position}"
         raise ConfigurationError(f"{path}: {reason}", "remove the character") from None
     except ValueError:  # its message can contain the value
-        message = f"{path}: not valid YAML: a value looks like a date or number but is none"
+        message = f"{path}: not valid YAML: a value looks like a date or number but is not valid"
         raise ConfigurationError(message, "quote the value") from None
     if node is None or not isinstance(data, dict):
         raise ConfigurationError(f"{path}: expected a mapping, found {type(data).__name__}", "write KEY: VALUE lines")
@@ -165,13 +165,13 @@ def read_mapping(path: Path) -> Values:
 
 
 def _problem(error: yaml.MarkedYAMLError) -> str:
-    """Return the problem without the name of a tag: a password can begin with `!`."""
+    """Return the problem without the name of a tag, because a password that begins with `!` is parsed as a tag."""
     problem = str(error.problem)
     return next((text for text in PROBLEMS_WITH_NAMES if problem.startswith(text)), problem)
 
 
 def _line_numbers(node: yaml.Node, location: Location) -> Iterator[tuple[Location, int]]:
-    """Yield the location and the line number, from 1, of every key and item."""
+    """Yield the location and the line number, counted from 1, of every key and item."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             key_location = (*location, str(key.value))
@@ -184,16 +184,16 @@ def _line_numbers(node: yaml.Node, location: Location) -> Iterator[tuple[Locatio
 
 
 class LimitError(yaml.MarkedYAMLError):
-    """A valid YAML text that this module does not accept. `note` is the hint."""
+    """Error for valid YAML that this module does not accept. `note` is the hint."""
 
     def __init__(self, problem: str, mark: yaml.Mark | None, hint: str) -> None:
         super().__init__(problem=problem, problem_mark=mark, note=hint)
 
 
 def parse_yaml(text: str) -> tuple[yaml.Node | None, Any]:
-    """Return the root node and the data of a YAML text, None and None for an empty text.
+    """Return the root node and the data of a YAML text, or None and None for an empty text.
 
-    Raises yaml.YAMLError, and ValueError for a value that has the form of a date or number but is none.
+    Raises yaml.YAMLError, and ValueError for a value that looks like a date or number but is not valid.
     """
     loader = _Loader(text)
     node = loader.get_single_node()
@@ -201,13 +201,13 @@ def parse_yaml(text: str) -> tuple[yaml.Node | None, Any]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Loader that rejects duplicate keys, of which PyYAML would use the last value, and texts beyond the limits."""
+    """Loader that rejects texts that exceed a limit, and duplicate keys, whose last value PyYAML would use."""
 
     _level = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-        # A few lines with aliases of aliases have billions of values.
+        # A few lines with aliases of aliases can expand to billions of values.
         if self.check_event(yaml.AliasEvent):
             raise LimitError("aliases are not supported", mark, "repeat the value, or quote text that begins with `*`")
         if self._level == MAX_LEVELS:
@@ -218,7 +218,7 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> str:
-        # The conversion of 1:1:1, a number with base 60 in YAML 1.1, takes quadratic time.
+        # YAML 1.1 reads 1:1:1 as a base 60 number, and the conversion of such numbers takes quadratic time.
         if node.tag in NUMBER_TAGS and len(node.value) > MAX_NUMBER_LENGTH:
             raise LimitError(f"a number has over {MAX_NUMBER_LENGTH} digits", node.start_mark, "quote the value")
         return super().construct_scalar(node)

@@ -1,6 +1,6 @@
-"""Session-level advisory lock in the source database: one command at a time changes the deployment of a pipeline.
+"""Session-level advisory lock in the source database, so that only one command at a time changes a pipeline.
 
-The commands are `apply`, `adopt`, `destroy`, `restart`, `pause`, `resume`, `stop`, `prune`,
+These commands hold the lock: `apply`, `adopt`, `destroy`, `restart`, `pause`, `resume`, `stop`, `prune`,
 `dead-letter replay` and `offsets reset`. `backfill` holds the lock only while it writes the lock file.
 """
 
@@ -39,8 +39,7 @@ HOLDER: LiteralString = """
 def pipeline_lock(database: SourceDatabase, pipeline: str, *, command: str, seconds: float = 0) -> Iterator[None]:
     """Hold the lock of a pipeline in the context. If another session holds the lock, wait up to `seconds`.
 
-    The name of the session contains `command`, so that another command that finds the lock held can name the one that
-    holds it.
+    The name of the session contains `command`, so that a command that cannot acquire the lock can report its holder.
 
     Raises RefusedError if another session holds the lock and `seconds` is 0, WaitTimeoutError, UnreachableError.
     """
@@ -58,12 +57,12 @@ def pipeline_lock(database: SourceDatabase, pipeline: str, *, command: str, seco
         elif (observation := poll()).value is None:
             raise RefusedError(
                 f"another command that changes pipeline {pipeline!r} is running: {observation.text}",
-                "run the command again when the other one has ended; `select pg_terminate_backend(PID)` ends it",
+                "run this command again when the other command has ended; `select pg_terminate_backend(PID)` ends it",
             )
         try:
             yield
         finally:
-            # The server may notice the disconnection late; until then, the lock would block the next command.
+            # Without this, the lock would block the next command until the server notices the disconnection.
             with suppress(psycopg.Error):
                 connection.execute(RELEASE, (LOCK_CLASS, pipeline))
 

@@ -1,4 +1,4 @@
-"""Queries on aggregates: their latest rows in the outbox table, and the keys of those that still exist."""
+"""Queries on aggregates: their latest outbox rows, the keys of existing aggregates, and their current states."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from outbox_kit.postgres.client import Connection, Row, read_column_types
 
 QUERY_TIMEOUT_S = 600
 
-# Per aggregate: the newest row that is due, and the rows inserted after it. A row is due if it is old enough, or if its
-# created_at is in the future and therefore says nothing about its age. created_at never decides which row is newer.
-# Years after 9999 and infinite values are valid in PostgreSQL, but not in Python: created_at is returned as text.
+# For each aggregate, select the newest row that is due and the rows inserted after it. A row is due if it is old
+# enough, or if its age is unknown because created_at is in the future. created_at never decides which row is newer.
+# created_at is returned as text, because PostgreSQL allows infinite values and years after 9999, but Python does not.
 LATEST_EVENTS: LiteralString = """
     select key, array_agg(id order by number) as event_ids, bool_or(deleted) as deleted,
            (array_agg(created_at order by number))[1] as created_at, bool_or(in_future) or count(*) > 1 as recent
@@ -32,8 +32,8 @@ SEQUENCE: LiteralString = """
     select name, coalesce(pg_sequence_last_value(name::regclass), 0) as last
     from (select pg_get_serial_sequence(%(table)s, attname) as name from pg_attribute
           where attrelid = to_regclass(%(table)s) and attname = 'seq' and not attisdropped) as sequence"""
-# Insertion order of the rows of one aggregate. Its writers hold the lock of the aggregate, so this is also the commit
-# order. Without seq, the transaction ids and the places in the table are the best approximation.
+# Insertion order of the rows of one aggregate. It equals the commit order, because a writer holds the aggregate's lock
+# until it commits. Without seq, the transaction ids and the positions in the table are the best approximation.
 BY_SEQ: LiteralString = "seq nulls first"
 BY_TRANSACTION: LiteralString = "age(xmin) desc, ctid"
 # Keys of the existing aggregates. A null payload means that the aggregate is deleted although it has a business row.
@@ -41,12 +41,12 @@ LIVE_KEYS = """
     select aggregate_id::text as key from (
     {query}
     ) as aggregates where coalesce(payload::jsonb <> 'null'::jsonb, false)"""
-# States of the aggregates with the keys `requested`, as text.
+# States, as text, of the aggregates whose keys are requested.
 STATES = """
     select aggregate_id::text as key, payload::jsonb::text as state from (
     {query}
     ) as aggregates where coalesce(payload::jsonb <> 'null'::jsonb, false)"""
-# Foreign keys of a table that delete its rows with those of another table.
+# Foreign keys that delete rows of a table when the rows they reference in another table are deleted.
 CASCADES: LiteralString = """
     select conname as name, confrelid::regclass::text as parent from pg_constraint
     where conrelid = to_regclass(%s) and contype = 'f' and confdeltype = 'c' order by 1"""
@@ -57,7 +57,7 @@ IS_SQL_NULL: LiteralString = "{payload} is null"
 
 
 class UnreadableStatesError(RejectedError):
-    """The login lacks a privilege for a `backfill` query, or row security hides rows: no state is compared or sent."""
+    """The login lacks a privilege for a `backfill` query, or row security hides rows. No state was compared or sent."""
 
 
 def latest_events(
@@ -69,11 +69,11 @@ def latest_events(
     older_than: float,
     seconds: float = QUERY_TIMEOUT_S,
 ) -> list[Row]:
-    """Return key, event_ids, created_at, recent, deleted of each aggregate that has a row older than `older_than`.
+    """Return key, event_ids, created_at, recent and deleted of each aggregate that has a due outbox row.
 
-    `event_ids` are the ids of the newest such row and of the rows inserted after it; `deleted` means that one of them
-    is a deletion. `created_at` is the time of the newest such row. Rows with a time in the future are included, because
-    their age is unknown. `recent` means that one of these rows may have just been committed.
+    A row is due if it is older than `older_than` seconds, or if its created_at is in the future. `created_at` is the
+    time of the newest due row. `event_ids` are the ids of this row and of the rows inserted after it. `deleted` means
+    that one of these rows is a deletion, and `recent` that one of them may have just been committed.
     """
     columns, types = source.columns, read_column_types(connection, source.table)
     is_json_null = IS_JSONB_NULL if types.get(columns.payload) == "jsonb" else IS_JSON_NULL
@@ -115,7 +115,7 @@ def states(
 
 
 def cascading_foreign_keys(connection: Connection, table: str) -> dict[str, str]:
-    """Return the tables whose deletions delete rows of `table` (ON DELETE CASCADE), by the name of the foreign key."""
+    """Return the tables whose deleted rows also delete rows of `table` (ON DELETE CASCADE), by foreign key name."""
     rows = connection.execute(CASCADES, (ddl.quoted_text(table),))
     return {row["name"]: row["parent"] for row in rows}
 
@@ -140,20 +140,20 @@ def _run_backfill_query(connection: Connection, backfill: Backfill, query: str, 
 
 
 def refuse_row_security(connection: Connection) -> None:
-    """Let queries of this transaction fail if row security applies to them, instead of omitting rows."""
+    """Make the queries of this transaction fail if row security applies to them, instead of omitting rows."""
     connection.execute("set local row_security = off")
 
 
 def privilege_error(
     connection: Connection, subject: str, backfill: Backfill, error: errors.InsufficientPrivilege
 ) -> UnreadableStatesError:
-    """Return the error to raise for a query that lacks a privilege, or from which row security hides rows."""
+    """Return the error to raise for a query that failed because of a missing privilege or row security."""
     message, role = f"{subject}: {error.diag.message_primary}", sql.Identifier(connection.info.user)
     schema, table = backfill.table.split(".", maxsplit=1)
     if "row-level security" in message:
         statement, grantor = sql.SQL("alter role {} bypassrls").format(role), "a superuser"
     elif message.endswith(f"permission denied for table {table}"):
-        # A backfill locks the rows, for which it needs UPDATE.
+        # A backfill locks the rows, which requires UPDATE.
         qualified_name = ddl.qualified_name(backfill.table)
         statement, grantor = sql.SQL("grant select, update on {} to {}").format(qualified_name, role), "its owner"
     elif message.endswith(f"permission denied for schema {schema}"):
@@ -165,13 +165,13 @@ def privilege_error(
 
 
 def _set_query_timeout(connection: Connection, seconds: float) -> None:
-    # PostgreSQL takes 0 for no timeout.
+    # PostgreSQL interprets 0 as no timeout.
     timeout_ms = max(1, round(min(seconds, QUERY_TIMEOUT_S) * 1000))
     connection.execute(sql.SQL("set local statement_timeout = {}").format(timeout_ms))
 
 
 def sequence_repair(connection: Connection, source: Source) -> str:
-    """Return the statement that sets the sequence of `seq` to the highest `seq`; empty if it is not behind.
+    """Return the statement that sets the sequence of `seq` to the highest `seq`; empty if the sequence is not behind.
 
     Raises UnreachableError, RejectedError.
     """

@@ -18,7 +18,7 @@ from outbox_kit.results.repair_commands import RECOVER_HINT, RESEND_HINT, recove
 
 # Maximum age of a prepared transaction. A slot does not advance past the transaction, so the server retains WAL.
 MAX_PREPARED_AGE_S = 3600
-# Maximum difference of clocks without a warning. Record timestamps and event times are those of the database server.
+# Maximum clock difference without a warning. Record timestamps and event times come from the database server's clock.
 MAX_CLOCK_SKEW_S = 30
 DAY_S = 24 * 60 * 60
 NOT_NULL_COLUMNS = ("id", "aggregate_type", "aggregate_id", "event_type", "created_at")
@@ -83,22 +83,22 @@ def _identity(state: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.wal-level",
-    condition="wal_level is `logical`, as logical decoding requires, also after the next restart of the server",
+    condition="wal_level is `logical`, as logical decoding requires, and does not change at the next restart",
     remedy="set wal_level = logical and restart PostgreSQL",
 )
 def _wal_level(state: DatabaseState) -> Finding:
     level = state.actual.wal_level
     if level == "logical" and state.additional.wal_level_changes:
-        # With a logical slot and another wal_level, the server does not start.
+        # A server that has a logical slot does not start with another wal_level.
         remedy = "run `alter system set wal_level = logical`, then `select pg_reload_conf()`, as a superuser"
-        return Finding(False, "another value from the next restart of the server on", "logical", remedy)
+        return Finding(False, "another value after the next restart of the server", "logical", remedy)
     return Finding(level == "logical", level, "logical")
 
 
 @RULES.rule(
     "postgres.connector-role",
-    condition="the connector's role has every privilege, does not expire, and reaches no connection limit or timeout",
-    remedy="alter role ... with login replication (Amazon RDS: grant rds_replication), then run `outbox restart`",
+    condition="the connector's role has every required privilege; no expiry, connection limit or timeout can stop it",
+    remedy="run `alter role ... with login replication` (Amazon RDS: `grant rds_replication`), then `outbox restart`",
 )
 def _role(state: DatabaseState) -> Finding:
     name = state.environment.source.connector.user
@@ -122,7 +122,7 @@ def _role(state: DatabaseState) -> Finding:
 def _privileges(state: DatabaseState) -> dict[str, bool]:
     """Return whether the connector's role has each privilege that it needs, by the name of the privilege.
 
-    No privilege on a missing table is needed, because it cannot be granted; postgres.table reports the table.
+    Privileges on a missing table cannot be granted, so they count as present; postgres.table reports the table.
     """
     role, limits = state.actual.role or {}, state.additional.role_limits
     has_table = state.uses_table and bool(state.actual.columns)
@@ -137,7 +137,7 @@ def _privileges(state: DatabaseState) -> dict[str, bool]:
 
 
 def _missing_privileges(state: DatabaseState) -> Iterator[RoleProblem]:
-    """Yield one problem that names the privileges which the connector's role lacks."""
+    """Yield one problem with the privileges that the connector's role lacks, if it lacks any."""
     name = state.environment.source.connector.user
     missing = [privilege for privilege, granted in _privileges(state).items() if not granted]
     if missing:
@@ -185,7 +185,7 @@ def _column_remedy(state: DatabaseState) -> str:
 
 @RULES.rule(
     "postgres.table-identity",
-    condition="the outbox table is that of the last `outbox apply`: it was not dropped and created again",
+    condition="the outbox table is the one of the last `outbox apply`, and was not dropped and created again",
     remedy="run `outbox apply` with --allow for the table, `outbox backfill --restart`, then `outbox stuck --resend`",
 )
 def _table_identity(state: DatabaseState) -> Finding:
@@ -198,7 +198,7 @@ def _table_identity(state: DatabaseState) -> Finding:
     remedy = f'run `outbox apply --allow "table {state.pipeline.source.table}"`; then {resend_steps(state.pipeline)}'
     publication = state.actual.publication
     if publication is not None and state.pipeline.source.table not in publication["tables"]:
-        # The publication still contains the renamed previous table. `apply` refuses until it contains the new one.
+        # The publication has the previous table, and `apply` refuses to run until the publication has the new table.
         remedy = f"run `{ddl.alter_publication(state.pipeline.source)[0].as_string(None)}`; then {remedy}"
     passed = not has_new_table(state.actual, state.locked_source)
     return Finding(passed, f"oid {actual_oid}", f"oid {state.locked_source.table_oid}, {expected}", remedy)
@@ -206,8 +206,8 @@ def _table_identity(state: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.other-tables",
-    condition="no child of the outbox table (INHERITS) has rows, nor a table of its name in another schema that no "
-    "publication contains; if services insert there, these rows are never delivered",
+    condition="neither a child of the outbox table (INHERITS) nor an unpublished table of the same name in another "
+    "schema has rows; rows that services insert there are never delivered",
     remedy="let the service write to the outbox table (see its search_path), run `alter table ... no inherit ...` and "
     f"`alter table ... rename to ...` for the other table, then run {RESEND_HINT}",
     severity=Severity.WARNING,
@@ -221,7 +221,7 @@ def _other_tables(state: DatabaseState) -> Finding:
     if unknown and not tables:
         return Finding(None, f"cannot read {unknown}", expected, "grant select on the table to the login of `verify`")
     commands = ", ".join(f"`{text}`" for table in tables for text in table.statements)
-    # The rows are not moved to the outbox table: there, they would replace newer states of their aggregates.
+    # The rows are not moved to the outbox table, because they would replace newer states of their aggregates.
     remedy = (
         f"let every service write to {state.pipeline.source.table} (see its search_path); if the rows are events of "
         f"this pipeline: run {commands}, which keeps the rows; then {resend_steps(state.pipeline)}"
@@ -232,7 +232,7 @@ def _other_tables(state: DatabaseState) -> Finding:
 @RULES.rule(
     "postgres.not-null",
     condition="id, aggregate type, key, event type and time are not null; otherwise rows become dead letters",
-    remedy="alter table ... alter column ... set not null",
+    remedy="run `alter table ... alter column ... set not null`",
 )
 def _not_null(state: DatabaseState) -> Finding:
     if not state.uses_table:
@@ -248,7 +248,7 @@ def _not_null(state: DatabaseState) -> Finding:
 @RULES.rule(
     "postgres.key-not-empty",
     condition="the table rejects rows with an empty key, which would become dead letters",
-    remedy="alter table ... add check (KEY <> '')",
+    remedy="run `alter table ... add check (KEY <> '')`",
     severity=Severity.WARNING,
 )
 def _key_not_empty(state: DatabaseState) -> Finding:
@@ -286,7 +286,7 @@ def _partition_field(state: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.triggers",
-    condition="no BEFORE INSERT trigger of the table or its partitions exists, which can change or drop rows",
+    condition="the table and its partitions have no BEFORE INSERT trigger, because it could change or drop rows",
     remedy="check that the trigger changes no column of the contract and drops no row; otherwise run "
     f"`alter table TABLE disable trigger TRIGGER`, then {RESEND_HINT}",
     severity=Severity.WARNING,
@@ -304,8 +304,8 @@ def _triggers(state: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.rules",
-    condition="no rule replaces an INSERT into the table, because the replaced rows never reach the topics",
-    remedy=f"drop rule ... on ...; then run {RESEND_HINT}",
+    condition="no rule replaces an INSERT into the table: the replaced rows would never reach the topics",
+    remedy=f"run `drop rule ... on ...`; then run {RESEND_HINT}",
 )
 def _rules(state: DatabaseState) -> Finding:
     expected = "no INSTEAD rule for INSERT"
@@ -319,8 +319,8 @@ def _rules(state: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.row-security",
-    condition="row security hides no row from the login of `verify`, which needs the rows to compare them with topics",
-    remedy="alter role ... bypassrls, or add a policy for SELECT to the login in the environment file",
+    condition="row security does not hide rows from the login of `verify`, which compares the rows with the topics",
+    remedy="run `alter role ... bypassrls`, or create a policy for SELECT for the login in the environment file",
     severity=Severity.WARNING,
 )
 def _row_security(state: DatabaseState) -> Finding:
@@ -350,8 +350,8 @@ def _clock(state: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.prepared-transactions",
-    condition="no prepared transaction blocks the slot or its creation; for a two-phase slot max_prepared_transactions "
-    "is above 0",
+    condition="no prepared transaction blocks the slot or its creation; if the slot is two-phase, "
+    "max_prepared_transactions is above 0",
     remedy="run COMMIT PREPARED or ROLLBACK PREPARED for the transactions in pg_prepared_xacts",
 )
 def _prepared(state: DatabaseState) -> Finding:

@@ -18,10 +18,10 @@ from outbox_kit.postgres import ddl
 
 CONNECT_TIMEOUT_S = 10
 MIN_CONNECT_TIMEOUT_S = 2  # libpq treats 1 as 2
-# The wait for a lock is limited, because all later writers of the table would wait, too.
+# The wait for a lock is limited, because later writers of the table queue behind the waiting statement.
 STATEMENT_TIMEOUTS = "-c lock_timeout=10s -c statement_timeout=30s"
 SLOT_TIMEOUT_MS = 60_000
-# The timeouts are those of the server. With Linux's defaults, a lost connection is noticed after two hours.
+# The server enforces the timeouts above. With Linux's defaults, the client detects a lost connection after two hours.
 KEEPALIVES: dict[str, Any] = {
     "keepalives_idle": 30,
     "keepalives_interval": 10,
@@ -44,7 +44,7 @@ PUBLICATION: LiteralString = """
            p.puballtables,
            coalesce((select array_agg(schemaname || '.' || tablename order by 1)
                      from pg_publication_tables where pubname = p.pubname), '{}') as tables,
-           -- PostgreSQL 14 has no column `rowfilter`. With to_jsonb the query is valid there, too.
+           -- PostgreSQL 14 has no column `rowfilter`. With to_jsonb, the query is also valid on PostgreSQL 14.
            exists (select 1 from pg_publication_tables t
                    where t.pubname = p.pubname and to_jsonb(t) ->> 'rowfilter' is not null) as filtered
     from pg_publication p where p.pubname = %s"""
@@ -52,16 +52,16 @@ SERVER: LiteralString = """
     select current_setting('server_version_num')::int as version, current_setting('wal_level') as wal_level,
            current_database() as database,
            pg_is_in_recovery() as is_standby,
-           -- A WAL file name contains the timeline. The control file is updated only at the next checkpoint.
+           -- WAL file names contain the current timeline. The control file has it only after the next checkpoint.
            case when not pg_is_in_recovery()
                 then ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int end as timeline,
            (case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_lsn() end
             - '0/0')::bigint as wal_position"""
-# The next two are not part of SERVER, because PostgreSQL checks EXECUTE on all functions before it runs a query.
+# These two queries are not part of SERVER, because PostgreSQL checks EXECUTE on all functions before it runs a query.
 # PUBLIC has EXECUTE on these functions unless the privilege was revoked.
 SYSTEM_IDENTIFIER: LiteralString = "select system_identifier::text as value from pg_control_system()"
 STANDBY_TIMELINE: LiteralString = "select timeline_id as value from pg_control_checkpoint()"
-# On Amazon RDS and Aurora members of rds_replication can replicate; the attribute REPLICATION cannot be set there.
+# On Amazon RDS and Aurora, the attribute REPLICATION cannot be set. Members of rds_replication can replicate.
 ROLE: LiteralString = """
     select rolcanlogin as can_login,
            rolreplication or rolsuper or coalesce(
@@ -81,10 +81,10 @@ END_TRANSACTIONS_HINT = (
     "end these transactions (a prepared transaction with COMMIT PREPARED or ROLLBACK PREPARED), "
     "then run the command again"
 )
-# A standby has no insert position, so a source on a standby has no result.
+# A standby has no insert position, so the result on a standby is null.
 INSERT_POSITION: LiteralString = """
     select (case when not pg_is_in_recovery() then pg_current_wal_insert_lsn() end - '0/0')::bigint as lsn"""
-# Every connector template excludes messages with this prefix, so the connector produces no record for the message.
+# Every connector template excludes messages with this prefix, so a heartbeat message does not produce a record.
 HEARTBEAT: LiteralString = "select pg_logical_emit_message(true, 'outbox-heartbeat', '')"
 
 
@@ -94,7 +94,7 @@ def connected(
 ) -> Iterator[Connection]:
     """Open an autocommit connection, by default with the login `source.admin`.
 
-    `seconds` limits the connection attempt, each statement and each wait for a lock; by default, STATEMENT_TIMEOUTS do.
+    `seconds` limits the connection attempt and each statement, instead of CONNECT_TIMEOUT_S and STATEMENT_TIMEOUTS.
     Raises UnreachableError if the connection fails, and RejectedError if a statement in the context fails.
     """
     address = f"{database.host}:{database.port}/{database.database}"
@@ -145,9 +145,9 @@ def read_system_identifier(connection: Connection) -> str:
 
 
 def read_insert_position(connection: Connection) -> int | None:
-    """Return the LSN of the end of the WAL, None on a standby. Every commit that was visible before has a lower LSN.
+    """Return the LSN of the end of the WAL; None on a standby. It is higher than the LSN of every visible commit.
 
-    The position in read_server() can be lower than a visible commit, because it excludes WAL that is not yet written.
+    The `wal_position` of read_server() can be lower than the LSN of a visible commit: it excludes unwritten WAL.
     """
     lsn: int | None = connection.execute(INSERT_POSITION).fetchall()[0]["lsn"]
     return lsn
@@ -165,8 +165,8 @@ def _control_value(connection: Connection, query: LiteralString, function: str) 
     except psycopg.errors.InsufficientPrivilege:
         user = connection.info.user
         raise RejectedError(
-            f"role {user!r} has no permission to execute {function}, with which outbox-kit identifies the database",
-            f"as an administrator: grant execute on function {function} to {sql.Identifier(user).as_string(None)}",
+            f"role {user!r} has no permission to execute {function}, which outbox-kit needs to identify the database",
+            f"run `grant execute on function {function} to {sql.Identifier(user).as_string(None)}` as an administrator",
         ) from None
     return value
 
@@ -177,7 +177,7 @@ def read_column_types(connection: Connection, table: str) -> dict[str, str]:
 
 
 def read_table_oid(connection: Connection, table: str) -> int | None:
-    """Return the oid of the table, None if it does not exist. A table that is created again has another oid."""
+    """Return the oid of the table; None if the table does not exist. A recreated table has a different oid."""
     oid: int | None = connection.execute(TABLE_OID, (ddl.quoted_text(table),)).fetchall()[0]["oid"]
     return oid
 
@@ -193,7 +193,7 @@ def read_relay_epoch(connection: Connection, outbox: str) -> int:
 
 
 def read_publication(connection: Connection, name: str) -> Row | None:
-    """Return oid, options, `tables` (schema.table), `filtered` (has a row filter); None without such a publication."""
+    """Return oid, options, `tables` (schema.table), `filtered` (has a row filter); None if it does not exist."""
     return connection.execute(PUBLICATION, (name,)).fetchone()
 
 
@@ -206,7 +206,7 @@ def read_role(connection: Connection, role: str, table: str) -> Row | None:
 def create_slot(connection: Connection, name: str, *, failover: bool) -> None:
     """Create a pgoutput slot. PostgreSQL first waits until every open writing transaction has ended.
 
-    Raises RefusedError after SLOT_TIMEOUT_MS. Its message names the sessions of the transactions that are still open.
+    Raises RefusedError after SLOT_TIMEOUT_MS, with a message that names the sessions whose transactions are still open.
     """
     try:
         with connection.transaction():
@@ -220,14 +220,14 @@ def create_slot(connection: Connection, name: str, *, failover: bool) -> None:
 
 
 def describe_session(row: Row) -> str:
-    """Return the description of a session or a prepared transaction. OPEN_TRANSACTIONS has the columns."""
+    """Return a description of a session or a prepared transaction. `row` is a result row of OPEN_TRANSACTIONS."""
     if row.get("gid"):
         return f"prepared transaction {row['gid']!r} ({row['seconds']} s)"
     return f"pid {row['pid']} ({row['application'] or 'no name'}, {row['state']}, {row['seconds']} s)"
 
 
 def commit_heartbeat(connection: Connection) -> None:
-    """Commit a transaction with a heartbeat message. The connector produces no record for the message."""
+    """Commit a transaction with a heartbeat message, for which the connector does not produce a record."""
     connection.execute(HEARTBEAT)
 
 

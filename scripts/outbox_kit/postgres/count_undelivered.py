@@ -12,7 +12,7 @@ from outbox_events.errors import RejectedError
 from outbox_kit.pipeline import Source
 from outbox_kit.postgres.client import Connection
 
-# Longer than the default statement timeout: a slot that was inactive for days retains days of WAL.
+# This is longer than the default statement timeout, because a slot that was inactive for days retains days of WAL.
 PEEK_TIMEOUT_MS = 600_000
 COUNT_TIMEOUT_MS = 60_000
 
@@ -21,9 +21,9 @@ COUNT_TIMEOUT_MS = 60_000
 # M: logical decoding message: 1 byte of flags (1: transactional), 8 bytes of LSN, prefix, a zero byte. Heartbeats are
 #    not counted, because they have another prefix or are not transactional.
 # C: commit. The LSN of the pgoutput message is the end of the transaction.
-# pgoutput sends transactions in commit order, so an event was delivered if its commit LSN is not above `commit`. In the
-# transaction `xid`, which was delivered in part, events below `lsn` were delivered. Events at `lsn` are counted as not
-# delivered, because the rows of one COPY can have the same LSN.
+# pgoutput sends transactions in commit order, so an event was delivered if its commit LSN is not above `commit`. The
+# transaction `xid` was delivered in part: its events below `lsn` were delivered. Its events at `lsn` are counted as
+# undelivered, because the rows of one COPY can have the same LSN.
 EVENTS: LiteralString = """
     with change as materialized (
         select lsn, xid::text as xid, get_byte(data, 0) = ascii('C') as is_commit,
@@ -40,7 +40,7 @@ EVENTS: LiteralString = """
 
 @dataclass(frozen=True)
 class DeliveredPosition:
-    """Offset of a connector: LSN of the last delivered commit, and `lsn` of the last event, in transaction `xid`."""
+    """Position in a connector's offset: LSN of the last delivered `commit`; `lsn` and `xid` of the last event."""
 
     commit: int = 0
     lsn: int = 0
@@ -50,7 +50,7 @@ class DeliveredPosition:
 def count_undelivered(
     connection: Connection, source: Source, delivered_up_to: DeliveredPosition, *, upto: int | None = None
 ) -> int:
-    """Return the number of events that the slot retains after `delivered_up_to`, of commits before the LSN `upto`.
+    """Return the number of retained events after `delivered_up_to` whose transactions committed before the LSN `upto`.
 
     Raises RejectedError if reading the WAL takes longer than PEEK_TIMEOUT_MS.
     """
@@ -58,8 +58,8 @@ def count_undelivered(
         return _count(connection, source, delivered_up_to, upto=upto, timeout_ms=PEEK_TIMEOUT_MS)
     except psycopg.errors.QueryCanceled:
         raise RejectedError(
-            f"reading the WAL of slot {source.slot!r} took longer than {PEEK_TIMEOUT_MS // 1000} s: whether it "
-            "contains undelivered events is unknown",
+            f"reading the WAL of slot {source.slot!r} took longer than {PEEK_TIMEOUT_MS // 1000} s, so it is unknown "
+            "whether the WAL contains undelivered events",
             "let the connector deliver the events first (see `outbox status`), or discard them with --drop-slot",
         ) from None
 

@@ -17,39 +17,39 @@ from outbox_kit.postgres.state import FAILOVER_SLOTS_SINCE
 
 HEAD = """\
 -- Database objects and roles of pipeline {pipeline} in environment {environment}.
--- Run once as superuser. Each statement is a transaction: no slot can be created in a transaction that has written.
+-- Run it once as a superuser. Each statement is a transaction, because a slot cannot be created after a write.
 --   psql --set ON_ERROR_STOP=1 --dbname {database} --file THIS_FILE
--- Amazon RDS and Aurora: omit `replication` from ALTER ROLE, and `grant rds_replication to` owner and connector.
+-- On Amazon RDS and Aurora, omit `replication` from ALTER ROLE, and grant rds_replication to owner and connector.
 -- If EXECUTE on pg_control_system() was revoked from PUBLIC, grant it to owner and verifier.
--- `outbox apply` uses the same statements, so that `outbox plan` then shows no changes of postgres.
+-- `outbox apply` uses the same statements, so `outbox plan` does not show changes of postgres afterwards.
 -- The file contains no passwords. Set the password of each new role with \\password ROLE."""
 OWNER = """\
--- Owner: login of `outbox apply`. It owns table and publication. REPLICATION allows it to recreate the slot
--- (`outbox apply --recover`); with pg_read_all_stats it reports the sessions that delay the creation of a slot."""
+-- Owner: login of `outbox apply`. It owns the table and the publication. REPLICATION allows it to recreate the slot
+-- (`outbox apply --recover`); pg_read_all_stats allows it to report sessions that delay the creation of a slot."""
 TABLE = """\
 -- Outbox table. Grant the role of the services only INSERT on it and USAGE on its schema.
 -- If they delete their rows in the same transaction, grant DELETE as well."""
 NO_TABLE = """\
--- No table: services write messages (source.message_prefix), for which no privilege is needed. Messages exist only in
--- the WAL: if the slot is lost, messages that were not delivered are lost too."""
+-- No table: services write messages (source.message_prefix), which requires no privilege. Messages exist only in the
+-- WAL, so undelivered messages are lost if the slot is lost."""
 CONNECTOR = """\
--- Connector: reads the slot. It writes only heartbeat messages, for which no privilege is needed."""
+-- Connector: reads the slot. It writes only heartbeat messages, which requires no privilege."""
 VERIFIER = """\
 -- Verifier: login of `outbox verify` and `outbox status`. It cannot update rows or read payloads: it reads only columns
 -- that are used for routing. It inserts the canary and deletes it in the same transaction. PostgreSQL cannot restrict
--- DELETE to the canary: the role may delete any row. This does not affect the connector, which reads the WAL.
--- Without DELETE: remove source.verifier, and run verify with --no-canary."""
+-- DELETE to the canary, so the role can delete any row. A delete does not affect the connector, which reads the WAL.
+-- To avoid granting DELETE, remove source.verifier, and run verify with --no-canary."""
 VERIFIER_OF_MESSAGES = """\
--- Verifier: login of `outbox verify` and `outbox status`. Its canary is a message, for which no privilege is needed."""
-NO_VERIFIER = "-- No verifier: without source.verifier `outbox verify` logs in as the owner."
+-- Verifier: login of `outbox verify` and `outbox status`. Its canary is a message, which requires no privilege."""
+NO_VERIFIER = "-- No verifier: source.verifier is not set, so `outbox verify` logs in as the owner."
 BACKFILL = "-- `outbox backfill` reads each row with FOR UPDATE, which requires UPDATE."
 PUBLICATION = """\
--- Publication, before the slot: rows written between slot and publication would be lost.
+-- The publication is created before the slot: rows written after the slot but before the publication would be lost.
 -- PostgreSQL 18 reports such a loss only in its log."""
 SLOT = """\
--- Slot, last: from here on the server retains WAL for it. Its creation waits for every open writing transaction, up to
--- the statement_timeout.
--- On PostgreSQL 17 and later it is a failover slot: standbys can have a copy (sync_replication_slots)."""
+-- The slot is created last, because the server then retains WAL for it. Its creation waits for every open writing
+-- transaction, up to the statement_timeout.
+-- On PostgreSQL 17 and later, it is a failover slot, which standbys can copy (sync_replication_slots)."""
 MATERIALIZER = "-- Materializer of target {name}: owns the tables that it creates; it has no access to the outbox."
 
 
@@ -89,7 +89,7 @@ def _source(pipeline: Pipeline, environment: Environment) -> Iterator[str]:
 
 
 def _create_role(comment: str, role: sql.Identifier, database: str, attributes: LiteralString) -> Iterator[str]:
-    """Yield the statements for a role. It may exist already, because pipelines and targets can use the same role."""
+    """Yield the statements for a role, which may already exist: pipelines and targets can use the same role."""
     create_role = sql.SQL("create role {}").format(role).as_string(None)
     body = f"begin\n  {create_role};\nexception when duplicate_object then null;\nend"
     yield f"{comment}\n{_do_block(body)}"
@@ -142,7 +142,7 @@ def _materializer(name: str, target: PostgresTarget) -> Iterator[str]:
 
 
 def _slot_block(name: str) -> str:
-    """Return a DO block for every server version: PostgreSQL parses only the statement that it executes."""
+    """Return a DO block that is valid on every server version: PostgreSQL parses only the executed statement."""
     failover, basic = (ddl.create_slot(name, failover=value).as_string(None) for value in (True, False))
     return (
         f"do $version$ begin\n  if current_setting('server_version_num')::int >= {FAILOVER_SLOTS_SINCE} then\n"
@@ -151,7 +151,7 @@ def _slot_block(name: str) -> str:
 
 
 def _do_block(body: str) -> str:
-    """Return a DO statement. Its dollar-quoting tag does not occur in the body, which contains names of the files."""
+    """Return a DO statement, with a dollar-quoting tag that does not occur in the names in the body."""
     tag = "$role$"
     while tag in body:
         tag = f"$_{tag[1:]}"

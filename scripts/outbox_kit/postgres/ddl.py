@@ -28,9 +28,9 @@ def qualified_name(table: str) -> sql.Identifier:
 
 
 def quoted_text(table: str) -> str:
-    """Return the quoted name of a table that is given as schema.table, as text, for to_regclass() and for hints.
+    """Return qualified_name() as text, for to_regclass() and for hints.
 
-    PostgreSQL converts a name without quotes to lower case.
+    The quotes are required, because PostgreSQL converts an unquoted name to lower case.
     """
     return qualified_name(table).as_string(None)
 
@@ -47,7 +47,7 @@ def create_schema(schema: sql.Identifier) -> sql.Composed:
 def create_table(pipeline: Pipeline) -> sql.Composed:
     """Return CREATE TABLE with the columns of docs/contract.md and the additional columns of the pipeline file.
 
-    Additional columns are nullable, because aggregates that do not use such a column write no value to it.
+    Additional columns are nullable, because the rows of other aggregate types do not have values for them.
     """
     source = pipeline.source
     names = source.columns.model_dump()
@@ -61,7 +61,7 @@ def create_table(pipeline: Pipeline) -> sql.Composed:
 
 
 def insertion(source: Source, rows: sql.Composable, *additional: str) -> sql.Composed:
-    """Return an INSERT of `rows`: VALUES or SELECT of id, aggregate type and id, event type, payload, `additional`."""
+    """Return an INSERT of `rows`, which is VALUES or SELECT with the columns from id to payload and `additional`."""
     columns = source.columns
     names = [columns.id, columns.aggregate_type, columns.aggregate_id, columns.event_type, columns.payload, *additional]
     return sql.SQL("insert into {outbox} ({names}) {rows}").format(
@@ -70,7 +70,7 @@ def insertion(source: Source, rows: sql.Composable, *additional: str) -> sql.Com
 
 
 def create_publication(source: Source) -> sql.Composed:
-    """Return CREATE PUBLICATION: for inserts into the outbox table, or of no table for logical decoding messages."""
+    """Return CREATE PUBLICATION for inserts into the outbox table, or without a table for logical decoding messages."""
     if not source.uses_table:
         return sql.SQL("create publication {}").format(sql.Identifier(source.publication))
     text = sql.SQL("create publication {} for table {} with (publish = 'insert', publish_via_partition_root = true)")
@@ -87,15 +87,15 @@ def alter_publication(source: Source) -> list[sql.Composed]:
 
 
 def replace_publication(source: Source) -> list[sql.Composed]:
-    """Return the statements that replace the publication. They must be executed in one transaction.
+    """Return the statements that replace the publication. The caller must execute them in one transaction.
 
-    Then no row is lost: logical decoding reads the publication as of the transaction that wrote a row.
+    Otherwise, rows could be lost: logical decoding uses the publication as of the transaction that wrote a row.
     """
     return [sql.SQL("drop publication {}").format(sql.Identifier(source.publication)), create_publication(source)]
 
 
 def create_slot(name: str, *, failover: bool) -> sql.Composed:
-    """Return the statement that creates a pgoutput slot. With `failover`, PostgreSQL 17 or later is required."""
+    """Return the statement that creates a pgoutput slot. `failover` requires PostgreSQL 17 or later."""
     arguments = sql.SQL(", false, false, true" if failover else "")
     statement = sql.SQL("select pg_create_logical_replication_slot({}, 'pgoutput'{})")
     return statement.format(sql.Literal(name), arguments)

@@ -1,4 +1,4 @@
-"""Tables that a service can mistake for the outbox table: its children, and tables of its name in other schemas."""
+"""Tables that a service can mistake for the outbox table: its children, and tables in other schemas with its name."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from outbox_kit.pipeline import Source
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import Connection
 
-# The connector reads only the outbox table, even if the publication contains its children, too. A table in another
-# publication belongs to another pipeline; a child in a publication of all tables does not.
+# The connector reads only the outbox table, even if the publication also contains its children. A table in another
+# publication belongs to another pipeline, unless it is a child table and the publication contains all tables.
 CANDIDATES: LiteralString = """
     with recursive children as (
       select inhrelid as oid from pg_inherits where inhparent = to_regclass(%(table)s)
@@ -41,9 +41,9 @@ MAX_NAME, SUFFIX = 63, "_not_delivered"
 
 @dataclass(frozen=True)
 class OtherTable:
-    """Table whose rows are not delivered. `parents` are its quoted parents if it is a child of the outbox table.
+    """Table whose rows are not delivered. A child of the outbox table has `parents`, which are quoted names.
 
-    `has_rows` is None if the login lacks the privilege to read the table, or the query took too long.
+    `has_rows` is None if the login lacks the privilege to read the table, or if the query failed.
     """
 
     schema: str
@@ -71,7 +71,7 @@ class OtherTable:
 
 
 def read_shadowing_tables(connection: Connection, source: Source) -> tuple[OtherTable, ...]:
-    """Return the tables that have, or can have, undelivered rows: not empty tables, nor those of other pipelines."""
+    """Return the tables that have or may have undelivered rows. Tables of other pipelines are not included."""
     name = source.table.rpartition(".")[2]
     parameters = {"table": ddl.quoted_text(source.table), "name": name, "publication": source.publication}
     found = connection.execute(CANDIDATES, parameters).fetchall()
@@ -81,9 +81,9 @@ def read_shadowing_tables(connection: Connection, source: Source) -> tuple[Other
 
 
 def _tables_with_rows(connection: Connection, tables: list[OtherTable]) -> list[OtherTable]:
-    """Return the tables that contain rows; all of them, with unknown `has_rows`, if the query fails.
+    """Return the tables that contain rows. If the query fails, return all `tables` with unknown `has_rows`.
 
-    A migration of another pipeline can lock or drop one of the tables.
+    The query can fail because a migration of another pipeline locks or drops one of the tables.
     """
     query = sql.SQL("exists (select from only {})")
     flags = sql.SQL(", ").join(query.format(table.identifier) for table in tables)

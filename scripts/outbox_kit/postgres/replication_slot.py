@@ -12,7 +12,7 @@ RELEASE_TIMEOUT_S = 60
 TRANSACTION_TIMEOUT_S = 60
 CONFIRM_TIMEOUT_S = 180
 
-# Columns that PostgreSQL 14 does not have are read with to_jsonb, so that the query is valid on later versions, too.
+# Columns that PostgreSQL 14 does not have are read with to_jsonb, so that the query is valid on all versions.
 SLOT: LiteralString = """
     select s.slot_name as name, s.plugin, s.database, s.active, s.active_pid, s.wal_status, s.two_phase,
            (s.confirmed_flush_lsn - '0/0')::bigint as confirmed_flush, (s.restart_lsn - '0/0')::bigint as restart_lsn,
@@ -48,14 +48,14 @@ class Slot:
 
 @dataclass(frozen=True)
 class SlotCounters:
-    """Statistics of the decoding with a slot. They only increase while the slot exists and nobody resets them."""
+    """Decoding statistics of a slot. They decrease only if the slot is recreated or the statistics are reset."""
 
     total_txns: int
     total_bytes: int
     stats_reset: str | None
 
     def may_precede(self, later: SlotCounters) -> bool:
-        """Return whether counters that were read later can be of the same slot."""
+        """Return whether `later`, which was read after these counters, can belong to the same slot."""
         return (
             self.stats_reset == later.stats_reset
             and self.total_txns <= later.total_txns
@@ -70,7 +70,7 @@ def read_slot(connection: Connection, name: str) -> Slot | None:
 
 
 def is_confirmed_by(slot: Slot | None, position: int | None) -> bool:
-    """Return whether the reader of the slot has confirmed the WAL up to the position. None means unknown."""
+    """Return whether the slot's reader has confirmed the WAL up to `position`; False if either argument is unknown."""
     if slot is None or slot.confirmed_flush is None or position is None:
         return False
     return slot.confirmed_flush >= position
@@ -83,7 +83,7 @@ def read_counters(connection: Connection, name: str) -> SlotCounters | None:
 
 
 def wait_inactive(connection: Connection, name: str) -> None:
-    """Wait until no session reads the slot. A worker may release it after the task ended. Raises WaitTimeoutError."""
+    """Wait until no session reads the slot, which can be later than the end of the task. Raises WaitTimeoutError."""
 
     def poll() -> Observation[bool]:
         slot = read_slot(connection, name)
@@ -109,9 +109,9 @@ def wait_confirmed(connection: Connection, name: str, position: int, connector: 
 
 
 def wait_transactions_ended(connection: Connection) -> int:
-    """Wait until all writing transactions that are open now have ended, and return an LSN after their ends.
+    """Wait until all writing transactions that are open at the call have ended, and return the current LSN.
 
-    A transaction that began before a catalog change may be decoded without the change. Raises WaitTimeoutError.
+    A transaction that began before a catalog change can be decoded without that change. Raises WaitTimeoutError.
     """
     xid = connection.execute("select pg_current_xact_id()::text::bigint as xid").fetchall()[0]["xid"]
 

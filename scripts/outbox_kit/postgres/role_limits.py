@@ -14,11 +14,11 @@ from outbox_kit.postgres.client import Connection
 from outbox_kit.results.checks import Severity
 
 DAY_S = 24 * 60 * 60
-# A role whose password expires within this time is reported before the connector can no longer log in.
+# A password that expires within this time is reported, so that it can be changed before the connector's logins fail.
 EXPIRY_NOTICE_S = 7 * DAY_S
 SENDER_TIMEOUT = "wal_sender_timeout"
-FLUSH_ARGUMENT_SINCE = 170000  # the function pg_logical_emit_message has another argument since this version
-# Timeouts that end statements or sessions of the connector. Each is disabled by the value 0.
+FLUSH_ARGUMENT_SINCE = 170000  # this version added an argument to the function pg_logical_emit_message
+# Timeouts that end statements or sessions of the connector. The value 0 disables a timeout.
 TIMEOUTS = (
     "statement_timeout",
     "lock_timeout",
@@ -26,7 +26,7 @@ TIMEOUTS = (
     "idle_in_transaction_session_timeout",
     "idle_session_timeout",
 )
-# VALID UNTIL 'infinity' cannot be subtracted from in versions before 17.
+# Before PostgreSQL 17, subtraction fails for VALID UNTIL 'infinity'.
 LIMITS: LiteralString = """
     select case when isfinite(r.rolvaliduntil) then extract(epoch from r.rolvaliduntil - now())::bigint end
              as seconds_to_expiry,
@@ -37,7 +37,7 @@ LIMITS: LiteralString = """
                      where n.nspname = %(schema)s), false) as can_use_schema,
            coalesce(has_table_privilege(r.oid, to_regclass(%(table)s), 'select'), false) as can_select
     from pg_roles r where r.rolname = %(role)s"""
-# A setting of the role in the database precedes one of the role, which precedes one of the database.
+# Settings of the role in the database override settings of the role, which override settings of the database.
 SETTINGS: LiteralString = """
     select distinct on (name) split_part(entry, '=', 1) as name, split_part(entry, '=', 2) as value
     from pg_db_role_setting s, unnest(s.setconfig) as entry
@@ -50,9 +50,9 @@ UNITS_MS = {"us": 0.001, "": 1, "ms": 1, "s": 1000, "min": 60_000, "h": 3_600_00
 
 @dataclass(frozen=True)
 class RoleLimits:
-    """Limits of the role. `settings` are the values of TIMEOUTS and SENDER_TIMEOUT set for role or database, by name.
+    """Limits of the role. `settings` has the TIMEOUTS and the SENDER_TIMEOUT that are set for the role or database.
 
-    `seconds_to_expiry` is negative after VALID UNTIL, and None without it. A `connection_limit` of -1 is no limit.
+    `seconds_to_expiry` is negative after VALID UNTIL, and None if it is not set. The `connection_limit` -1 is no limit.
     """
 
     seconds_to_expiry: int | None = None
@@ -74,7 +74,7 @@ class RoleProblem:
 
 
 def read_role_limits(connection: Connection, role: str, table: str) -> RoleLimits:
-    """Read the limits of the role; no privileges and no limits if the role does not exist."""
+    """Read the limits of the role. A role that does not exist has neither privileges nor limits."""
     parameters = {"role": role, "table": ddl.quoted_text(table), "schema": table.split(".", maxsplit=1)[0]}
     row = connection.execute(LIMITS, parameters).fetchone() or {}
     names = {"role": role, "names": [*TIMEOUTS, SENDER_TIMEOUT]}
@@ -83,7 +83,7 @@ def read_role_limits(connection: Connection, role: str, table: str) -> RoleLimit
 
 
 def limit_problems(limits: RoleLimits, role: str, database: str) -> Iterator[RoleProblem]:
-    """Yield what ends connections of the role or rejects new ones."""
+    """Yield a problem for each setting that ends connections of the role or rejects new ones."""
     identifier = sql.Identifier(role)
     seconds = limits.seconds_to_expiry
     if seconds is not None and seconds <= EXPIRY_NOTICE_S:
@@ -98,7 +98,7 @@ def limit_problems(limits: RoleLimits, role: str, database: str) -> Iterator[Rol
     for name in TIMEOUTS:
         value = limits.settings.get(name, "0")
         if parse_milliseconds(value):
-            # This scope precedes all others, so that the statement is right wherever the value was set.
+            # A setting of this scope overrides all others, so the statement is effective wherever the value was set.
             statement = sql.SQL("alter role {} in database {} set {} = 0").format(
                 identifier, sql.Identifier(database), sql.Identifier(name)
             )

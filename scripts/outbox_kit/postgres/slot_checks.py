@@ -28,8 +28,8 @@ RULES = Rules[DatabaseState]()
 
 @RULES.rule(
     "postgres.publication",
-    condition="the publication contains only the outbox table, via its root, and no operation that stops the task",
-    remedy="alter publication ... set table ..., then set (publish = 'insert', publish_via_partition_root = true)",
+    condition="the publication has only the outbox table, via its root, and publishes no operation that stops the task",
+    remedy="run `alter publication` with `set table` and `set (publish = 'insert', publish_via_partition_root = true)`",
 )
 def _publication(state: DatabaseState) -> Finding:
     source, publication = state.pipeline.source, state.actual.publication
@@ -54,22 +54,22 @@ def _publication(state: DatabaseState) -> Finding:
 
 
 def _alter_remedy(pipeline: Pipeline, *, omits_rows: bool) -> str:
-    """Return the statements that restore the publication, and the commands that send rows which it has omitted."""
+    """Return the statements that restore the publication, and the commands that send the rows it has omitted."""
     statements = [text.as_string(None) for text in ddl.alter_publication(pipeline.source)]
     commands = " and ".join(f"`{text}`" for text in statements)
     return f"run {commands}" + (f"; then {resend_steps(pipeline)}" if omits_rows else "")
 
 
 def _tolerated_operations(source: Source) -> set[str]:
-    """Return the operations that source.updated_rows and source.deleted_rows let the task skip."""
+    """Return the operations that the task skips because of source.updated_rows and source.deleted_rows."""
     skipped_operations = {"update"} if source.updated_rows != "fail" else set()
     return skipped_operations | ({"delete", "truncate"} if source.deleted_rows != "fail" else set())
 
 
 @RULES.rule(
     "postgres.publication-filter",
-    condition="the publication has no row filter and no column list, and no column of the contract is generated; "
-    "excluded data is lost without an error",
+    condition="the publication has no row filter and no column list, and no column of the contract is generated: "
+    "data that the publication excludes would be lost without an error",
     remedy="run `alter publication PUBLICATION set table TABLE`, without WHERE and without columns, then "
     f"{RESEND_HINT}",
 )
@@ -81,7 +81,7 @@ def _publication_filter(state: DatabaseState) -> Finding:
     source = state.pipeline.source
     fields = {aggregate.partition_field for aggregate in state.pipeline.aggregates.values()} - {None}
     required_columns = {*source.columns.model_dump().values(), *source.additional_columns, *fields}
-    # Before PostgreSQL 18 no publication includes generated columns, although PostgreSQL 15 lists them.
+    # Before PostgreSQL 18, publications do not include generated columns, although PostgreSQL 15 lists them.
     published_columns = set(published or ()) if actual.version >= GENERATED_COLUMNS_SINCE else set()
     unpublished_columns = required_columns & set(state.additional.generated_columns) - published_columns
     if unpublished_columns:
@@ -95,7 +95,7 @@ def _publication_filter(state: DatabaseState) -> Finding:
     problems += [f"a column list without {', '.join(excluded_columns)}"] if excluded_columns else []
     remedy = _alter_remedy(state.pipeline, omits_rows=not excluded_columns)
     if excluded_columns:
-        # The connector fails in rows without these columns. In the WAL, such rows remain without them.
+        # The connector fails at rows without these columns, and rows that are already in the WAL remain without them.
         remedy = f"{remedy}; then {_replacement_remedy(state.pipeline)}"
     return Finding(not problems, "; ".join(problems) or expected, expected, remedy)
 
@@ -107,7 +107,7 @@ def _generated_columns(state: DatabaseState, names: list[str], expected: str) ->
     options = {name: key for key, name in source.columns.model_dump().items()}
     originals = {options.get(name, ""): expressions[name].strip('"') for name in names}
     if "" not in originals and set(originals.values()) <= set(state.actual.columns):
-        # The rows in the WAL have the original columns, so that no row is lost.
+        # The rows in the WAL contain the original columns, so no row is lost.
         settings = ", ".join(f"source.columns.{option}: {original}" for option, original in originals.items())
         return Finding(False, actual, expected, f"set {settings} in the pipeline file, then run `outbox apply`")
     actions = [sql.SQL("alter column {} drop expression").format(sql.Identifier(name)) for name in names]
@@ -120,7 +120,7 @@ def _generated_columns(state: DatabaseState, names: list[str], expected: str) ->
 
 @RULES.rule(
     "postgres.publication-older-than-slot",
-    condition="the publication was not recreated after the slot; rows written while it did not exist would be lost",
+    condition="the publication was not recreated after the slot: rows written while it was missing would be lost",
     remedy=RECOVER_HINT,
 )
 def _publication_identity(state: DatabaseState) -> Finding:
@@ -133,17 +133,17 @@ def _publication_identity(state: DatabaseState) -> Finding:
 
 
 def _is_recorded(state: DatabaseState, publication: Row) -> bool:
-    """Return whether the publication is the one in the lock file, which no other client has recreated."""
+    """Return whether the publication is the one in the lock file, and was not recreated by another client."""
     return state.locked_source is not None and publication["oid"] == state.locked_source.publication_oid
 
 
 def _recovery_remedy(state: DatabaseState) -> str:
-    """Return the remedy for an unusable slot: `outbox recover`, which needs the slot in the lock file."""
+    """Return the remedy for an unusable slot: `outbox recover`, or a replacement if the lock file has no slot."""
     return RECOVER_HINT if state.locked_source else _replacement_remedy(state.pipeline)
 
 
 def _replacement_remedy(pipeline: Pipeline) -> str:
-    """Return the commands that replace the slot, and send the states of the rows that the slot has not delivered."""
+    """Return the commands that replace the slot and send the states of the rows that the slot has not delivered."""
     slot = sql.Literal(pipeline.source.slot)
     statement = sql.SQL("select pg_drop_replication_slot({})").format(slot).as_string(None)
     return (
@@ -172,7 +172,7 @@ def _slot(state: DatabaseState) -> Finding:
 @RULES.rule(
     "postgres.slot-identity",
     condition="the slot has the name in the lock file, and its confirmed LSN is not below the LSN in the lock file",
-    remedy=f"the slot was recreated, or the server restored: {APPLY_RECOVER_HINT}",
+    remedy=f"the slot was recreated, or the server was restored: {APPLY_RECOVER_HINT}",
 )
 def _slot_identity(state: DatabaseState) -> Finding:
     slot, locked_source = state.actual.slot, state.locked_source
@@ -180,14 +180,14 @@ def _slot_identity(state: DatabaseState) -> Finding:
         return Finding(None, "no slot in the database or in the lock file", "the slot of the lock file")
     passed = slot.name == locked_source.slot and slot.confirmed_flush >= lsn.parse(locked_source.slot_lsn)
     actual = f"{slot.name} at {lsn.format_lsn(slot.confirmed_flush)}"
-    remedy = f"the slot was recreated, or the server restored: {recover_steps(state.pipeline)}"
+    remedy = f"the slot was recreated, or the server was restored: {recover_steps(state.pipeline)}"
     return Finding(passed, actual, f"{locked_source.slot} at {locked_source.slot_lsn} or later", remedy)
 
 
 @RULES.rule(
     "postgres.slot-active",
     condition="the slot is active and read by the connector's role; if another client reads it, rows are lost",
-    remedy="run `outbox apply`, or `outbox restart` if the connector has failed; stop another client of the slot",
+    remedy="run `outbox apply`, or `outbox restart` if the connector has failed; stop any other client of the slot",
 )
 def _slot_active(state: DatabaseState) -> Finding:
     slot, expected = state.actual.slot, f"read by {state.environment.source.connector.user}"
@@ -233,7 +233,7 @@ def _slot_retained(state: DatabaseState) -> Finding:
 @RULES.rule(
     "postgres.slot-failover",
     condition="the slot is a failover slot, so that standbys can have a copy (PostgreSQL 17 and later)",
-    remedy="stop the connector and set FAILOVER with ALTER_REPLICATION_SLOT (replication protocol)",
+    remedy="stop the connector, then set FAILOVER with the replication command ALTER_REPLICATION_SLOT",
     severity=Severity.WARNING,
 )
 def _slot_failover(state: DatabaseState) -> Finding:

@@ -1,4 +1,4 @@
-"""Desired state of the source database, its actual state, and the difference."""
+"""Desired and actual state of the source database, and the changes between them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PAYLOAD_TYPES = {"jsonb": ("jsonb",), "text": ("text", "json", "jsonb"), "bytea"
 # These patterns match type names as format_type() returns them. The name of a varchar type can include a length.
 VARCHAR = re.compile(r"character varying(\(\d+\))?")
 SCHEMA_VERSION_TYPES = re.compile(rf"text|{VARCHAR.pattern}|smallint|integer|bigint")
-# Types that a header column must not have: Debezium emits epoch numbers, or values that are neither text nor integers.
+# Types that a header column cannot have: Debezium emits their values as epoch numbers, or not as text or integers.
 UNSUPPORTED_HEADER_TYPES = re.compile(
     r"(numeric|real|double precision|money|bytea|bit|point|date|interval)\b.*"
     r"|time(stamp)?(\(\d\))? without time zone|.*\[\]"
@@ -40,7 +40,7 @@ class ActualDatabase:
     """Actual state of the source database. `system_identifier` is empty if the login lacks the privilege to read it.
 
     `table_oid` is None if the outbox table does not exist, or if events are logical decoding messages. `relay_epoch` is
-    the source epoch of the polling relay, 0 if it was never started.
+    the source epoch of the polling relay; it is 0 if the relay was never started.
     """
 
     version: int
@@ -59,7 +59,7 @@ class ActualDatabase:
 
     @property
     def retained_bytes(self) -> int | None:
-        """Size of the WAL that the server retains for the slot, in bytes; None if there is no slot, or it is lost."""
+        """Bytes of WAL that the server retains for the slot; None if the slot does not exist or is lost."""
         if self.slot is None or self.slot.restart_lsn is None:
             return None
         return 0 if self.is_standby else self.wal_position - self.slot.restart_lsn
@@ -68,7 +68,7 @@ class ActualDatabase:
 def read_actual(
     connection: client.Connection, pipeline: Pipeline, environment: Environment, *, system_identifier: str | None = None
 ) -> ActualDatabase:
-    """Return the state of server and pipeline objects. The system identifier is read only if it is not given.
+    """Return the state of the server and the pipeline's objects. A given `system_identifier` is not read again.
 
     Raises RejectedError if the login lacks the privilege to read the system identifier or the timeline of a standby.
     """
@@ -99,7 +99,7 @@ def has_new_table(actual: ActualDatabase, locked_source: LockedSource | None) ->
 def diff(
     pipeline: Pipeline, environment: Environment, actual: ActualDatabase, locked_source: LockedSource | None = None
 ) -> list[Change]:
-    """Return the changes to the desired state, in the order of their execution: table, grants, publication, slot."""
+    """Return the changes that lead to the desired state, in order of execution: table, grants, publication, slot."""
     source = pipeline.source
     changes = []
     if source.uses_table and not actual.columns:
@@ -112,10 +112,10 @@ def diff(
         role = environment.source.connector.user
         changes.append(Change("postgres", "grant to", role, "create", "the connector reads the outbox table"))
     if source.uses_table and actual.publication is not None and actual.publication["puballtables"]:
-        reason = "contains every table of the database, whose updates and deletions would stop the task"
+        reason = "it contains every table of the database, whose updates and deletions would stop the task"
         changes.append(Change("postgres", "publication", source.publication, "update", reason))
     elif source.uses_table and actual.publication is not None and not actual.columns:
-        reason = "contains the outbox table that is created"
+        reason = "it must contain the new outbox table"
         changes.append(Change("postgres", "publication", source.publication, "update", reason))
     elif actual.publication is None:
         reason = "inserts only" if source.uses_table else "no table: logical decoding messages need no entry"
@@ -136,12 +136,12 @@ def wrong_columns(pipeline: Pipeline, columns: dict[str, str]) -> dict[str, tupl
 
 
 def _contract_type(actual_type: str) -> str:
-    """Return the type that the contract has for a column: Debezium and the transform treat varchar like text."""
+    """Return the contract's name of a type: `text` for varchar, which Debezium and the transform treat as text."""
     return "text" if VARCHAR.fullmatch(actual_type) else actual_type
 
 
 def renamed_column(pipeline: Pipeline, columns: dict[str, str], accepted_types: tuple[str, ...]) -> str | None:
-    """Return the only column that can be a missing column under another name: the pipeline does not use it."""
+    """Return the column that may be a missing column under another name: the only unused one with an accepted type."""
     source = pipeline.source
     fields = {aggregate.partition_field for aggregate in pipeline.aggregates.values()}
     used_columns = {*source.columns.model_dump().values(), *source.additional_columns, *fields, "seq"}
@@ -188,7 +188,7 @@ def refuse_unsafe(pipeline: Pipeline, actual: ActualDatabase, locked_source: Loc
     if problems:
         raise RefusedError(
             f"table {source.table} does not follow the contract: {'; '.join(problems)}",
-            "add or alter the columns as in docs/contract.md, or set their names under source.columns",
+            "add or alter the columns as described in docs/contract.md, or set their names under source.columns",
         )
     if locked_source is not None:
         _refuse_other_source(source, actual, locked_source)
@@ -217,7 +217,7 @@ def _refuse_incomplete_publication(source: Source, publication: client.Row) -> N
 
 
 def _refuse_wrong_slot(source: Source, actual: ActualDatabase, slot: Slot, *, is_locked: bool) -> None:
-    """Raise RefusedError if the slot cannot be read. `is_locked`: it is in the lock file, as `recover` requires."""
+    """Raise RefusedError if the slot is unusable. `is_locked` tells whether it is in the lock file."""
     replace_slot = (
         f"run `outbox stop` and `select pg_drop_replication_slot('{source.slot}')`, which loses undelivered rows, "
         f"then {APPLY_RECOVER_HINT}"
@@ -245,20 +245,20 @@ def _refuse_other_source(source: Source, actual: ActualDatabase, locked_source: 
     """Raise RefusedError if database, slot or publication is not the one in the lock file."""
     if locked_source.system_identifier != actual.system_identifier:
         raise RefusedError(
-            f"system identifier of the database is {actual.system_identifier}, "
-            f"the lock file has {locked_source.system_identifier}",
+            f"the system identifier of the database is {actual.system_identifier}, "
+            f"but the lock file has {locked_source.system_identifier}",
             f"check source.host; after a restore or migration: {RECOVER_HINT}",
         )
     if locked_source.timeline != actual.timeline:
         raise RefusedError(
-            f"timeline of the server is {actual.timeline}, the lock file has {locked_source.timeline}: the server was "
-            "promoted or restored, and WAL positions may be lower than before",
+            f"the timeline of the server is {actual.timeline}, but the lock file has {locked_source.timeline}: the "
+            "server was promoted or restored, and WAL positions may be lower than before",
             RECOVER_HINT,
         )
     if locked_source.slot != source.slot:
         raise RefusedError(
-            f"source.slot is {source.slot!r}, the lock file has {locked_source.slot!r}: the connector's offset belongs "
-            "to the slot in the lock file",
+            f"source.slot is {source.slot!r}, but the lock file has {locked_source.slot!r}: the connector's offset "
+            "belongs to the slot in the lock file",
             f"set source.slot to {locked_source.slot!r}; if the change is intended: {APPLY_RECOVER_HINT}",
         )
     if actual.slot is None:
@@ -269,6 +269,6 @@ def _refuse_other_source(source: Source, actual: ActualDatabase, locked_source: 
         )
     if actual.publication is not None and actual.publication["oid"] != locked_source.publication_oid:
         raise RefusedError(
-            f"publication {source.publication!r} was recreated after the slot: rows written in between are lost",
+            f"publication {source.publication!r} was recreated after the slot: rows written in the meantime are lost",
             RECOVER_HINT,
         )

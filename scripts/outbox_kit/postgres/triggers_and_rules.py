@@ -8,7 +8,7 @@ from typing import LiteralString
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import Connection
 
-# Only a BEFORE trigger for each row can change the row or drop it: bits 1 (row), 2 (before) and 4 (insert) of tgtype.
+# Only a row-level BEFORE trigger can change or drop a row. Its tgtype has the bits 1 (row), 2 (before) and 4 (insert).
 # A trigger of a partition has the same effect. Triggers with tgenabled `D` or `R` do not fire in a service's session.
 TRIGGERS: LiteralString = """
     select t.tgname || ' (function ' || t.tgfoid::regproc || ')' as name,
@@ -31,9 +31,9 @@ POLICIES: LiteralString = """
 
 @dataclass(frozen=True)
 class TriggersAndRules:
-    """Names of the triggers that can change or drop a row, of INSTEAD rules for INSERT, and of row security policies.
+    """Names of triggers that can change or drop a row, of INSTEAD rules for INSERT, and of row security policies.
 
-    `disable_statements` disable the triggers. `hides_rows`: row security applies to the session that read the state.
+    `disable_statements` disable the triggers. `hides_rows` means that row security applies to the reading session.
     """
 
     triggers: tuple[str, ...] = ()
@@ -44,18 +44,18 @@ class TriggersAndRules:
 
     @property
     def text(self) -> str:
-        """Kind and names of what was found, such as `triggers: a (function f); rules: b`; empty if there is nothing."""
+        """Kinds and names of the objects found, such as `triggers: a (function f); rules: b`; empty if none exist."""
         kinds = {"triggers": self.triggers, "rules": self.rules, "policies": self.policies}
         return "; ".join(f"{kind}: {', '.join(names)}" for kind, names in kinds.items() if names)
 
 
 def read_triggers_and_rules(connection: Connection, table: str) -> TriggersAndRules:
-    """Read what acts on an INSERT into the table; nothing if the table does not exist."""
+    """Read the triggers, rules and policies that affect inserted rows. A table that does not exist has none."""
     parameters = {"table": ddl.quoted_text(table)}
     security = connection.execute(POLICIES, parameters).fetchone() or {"is_active": False, "names": []}
     triggers = connection.execute(TRIGGERS, parameters).fetchall()
     return TriggersAndRules(
-        triggers=tuple(dict.fromkeys(row["name"] for row in triggers)),  # triggers of partitions have the same name
+        triggers=tuple(dict.fromkeys(row["name"] for row in triggers)),  # a partition's copy has the same name
         rules=tuple(row["name"] for row in connection.execute(RULES, parameters)),
         policies=tuple(security["names"]),
         hides_rows=security["is_active"],

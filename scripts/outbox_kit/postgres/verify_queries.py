@@ -1,4 +1,4 @@
-"""Queries of `outbox verify` only: server settings and usage, constraints and sampled rows of the outbox table."""
+"""Queries that only `outbox verify` runs: server settings and usage, constraints and samples of the outbox table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ USED_RESOURCES: LiteralString = """
            (select count(*) from pg_stat_replication)::int as senders,
            coalesce((select jsonb_object_agg(gid, extract(epoch from now() - prepared)::int) from pg_prepared_xacts
                      where database = current_database()), '{}') as prepared_ages_s"""
-# On a standby, the retained WAL would be that since the last replay.
+# Standbys are excluded, because they have no current WAL position from which to compute the retained WAL.
 UNREAD_SLOTS: LiteralString = """
     select slot_name as name, (pg_current_wal_lsn() - restart_lsn)::bigint as retained_bytes
     from pg_replication_slots
@@ -33,12 +33,12 @@ UNREAD_SLOTS: LiteralString = """
 NULLABLE_COLUMNS: LiteralString = """
     select attname as name from pg_attribute
     where attrelid = to_regclass(%s) and attnum > 0 and not attisdropped and not attnotnull"""
-# Logical decoding omits generated columns, unless the publication of PostgreSQL 18 or later includes them.
+# Logical decoding omits generated columns, unless the publication includes them (PostgreSQL 18 and later).
 GENERATED_COLUMNS: LiteralString = """
     select a.attname as name, pg_get_expr(d.adbin, d.adrelid) as expression
     from pg_attribute a join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
     where a.attrelid = to_regclass(%s) and a.attgenerated <> '' and not a.attisdropped"""
-# After a reload of the configuration, the setting has a value that becomes effective at the next restart.
+# After a reload of the configuration, a new wal_level is pending until the next restart of the server.
 PENDING_WAL_LEVEL: LiteralString = "select pending_restart as pending from pg_settings where name = 'wal_level'"
 CHECK_CONSTRAINTS: LiteralString = """
     select pg_get_constraintdef(oid) as text from pg_constraint where conrelid = to_regclass(%s) and contype = 'c'"""
@@ -73,9 +73,9 @@ class AdditionalState:
     """State that verify reads in addition to `ActualDatabase`.
 
     `moved_key_counts` are the numbers of keys with several partition_field values, by aggregate type. It is None if
-    the rows could not be read; `sampling_error` then has the reason. `clock_skew_s` is positive if the server's clock
-    is ahead of the clock of this machine. `generated_columns` are the expressions of generated columns by name.
-    `unread_slots` are the bytes of WAL that other inactive slots of the database retain, by name.
+    the rows could not be read; `sampling_error` then contains the reason. `clock_skew_s` is positive if the server's
+    clock is ahead of the clock of this machine. `generated_columns` maps names of generated columns to expressions.
+    `unread_slots` maps each other inactive slot of the database to the bytes of WAL that it retains.
     """
 
     settings: dict[str, int]
@@ -99,7 +99,7 @@ class AdditionalState:
 def read_additional_state(
     connection: Connection, pipeline: Pipeline, environment: Environment, *, role_exists: bool
 ) -> AdditionalState:
-    """Run the queries of this module. `role_exists` refers to the connector's role."""
+    """Run the queries of this module. `role_exists` tells whether the connector's role exists."""
     source, user = pipeline.source, environment.source.connector.user
     parameters = (ddl.quoted_text(source.table),)
     settings = {row["name"]: int(row["setting"]) for row in connection.execute(SETTINGS)}

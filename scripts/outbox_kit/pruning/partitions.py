@@ -1,4 +1,4 @@
-"""Partitions of an outbox table that is partitioned by time: their ranges, and the removal of one."""
+"""Partitions of an outbox table that is partitioned by time: their ranges, contents and removal."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from outbox_kit.postgres import ddl
 from outbox_kit.postgres.aggregate_queries import QUERY_TIMEOUT_S
 from outbox_kit.postgres.client import Connection
 
-# PostgreSQL looks for a deadlock after 1 s. With a shorter wait, it never ends the transaction of a writer for it.
+# PostgreSQL looks for a deadlock after a wait of 1 s. This wait is shorter, so that no writer's transaction is aborted.
 DETACH_TIMEOUT_MS = 500
 IS_BY_TIME: LiteralString = """
     select exists (select from pg_partitioned_table p join pg_attribute a on a.attrelid = p.partrelid
                    where p.partrelid = to_regclass(%s) and p.partstrat = 'r' and p.partnatts = 1
                      and a.attnum = p.partattrs[0] and a.attname = %s) as found"""
-# A partition without upper bound is MAXVALUE; the default partition has no bound.
+# The upper bound of the last partition can be MAXVALUE; the default partition has no bound.
 PARTITIONS: LiteralString = """
     select oid, schema, name, coalesce(is_table and upper < now() - make_interval(secs => %(older_than)s)
                                        and upper < max(upper) over (), false) as is_closed
@@ -31,7 +31,7 @@ PARTITIONS: LiteralString = """
                pg_get_expr(c.relpartbound, c.oid) as bound
           where i.inhparent = to_regclass(%(table)s)) as partition
     order by upper nulls last, oid"""
-# Equal if and only if the partition has the same rows, of the same transactions: an update changes xmin.
+# The result is the same if and only if the partition has the same rows with the same xmin, which an update changes.
 CONTENT: LiteralString = """
     select count(*) as rows, coalesce(sum(hashtextextended({id}::text || ' ' || xmin::text, 0)), 0)::text as hash
     from only {partition}"""
@@ -42,7 +42,7 @@ IS_AWAITED: LiteralString = """
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition. `is_closed` means that its range is old and not the last one, so that it receives no rows."""
+    """A partition. `is_closed` means that its range is old and not the last one, so that it no longer receives rows."""
 
     oid: int
     schema: str
@@ -56,7 +56,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class Content:
-    """Number of the rows of a partition, and a hash of their ids and transactions."""
+    """Number of rows in a partition, and a hash of their ids and transactions."""
 
     rows: int
     hash: str
@@ -67,8 +67,8 @@ def refuse_other_partitioning(connection: Connection, source: Source) -> None:
     parameters = (ddl.quoted_text(source.table), source.columns.created_at)
     if not connection.execute(IS_BY_TIME, parameters).fetchall()[0]["found"]:
         raise RefusedError(
-            f"table {source.table} is not partitioned by range ({source.columns.created_at}), so no partition is known "
-            "to receive no more rows",
+            f"table {source.table} is not partitioned by range ({source.columns.created_at}), so it is unknown which "
+            "partitions no longer receive rows",
             "run `outbox prune` without --partitions, which deletes single rows",
         )
 
@@ -102,7 +102,7 @@ def drop_unchanged(connection: Connection, source: Source, partition: Partition,
             connection.execute(sql.SQL("lock table only {} in share mode").format(partition.identifier))
             if read_content(connection, source, partition) != expected:
                 return "changed"
-            # A writer that waits for the partition has a lock on the table, which is the deadlock to avoid.
+            # A writer that waits for the partition has a lock on the table, so detaching would cause a deadlock.
             if connection.execute(IS_AWAITED, (partition.oid,)).fetchall()[0]["found"]:
                 return "locked"
             connection.execute(sql.SQL("set local lock_timeout = {}").format(DETACH_TIMEOUT_MS))

@@ -1,9 +1,8 @@
 """prune: delete the outbox rows whose delivery is proven.
 
-A snapshot determines the rows, and the WAL position that is read after it is after the commit of each of them. Rows are
-deleted only when the slot has confirmed this position, and only those that Proof proves. Of each aggregate the
-oldest rows are deleted first: a row remains if an older one of its aggregate remains, because `outbox stuck` would
-otherwise compare the older one with the topic.
+A snapshot determines the rows. The WAL position that is read after the snapshot is after the commits of these rows. The
+rows are deleted only after the slot has confirmed this position, and only if Proof proves their delivery. A row remains
+if an older row of its aggregate remains: otherwise, `outbox stuck` would compare the older row with the topic.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class RetainedRows:
 def decide(rows: Sequence[StoredRow], proof: Proof, *, keep_newest: bool) -> Iterator[tuple[StoredRow, Reason | None]]:
     """Yield each row of an aggregate, the oldest one first, with the reason why it remains; None if it is deletable.
 
-    With `keep_newest` the last row remains unless it is the tombstone on the topic, because the aggregate is deleted.
+    With `keep_newest`, the last row remains, unless it is the tombstone on the topic of a deleted aggregate.
     """
     newest = rows[-1] if keep_newest and not proof.is_tombstone(rows[-1]) else None
     must_remain = False
@@ -78,7 +77,7 @@ def decide(rows: Sequence[StoredRow], proof: Proof, *, keep_newest: bool) -> Ite
 class PrunedType(RetainedRows):
     """Numbers of rows of one aggregate type: deleted, and retained for a reason.
 
-    `unproven_keys` are the first keys of unproven rows. `changed` rows were changed or deleted by others meanwhile.
+    `unproven_keys` are the first keys of unproven rows. Other sessions changed or deleted `changed` rows meanwhile.
     """
 
     aggregate_type: str = ""
@@ -101,7 +100,7 @@ class ProvenSnapshot:
     options: PruneOptions
 
     def decisions(self) -> Iterator[list[tuple[StoredRow, Reason | None]]]:
-        """Yield the decisions on the rows of one aggregate after the other, by aggregate type."""
+        """Yield the decisions on the rows of each aggregate. The aggregates are sorted by type."""
         for rows in self.rows.aggregates(older_than=self.options.older_than):
             proof = self.proofs.of_type(rows[0].aggregate_type)
             yield list(decide(rows, proof, keep_newest=self.options.keep_newest))
@@ -139,7 +138,7 @@ def proven_snapshot(
 def prune(deployment: Deployment, progress: Reporter, options: PruneOptions) -> list[PrunedType]:
     """Delete the proven rows that are older than `options.older_than`, and return the counts of each aggregate type.
 
-    With `options.dry_run` nothing is deleted, and `deleted` counts the rows that would be. A batch is a transaction.
+    With `options.dry_run`, no row is deleted, and `deleted` counts the deletable rows. Each batch is a transaction.
     Raises the errors of proven_snapshot() before any row is deleted; UnreachableError, RejectedError.
     """
     with (
@@ -179,7 +178,7 @@ class _Run:
         return list(self._types.values())
 
     def _counts(self, aggregate_type: str) -> PrunedType:
-        """Return the counts of a type. A batch has rows of one type only, so that its counts are of this type."""
+        """Return the counts of a type. For a new type, delete the last batch first: a batch has only one type."""
         if aggregate_type not in self._types:
             self._delete_batch()
             self._types[aggregate_type] = PrunedType(aggregate_type=aggregate_type)

@@ -1,9 +1,9 @@
 """prune --partitions: drop the partitions of the outbox table in which every row is deletable.
 
-A row is deletable under the same conditions as for a deletion. The snapshot must end before a partition is dropped,
-because it locks each partition. Therefore the content of a partition in the snapshot is compared with the content
-under a lock, which no writer passes. The oldest range is dropped first: a partition remains if an older row of one of
-its aggregates is in a partition that remains.
+A row is deletable under the same conditions as without --partitions. The snapshot locks each partition, so it must end
+before a partition is dropped. Therefore the content of a partition in the snapshot is compared with its content under a
+lock that blocks writers. The oldest range is dropped first. A partition remains if an older row of any of its
+aggregates is in a partition that remains.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class PrunedPartition(RetainedRows):
     """Numbers of rows of one partition, and the reason why it remains, which is empty if it was dropped.
 
     Reasons: `open` (the range can receive rows), `rows` (rows must remain), `order` (older rows of an aggregate are in
-    a partition that remains), `changed` (rows were added or changed meanwhile), `locked` (by another session).
+    a partition that remains), `changed` (rows were added or changed during the run), `locked` (by another session).
     """
 
     partition: str = ""
@@ -79,8 +79,8 @@ class PartitionPlan:
 def prune_partitions(deployment: Deployment, progress: Reporter, options: PruneOptions) -> list[PrunedPartition]:
     """Drop the partitions whose rows are all deletable; return the counts of each partition, the oldest range first.
 
-    With `options.dry_run` nothing is dropped. Each partition is dropped in a transaction. Raises RefusedError for
-    another partitioning, and the errors of prune().
+    With `options.dry_run`, no partition is dropped. Each partition is dropped in its own transaction. Raises
+    RefusedError if the table is not partitioned by time, and the errors of prune().
     """
     source = deployment.pipeline.source
     with connections(deployment, progress) as (reader, writer):

@@ -1,4 +1,4 @@
-"""What a recovery proves, and the states that it sends again, per aggregate type."""
+"""Completion of a recovery: for each aggregate type, prove the delivery of rows or send the states again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from outbox_kit.pruning.prune import PrunedType, PruneOptions, prune
 from outbox_kit.recovery.resend_rows import ResentRows
 from outbox_kit.results import Reporter
 
-# As in docs/operations.md: rows that were written while the command runs are not stuck yet.
+# Rows that are written while the command runs are not stuck yet. docs/operations.md uses the same age.
 STUCK_AGE_S = 2
 
 
@@ -32,17 +32,17 @@ def prove_rows(deployment: Deployment, progress: Reporter, seconds: float) -> di
 def acknowledge_complete(
     deployment: Deployment, rows: ResentRows, proofs: dict[str, PrunedType], progress: Reporter
 ) -> Iterator[str]:
-    """Acknowledge the types without `backfill` whose rows are all proven; yield what the other types need.
+    """Acknowledge the types without `backfill` whose rows are all proven; yield the steps that other types require.
 
-    Rows are deleted by age or by `outbox prune`. So if a row remains that was delivered before the loss, no lost row
-    was deleted.
+    Rows are deleted by age or by `outbox prune`. Therefore no lost row was deleted if a row remains that was delivered
+    before the loss.
     """
     for name in _types(deployment, with_backfill=False):
         proof = proofs.get(name)
         if proof is not None and proof.unproven:
             yield f"{name}: no record proves {plural(proof.unproven, 'row')}; run `outbox stuck`"
         elif rows.without_row:
-            yield f"{name}: rows are deleted by other rules than age, so lost events may have no row; {_steps(name)}"
+            yield f"{name}: rows are deleted by rules other than age, so lost events may have no row; {_steps(name)}"
         elif rows.undone[name]:
             aggregates = plural(rows.undone[name], "aggregate")
             reason = f"rows of the newest states of {aggregates} are missing, as after a restore to an older state"
@@ -54,13 +54,13 @@ def acknowledge_complete(
 
 
 def request_states(deployment: Deployment, reason: str, *, with_backfill: bool) -> Iterator[str]:
-    """Yield for each type, or each one without `backfill`, that the service must write its states again."""
+    """Yield, for each type or each type without `backfill`, a request to write its states again."""
     for name in deployment.pipeline.aggregates if with_backfill else _types(deployment, with_backfill=False):
         yield f"{name}: {reason}; {_steps(name)}"
 
 
 def send_states(deployment: Deployment, limit: DeletionLimit, progress: Reporter) -> Iterator[str]:
-    """Do what `backfill --restart` and `stuck --resend` do for the types with `backfill`; yield what they refuse."""
+    """Do what `backfill --restart` and `stuck --resend` do, for the types with `backfill`; yield the error, if any."""
     names = _types(deployment, with_backfill=True)
     if not names:
         return

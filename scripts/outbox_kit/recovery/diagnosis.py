@@ -28,7 +28,7 @@ CauseName = Literal[
 
 @dataclass(frozen=True)
 class Cause:
-    """Why the connector cannot continue. `read_up_to` is the LSN up to which it has delivered all events, if known."""
+    """Why the connector cannot continue. It has delivered all events up to the LSN `read_up_to`, if that is known."""
 
     name: CauseName
     text: str
@@ -69,14 +69,14 @@ def _replaced_database(recorded: LockedSource, database: ActualDatabase, positio
     if database.system_identifier != recorded.system_identifier:
         return Cause(
             "database-replaced",
-            f"system identifier of the database is {database.system_identifier}, the lock file has "
+            f"the system identifier of the database is {database.system_identifier}, but the lock file has "
             f"{recorded.system_identifier}: the database was restored or moved",
         )
     if database.timeline != recorded.timeline:
         return Cause(
             "database-replaced",
-            f"timeline of the server is {database.timeline}, the lock file has {recorded.timeline}: the server was "
-            "promoted or restored",
+            f"the timeline of the server is {database.timeline}, but the lock file has {recorded.timeline}: the server "
+            "was promoted or restored",
         )
     if positions.connector is not None and positions.connector > positions.server:
         return Cause(

@@ -1,4 +1,4 @@
-"""recover: replace the slot, send again what no topic proves, and report what remains unproven."""
+"""recover: replace the slot, send rows again whose delivery is not proven, and report what remains unproven."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ PROOF_WAIT_S = 120
 
 @dataclass
 class Recovery:
-    """Result of a recovery. `cause` is None if nothing was wrong, and nothing was changed then.
+    """Result of a recovery. If `cause` is None, nothing was wrong, and nothing was changed.
 
     No connector has read the WAL from `unread_from` (None: unknown) to `unread_to` (None: no gap). `resent` are the
-    numbers of outbox rows that were sent again, by aggregate type. `unproven` says what can be lost, and what to do.
+    numbers of outbox rows that were sent again, by aggregate type. `unproven` describes possible losses and remedies.
     """
 
     cause: Cause | None
@@ -38,11 +38,11 @@ class Recovery:
 
     @property
     def gap(self) -> str:
-        """The unread WAL as text; empty if there is none."""
+        """The unread WAL as text; empty if all WAL was read."""
         if self.unread_to is None:
             return ""
         if self.unread_from is None:
-            return f"WAL before {lsn.format_lsn(self.unread_to)}, from an unknown LSN on, was not read"
+            return f"WAL from an unknown LSN to {lsn.format_lsn(self.unread_to)} was not read"
         size = format_size(self.unread_to - self.unread_from)
         return f"WAL from {lsn.format_lsn(self.unread_from)} to {lsn.format_lsn(self.unread_to)} ({size}) was not read"
 
@@ -67,7 +67,7 @@ def recover(
     limit: DeletionLimit | None = None,
     wait_seconds: float = PROOF_WAIT_S,
 ) -> Recovery:
-    """Let the connector read a new slot, and send again what the topics do not prove.
+    """Let the connector read a new slot, and send rows again whose delivery the topics do not prove.
 
     `limit` limits the tombstones per topic. Wait at most `wait_seconds` for the proof of the rows. An interrupted
     recovery is completed by the next one. Raises RefusedError, RejectedError, UnreachableError, WaitTimeoutError.
@@ -108,7 +108,7 @@ def _prepare(deployment: Deployment, cause: Cause, progress: Reporter) -> None:
 
 
 def _note_gap(deployment: Deployment, recovery: Recovery) -> None:
-    """Note the WAL between the last position of the connector and that of its slot. A failover slot leaves no gap."""
+    """Record the WAL between the last positions of the connector and its slot. A failover slot leaves no gap."""
     with postgres_client.connected(deployment.environment.source) as connection:
         slot = read_slot(connection, deployment.pipeline.source.slot)
     confirmed = slot.confirmed_flush if slot else None
@@ -125,11 +125,11 @@ def _complete(
     progress: Reporter,
     wait_seconds: float,
 ) -> None:
-    """Prove the rows, send the states of types with `backfill`, and note what remains unproven."""
+    """Prove the delivery of the rows, send the states of types with `backfill`, and record what remains unproven."""
     cause = recovery.cause
     if not deployment.pipeline.source.uses_table:
         if recovery.gap:
-            reason = f"{recovery.gap}; its events are lost, because messages exist in the WAL only"
+            reason = f"{recovery.gap}; its events are lost, because messages exist only in the WAL"
             recovery.unproven += completion.request_states(deployment, reason, with_backfill=True)
         return
     try:

@@ -1,8 +1,8 @@
-"""Outbox rows that no topic proves, sent again in their order before the connector starts.
+"""Outbox rows whose delivery no topic proves. They are sent again in their order before the connector starts.
 
-A row is sent again by deleting it and inserting it with the same event id: the connector reads inserts. The table is
-locked against writers meanwhile. All rows that were committed before the lock was granted are then either proven or
-sent again, so the slot advances to the position of the lock, and nothing is sent twice or in another order.
+A row is sent again by deleting it and inserting it with the same event id, because the connector reads only inserts.
+The table is locked against writers while rows are sent again. Every row that was committed before the lock is then
+either proven or sent again, so the slot can advance to the position of the lock. No row is sent twice or out of order.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ ADVANCE: LiteralString = "select pg_replication_slot_advance(%s, '0/0'::pg_lsn +
 class ResentRows:
     """Numbers of outbox rows by aggregate type: `delivered` before the loss, and `resent`.
 
-    `without_row` is the number of events of the new slot whose rows were deleted, `undone` that of the newest records
-    by aggregate type whose rows are missing although older ones remain.
+    `without_row` is the number of events of the new slot whose rows were deleted. `undone` is, by aggregate type, the
+    number of newest records whose rows are missing although older rows remain.
     """
 
     delivered: Counter[str] = field(default_factory=Counter)
@@ -69,7 +69,7 @@ class ResentRows:
                 self.ids.append(row.id)
 
     def count_undone(self, proofs: Mapping[str, Proof]) -> None:
-        """Count the newest records without a row. Rows are deleted by age, so a restore has undone their commits."""
+        """Count the newest records without a row. Rows are deleted by age, so a restore must have undone these rows."""
         for name, proof in proofs.items():
             has_row = {record.version: record.event_id in self.delivered_ids for record in proof.latest.values()}
             oldest = min((version for version, found in has_row.items() if found), default=None)
@@ -78,7 +78,7 @@ class ResentRows:
 
 
 def resend_rows(deployment: Deployment, lock: Lock, progress: Reporter) -> ResentRows:
-    """Insert the rows that no topic proves again. The connector must be stopped, and the slot must exist.
+    """Insert the rows again whose delivery no topic proves. The connector must be stopped, and the slot must exist.
 
     Raises RejectedError if the table is not locked within LOCK_TIMEOUT_S; UnreachableError, WaitTimeoutError.
     """
@@ -95,7 +95,7 @@ def resend_rows(deployment: Deployment, lock: Lock, progress: Reporter) -> Resen
 
 
 def _read_proofs(deployment: Deployment, connection: Connection, lock: Lock, progress: Reporter) -> dict[str, Proof]:
-    """Read the topics. No record can be added meanwhile."""
+    """Read the proofs from the topics, to which the stopped connector cannot add records."""
     position = postgres_client.read_insert_position(connection) or 0
     reader, proofs = ProofReader(deployment, connection, position, lock.source_epoch), {}
     for name in deployment.pipeline.routed:
@@ -106,7 +106,7 @@ def _read_proofs(deployment: Deployment, connection: Connection, lock: Lock, pro
 
 
 def _move_rows(connection: Connection, source: Source, proofs: dict[str, Proof]) -> tuple[ResentRows, int]:
-    """Move the unproven rows to the end of the table; return them, and a WAL position before and after no other row."""
+    """Move the unproven rows to the end of the table; return the rows, and the WAL position of the lock."""
     rows = ResentRows()
     with locked_outbox(connection, source, "outbox recover") as position:
         for aggregate in OutboxSnapshot(connection, source, position).aggregates(older_than=0):
@@ -132,7 +132,7 @@ def locked_outbox(connection: Connection, source: Source, command: str) -> Itera
             yield postgres_client.read_insert_position(connection) or 0
     except psycopg.errors.LockNotAvailable:
         raise RejectedError(
-            f"no lock on {source.table} within {LOCK_TIMEOUT_S} s: a transaction that has written to it is open",
+            f"no lock on {source.table} within {LOCK_TIMEOUT_S} s, because a transaction that wrote to it is open",
             f"end the oldest transaction in pg_stat_activity, then run `{command}` again",
         ) from None
 
@@ -153,14 +153,14 @@ def move_to_end(connection: Connection, source: Source, event_ids: Sequence[str]
 
 
 def written_columns(connection: Connection, source: Source) -> list[str]:
-    """Return the columns that an insert writes: all but generated ones and `seq`."""
+    """Return the columns that an insert writes: all columns except generated columns and `seq`."""
     return [row["name"] for row in connection.execute(COLUMNS, (ddl.quoted_text(source.table),))]
 
 
 def _advance_slot(connection: Connection, source: Source, rows: ResentRows, position: int, progress: Reporter) -> None:
     """Advance the slot to `position`, unless it retains an event that is neither delivered nor sent again.
 
-    Such an event is of a row that was deleted from the table. Then some rows are sent twice.
+    The row of such an event was deleted from the table. If the slot is not advanced, some rows are sent twice.
     """
     event_ids = peek_event_ids(connection, source, upto=position)
     if event_ids is None:

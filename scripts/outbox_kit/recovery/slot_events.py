@@ -26,8 +26,8 @@ NULL_OR_UNCHANGED = (b"n", b"u")
 def peek_event_ids(connection: Connection, source: Source, *, upto: int) -> set[str] | None:
     """Return the event ids of the outbox rows that the slot sends up to the LSN `upto`.
 
-    Return None if they cannot be determined: the slot is active, the login lacks a privilege, reading takes too long,
-    there are more than MAX_CHANGES, or the publication contains other tables.
+    Return None if the slot is active, the login lacks a privilege, reading takes too long, the slot has more than
+    MAX_CHANGES changes, or the publication contains other tables.
     """
     parameters = {
         "slot": source.slot,
@@ -61,7 +61,7 @@ def inserted_ids(messages: Iterable[bytes], source: Source) -> set[str] | None:
 
 
 def _id_column(message: bytes, source: Source) -> int | None:
-    """Return the number of the id column of the outbox table; None for another relation."""
+    """Return the index of the id column if the relation is the outbox table, else None."""
     namespace, name, rest = message[5:].split(b"\0", maxsplit=2)
     if f"{namespace.decode()}.{name.decode()}" != source.table:
         return None

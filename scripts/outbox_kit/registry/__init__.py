@@ -1,1 +1,1 @@
-"""Schema registry: desired and actual subjects, checks. RegistryReader is in `outbox_events.schemas`."""
+"""Schema registry: desired and actual subjects, and checks. RegistryReader is in `outbox_events.schemas`."""

@@ -1,4 +1,4 @@
-"""Execution of the planned changes of the registry, and the registered schema versions for the lock file."""
+"""Execution of planned changes to the registry, and lookup of the registered schema versions for the lock file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from outbox_kit.results.changes import Change
 
 
 def apply(client: RegistryClient, subjects: list[Subject], changes: list[Change], progress: Reporter) -> None:
-    """Execute `changes`, the result of state.diff(). Raises RefusedError, RejectedError, UnreachableError."""
+    """Execute `changes`, which state.diff() returned. Raises RefusedError, RejectedError and UnreachableError."""
     subjects_by_name = {subject.name: subject for subject in subjects}
     old_levels: dict[str, str] = {}
     for change in changes:
@@ -37,15 +37,15 @@ def apply(client: RegistryClient, subjects: list[Subject], changes: list[Change]
 
 
 def _references(client: RegistryClient, subject: Subject) -> list[Reference]:
-    """Return references to the latest versions of the types that the subject uses. They are registered before it."""
+    """Return references to the latest versions of the subject's types, which are registered before the subject."""
     versions = [(name, client.latest(name)) for name in subject.uses]
     return [Reference(name, name, latest.version) for name, latest in versions if latest is not None]
 
 
 def _restore_level_if_incompatible(client: RegistryClient, subject: Subject, old_level: str) -> None:
-    """If the schema violates the new level, which is already set, restore the old level and raise RefusedError."""
+    """Restore the old level and raise RefusedError if the schema violates the new level, which is already set."""
     if subject.uses:
-        return  # Apicurio cannot test a schema with references; `plan` tests it, and the registration does
+        return  # Apicurio cannot test a schema with references; `plan` and the registration test it
     if client.is_compatible(subject.name, subject.text, subject.compatibility):
         return
     client.set_compatibility(subject.name, old_level)
@@ -60,14 +60,14 @@ def _restore_level_if_incompatible(client: RegistryClient, subject: Subject, old
 
 
 def _refuse_unless_latest(client: RegistryClient, subject: Subject) -> None:
-    """Raise RefusedError if the latest version is not the subject's schema, because an earlier version has it."""
+    """Raise RefusedError if an earlier version of the subject, and not the latest, contains the subject's schema."""
     latest = with_references_inlined(client, client.latest(subject.name))
     if latest is not None and not same_schema(latest.text, subject.text):
         raise earlier_version_error(subject, latest.version)
 
 
 def recorded_schemas(client: RegistryClient, subjects: list[Subject]) -> dict[str, list[LockedSchema]]:
-    """Return the latest versions of each subject by aggregate type, newest first, with references inlined."""
+    """Return the latest versions of each subject by aggregate type, newest first. References are inlined."""
     return {subject.aggregate_type: _latest_versions(client, subject.name) for subject in subjects}
 
 

@@ -1,4 +1,4 @@
-"""Checks of `outbox verify` on the schema registry."""
+"""Checks of the schema registry for `outbox verify`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _reachable(state: RegistryState) -> Finding:
 @RULES.rule(
     "registry.schemas",
     condition="the latest version of every subject is the schema in the schema file",
-    remedy="run `outbox apply`; if the schema file has an earlier version, replace it with the latest version",
+    remedy="run `outbox apply`; if the schema file contains an earlier version, replace it with the latest version",
 )
 def _registered(state: RegistryState) -> Finding:
     problems = [subject.name for subject in state.subjects if not is_registered(subject, state.actual[subject.name])]
@@ -43,9 +43,9 @@ def _registered(state: RegistryState) -> Finding:
 
 
 def _foreign_version_remedy(state: RegistryState) -> str:
-    """Return the commands that delete versions which were registered after that of the file; empty if there are none.
+    """Return the commands that delete the versions after the version of the schema file, or an empty string.
 
-    A registry cannot return to an earlier version, so `apply` refuses the schema of the file.
+    `apply` refuses the schema of the file, because a registry cannot return to an earlier version.
     """
     commands = [
         f"`curl -X DELETE {shlex.quote(f'{state.url}{subject_path(subject.name)}/versions/{number}')}`"
@@ -55,14 +55,14 @@ def _foreign_version_remedy(state: RegistryState) -> str:
     if not commands:
         return ""
     return (
-        "if the connector config contains the later versions (connect.config), outbox-kit has registered them: restore "
-        "lock file and schema file from version control; otherwise, if no writer uses them, run "
+        "if the connector config contains the later versions (connect.config), outbox-kit registered them: restore the "
+        "lock file and the schema file from version control; otherwise, if writers do not use these versions, run "
         f"{', '.join(commands)}; if a writer uses them, write the latest version into the schema file"
     )
 
 
 def _later_versions(state: RegistryState, subject: Subject) -> range:
-    """Return the versions after that of the schema file, if the lock file contains that version but not the latest."""
+    """Return the versions after the schema file's version if the lock file has that version but not the latest."""
     latest = state.actual[subject.name].latest
     recorded = state.lock.schemas.get(subject.aggregate_type, []) if state.lock else []
     own = [entry.version for entry in recorded if same_schema(entry.text, subject.text)]

@@ -1,4 +1,4 @@
-"""Schema registry client that reads and writes, with one method per endpoint."""
+"""Client that reads and writes the schema registry, with one method per endpoint."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class RegistryClient(RegistryReader):
         self._service = service
 
     def bounded(self, seconds: float) -> RegistryClient:
-        """Return a client of the same registry that sends each request once, with this time limit."""
+        """Return a client for the same registry that sends each request only once, with this time limit."""
         return RegistryClient(self._service, seconds=seconds)
 
     def compatibility(self, subject: str) -> str | None:
-        """Return the compatibility level of a subject, None if the subject uses the global level."""
+        """Return the compatibility level of a subject, or None if the subject uses the global level."""
         response = self._get(_config_path(subject), f"compatibility of {subject}")
         return None if response is None else str(self._member(response, "compatibilityLevel"))
 
@@ -34,13 +34,13 @@ class RegistryClient(RegistryReader):
         self._request("PUT", _config_path(subject), f"set compatibility of {subject}", {"compatibility": level})
 
     def is_compatible(self, subject: str, text: str, level: str = "") -> bool:
-        """Return whether `text` is compatible with the latest version; for a transitive `level`, with all versions."""
+        """Return whether `text` is compatible with the latest version or, for a transitive `level`, all versions."""
         path = f"/compatibility{subject_path(subject)}/versions{'' if level.endswith('_TRANSITIVE') else '/latest'}"
         response = self._request("POST", path, f"test compatibility with {subject}", _body(text))
         return bool(self._member(response, "is_compatible"))
 
     def lookup(self, subject: str, text: str) -> int | None:
-        """Return the number of the subject's version that has this schema; None if no version has it."""
+        """Return the number of the subject's version with this schema, or None if it is not registered."""
         description = f"look up a schema of {subject}"
         response = self._request("POST", subject_path(subject), description, _body(text), NOT_FOUND)
         return None if response is None else int(self._member(response, "version"))
@@ -49,12 +49,12 @@ class RegistryClient(RegistryReader):
         self._request("POST", f"{subject_path(subject)}/versions", f"register {subject}", _body(text, references))
 
     def delete(self, subject: str) -> None:
-        """Delete every version of a subject (soft delete: schema ids in records can still be resolved)."""
+        """Delete every version of a subject. After this soft delete, schema ids in records can still be resolved."""
         self._request("DELETE", subject_path(subject), f"delete {subject}", missing_status=NOT_FOUND)
 
     def _member(self, response: Any, name: str) -> Any:  # noqa: ANN401 - JSON
         if not isinstance(response, dict) or response.get(name) is None:
-            raise RejectedError(f"registry at {self.url}: the response has no field {name}")
+            raise RejectedError(f"registry at {self.url}: the response does not contain the field {name}")
         return response[name]
 
 

@@ -1,4 +1,4 @@
-"""Desired and actual subjects of the schema registry, and their difference."""
+"""Desired and actual subjects of the schema registry, and the changes between them."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ INCOMPATIBLE_HINT = "give new fields a default and keep field types, or set `com
 
 @dataclass(frozen=True)
 class Subject:
-    """Desired subject of an aggregate, or of a referenced type. `aggregate_type` is the name of either."""
+    """Desired subject of an aggregate or a referenced type. `aggregate_type` is the name of this aggregate or type."""
 
     aggregate_type: str
     name: str
     text: str
     compatibility: str
     text_with_references: str = ""
-    """Text to register, which refers to types of other subjects by name; empty if `text` is registered."""
+    """Text to register if the schema refers to types of other subjects by name. If empty, `text` is registered."""
     uses: tuple[str, ...] = ()
     """Subjects of the types to which `text_with_references` refers."""
 
 
 @dataclass(frozen=True)
 class ActualSubject:
-    """Subject in the registry. Referenced types are inlined in the text of `latest`. Fields are None if not set."""
+    """Subject in the registry. The text of `latest` contains the referenced types inline. Unset fields are None."""
 
     latest: SchemaVersion | None
     compatibility: str | None
 
 
 def desired_subjects(pipeline: Pipeline) -> list[Subject]:
-    """Return the subjects of all aggregates with a schema, including the canary's. Raises ConfigurationError."""
+    """Return the subjects of all aggregates with a schema, including the canary. Raises ConfigurationError."""
     subjects = []
     for name, aggregate in pipeline.with_schemas.items():
         schema = registered_schema(aggregate)
@@ -51,7 +51,7 @@ def desired_subjects(pipeline: Pipeline) -> list[Subject]:
 
 
 def desired_references(pipeline: Pipeline) -> list[Subject]:
-    """Return the subjects of all referenced types, in dependency order. A subject has the name of its type.
+    """Return the subjects of all referenced types in dependency order. A subject is named after its type.
 
     Raises ConfigurationError.
     """
@@ -84,7 +84,7 @@ def read_actual(client: RegistryClient, subjects: list[Subject]) -> dict[str, Ac
 
 
 def with_references_inlined(client: RegistryClient, version: SchemaVersion | None) -> SchemaVersion | None:
-    """Return the version with every referenced type inlined in its text, as in the connector config."""
+    """Return the version with all referenced types inlined in its text, as the connector config contains it."""
     if version is None or not version.references:
         return version
     return replace(version, text=client.inlined(version, f"schema id {version.id}"))
@@ -96,7 +96,7 @@ def is_registered(subject: Subject, actual: ActualSubject) -> bool:
 
 
 def diff(subjects: list[Subject], actual: dict[str, ActualSubject]) -> list[Change]:
-    """Return the changes that set levels and register versions. The level of a subject is set before its version."""
+    """Return the changes that set levels and register versions. A subject's level is set before its new version."""
     changes = []
     for subject in subjects:
         actual_subject = actual[subject.name]
@@ -124,15 +124,15 @@ def _schema_change(subject: Subject, latest: SchemaVersion | None) -> Change:
 
 
 def fields_changed(old_schema: str, new_schema: str) -> tuple[list[str], list[str]]:
-    """Return the paths of the fields that a new version adds, and of those that it removes."""
+    """Return the paths of the fields that a new version adds, and the paths of the fields that it removes."""
     before, after = field_paths(old_schema), field_paths(new_schema)
     return sorted(after - before), sorted(before - after)
 
 
 def danger(old_schema: str, new_schema: str) -> str:
-    """Return a description of the fields of existing records that a new version misreads or cannot read; may be ''.
+    """Return a text about the fields of existing records that a new version misreads or cannot read, or ''.
 
-    A registry accepts a changed logical type, although consumers then read existing values incorrectly.
+    The registry does not detect misread fields: it accepts a change of a logical type.
     """
     changed_fields = differences(old_schema, new_schema)
     misread_fields = [
@@ -151,7 +151,7 @@ def _describe(entry: Difference) -> str:
 
 
 def incompatible_fields(level: str, old_schema: str, new_schema: str) -> list[str]:
-    """Return the fields whose change violates a compatibility level, with their types."""
+    """Return the fields, with their types, whose changes violate a compatibility level."""
     pairs = []
     if level.startswith(("BACKWARD", "FULL")):
         pairs.append((old_schema, new_schema))
@@ -162,12 +162,12 @@ def incompatible_fields(level: str, old_schema: str, new_schema: str) -> list[st
 
 
 def refuse_incompatible(client: RegistryClient, subjects: list[Subject], actual: dict[str, ActualSubject]) -> None:
-    """Raise RefusedError if a schema violates its compatibility level, or equals an earlier version of its subject."""
+    """Raise RefusedError if a schema violates its compatibility level or equals an earlier version of its subject."""
     for subject in subjects:
         actual_subject = actual[subject.name]
         if actual_subject.latest is None or is_registered(subject, actual_subject):
             continue
-        # If an earlier version has the schema, registration returns the id of that version and adds no version.
+        # Registering the schema of an earlier version returns the id of that version, and does not add a version.
         version = None if subject.uses else client.lookup(subject.name, subject.text)
         if version is not None and version < actual_subject.latest.version:
             raise earlier_version_error(subject, actual_subject.latest.version)
@@ -183,7 +183,7 @@ def refuse_incompatible(client: RegistryClient, subjects: list[Subject], actual:
 def _is_compatible(client: RegistryClient, subject: Subject, actual: ActualSubject, latest: SchemaVersion) -> bool:
     """Test compatibility in the registry, or locally if the level changes or a schema has references.
 
-    If a schema has references, Apicurio rejects the test (HTTP 422), although it accepts the registration.
+    Apicurio rejects the test of a schema with references (HTTP 422), although it accepts the registration.
     """
     if actual.compatibility == subject.compatibility and not subject.uses and not latest.references:
         return client.is_compatible(subject.name, subject.text, subject.compatibility)
@@ -191,7 +191,7 @@ def _is_compatible(client: RegistryClient, subject: Subject, actual: ActualSubje
 
 
 def earlier_version_error(subject: Subject, latest: int) -> RefusedError:
-    """Return the error for a schema that equals an earlier version of its subject; `latest` is a version number."""
+    """Return an error for a schema that equals an earlier version of its subject. `latest` is a version number."""
     return RefusedError(
         f"schema of {subject.aggregate_type} equals an earlier version of {subject.name}; version {latest} remains the "
         "latest, because a registry cannot return to an earlier version",

@@ -1,8 +1,8 @@
-"""Batches of rows: claim, read again after a takeover, complete.
+"""Batches of rows, which are claimed, sent and completed. After a takeover, a claimed batch is read again.
 
-A claim is committed before its rows are sent: number and order of the batch are the source_sequence of the rows. A
-process that takes over a bucket first sends the claimed rows again, with the same sequences, so a replay changes
-no state.
+A claim is committed before its rows are sent, because the batch number and the order of the rows determine their
+source_sequence. A process that takes over a bucket first sends the claimed rows again. They have the same sequences,
+so that sending them again does not change any state.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from outbox_kit.relay.tables import MARK_COLUMN, ORDER_COLUMN
 
 ALL_BUCKETS = [*range(BUCKETS)]
 MAX_BYTES = 1_000_000
-"""Size of payloads and headers in a batch of several rows. The next owner of the bucket sends the same batch."""
+"""Maximum size of payloads and headers in a batch, unless the batch is a single row."""
 SELECT_PENDING = sql.SQL("""
     select * from (
       select *, sum(size) over (order by place) - size as size_before
@@ -44,7 +44,7 @@ RELEASE = sql.SQL("""
     update {schema}.outbox_relay_batch set ids = '{{}}' where outbox = %s and bucket = %s and number = %s""")
 DELETE = sql.SQL("delete from {outbox} where {id} = any(%s::uuid[])")
 MARK = sql.SQL("update {outbox} set {mark} = now() where {id} = any(%s::uuid[])")
-# With a subquery per bucket, an index scan reads one entry of each.
+# The query has a subquery per bucket, so that an index scan reads only one entry of each bucket.
 PENDING_BUCKETS = sql.SQL("""
     select bucket from unnest(%s::int[]) as bucket
     where exists (select 1 from {outbox} where {bucket} = bucket and {pending})""")
@@ -62,7 +62,7 @@ LAST_PENDING = sql.SQL("""
 
 @dataclass(frozen=True)
 class Batch:
-    """Claimed rows of one bucket, in order. `positions` are their numbers in the claim."""
+    """Claimed rows of one bucket, in order. `positions` are the positions of these rows in the claim."""
 
     bucket: int
     number: int
@@ -72,12 +72,12 @@ class Batch:
     positions: list[int]
 
     def sequence(self, position: int) -> str:
-        """Return the source_sequence of a row: source epoch, batch number and position."""
+        """Return the source_sequence of a row, which consists of source epoch, batch number and position."""
         return f"{self.epoch:04x}_{self.number:016x}-{position:016x}"
 
 
 class BatchStore:
-    """Statements on the batches of one outbox table, through the session that holds the leases."""
+    """Executes statements on the batches of one outbox table in the session that holds the leases."""
 
     def __init__(self, connection: Connection, reader: RowReader) -> None:
         self._connection, self._reader, self._tables = connection, reader, reader.tables
@@ -96,20 +96,20 @@ class BatchStore:
         }
 
     def pending_buckets(self, buckets: list[int]) -> list[int]:
-        """Return the buckets that have rows to send."""
+        """Return the buckets that contain unsent rows."""
         return [row["bucket"] for row in self._execute(PENDING_BUCKETS, (buckets,))]
 
     def last_pending(self) -> int | None:
-        """Return the place of the last row to send; None if there is none."""
+        """Return the position of the last unsent row, or None if all rows are sent."""
         place: int | None = self._execute(LAST_PENDING, (ALL_BUCKETS,))[0]["place"]
         return place
 
     def first_pending(self, last: int) -> dict[int, int]:
-        """Return the place of the first row to send by bucket, of all buckets with rows up to the place `last`."""
+        """Return the position of the first unsent row by bucket, for all buckets with unsent rows up to `last`."""
         return {row["bucket"]: row["place"] for row in self._execute(FIRST_PENDING, (ALL_BUCKETS, last))}
 
     def claim(self, bucket: int, limit: int) -> Batch | None:
-        """Claim the next rows of a bucket, up to MAX_BYTES; return None if it has none."""
+        """Claim the next rows of a bucket, up to MAX_BYTES. Returns None if the bucket has no unsent rows."""
         rows = self._execute(SELECT_PENDING, (bucket, limit, MAX_BYTES))
         if not rows:
             return None
@@ -118,7 +118,7 @@ class BatchStore:
         return Batch(bucket, claim["number"], claim["source_epoch"], ids, rows, list(range(len(rows))))
 
     def claimed(self, bucket: int) -> Batch | None:
-        """Return the claimed batch that the previous owner of a bucket has not completed; None without one."""
+        """Return the batch that the previous owner of a bucket claimed and did not complete, or None."""
         found = self._execute(CLAIMED, {"outbox": self._tables.outbox_name, "bucket": bucket})
         if not found:
             return None

@@ -1,4 +1,4 @@
-"""Buckets of outbox rows: what a process of the relay leases, and what one transactional producer sends in order."""
+"""Buckets of outbox rows. A relay process leases buckets, and one transactional producer sends a bucket in order."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from psycopg import sql
 from outbox_kit.pipeline import Source
 
 BUCKETS = 16
-"""Number of buckets, and thus the highest number of processes that send. A change would move aggregates."""
+"""Number of buckets, and thus of processes that can send. A different number would move aggregates to new buckets."""
 
 
 def bucket_of_row(source: Source) -> sql.Composed:
-    """Return the bucket of a row, a hash of aggregate type and id. A row without them has one too: a dead letter."""
+    """Return an expression for a row's bucket, a hash of aggregate type and id. Nulls are hashed as empty strings."""
     text = sql.SQL("coalesce({}::text, '')")
     return sql.SQL("(hashtextextended({}, hashtextextended({}, 0)) & {})").format(
         text.format(sql.Identifier(source.columns.aggregate_id)),

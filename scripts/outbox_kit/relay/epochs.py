@@ -1,6 +1,6 @@
-"""Source epoch of the relay's records. It is above that of the connector, so that no earlier state replaces a later.
+"""Source epoch of the relay's records. It is higher than the connector's epoch, so that the relay's states are newer.
 
-A restore or a failover can bring back an earlier number of the last batch. The epoch is raised then, too.
+The epoch is also raised after a restore or failover, because the number of the last batch can then be lower.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LAST_NUMBER = sql.SQL("select last_value as number from {schema}.outbox_relay_ba
 
 
 def refuse_other_pipeline(connection: Connection, tables: RelayTables) -> None:
-    """Raise RefusedError if a relay sends the rows of the table to the topics of another pipeline."""
+    """Raise RefusedError if a relay already sends the rows of the table to the topics of another pipeline."""
     found = connection.execute(PREFIX.format(schema=tables.schema), (tables.outbox_name,)).fetchone()
     if found is None or found["prefix"] == tables.pipeline.prefix:
         return
@@ -42,7 +42,7 @@ def refuse_other_pipeline(connection: Connection, tables: RelayTables) -> None:
     raise RefusedError(
         f"the relay sends the rows of table {tables.outbox_name} to the topics {found['prefix']}.*, not "
         f"{tables.pipeline.prefix}.*: a row is sent only once",
-        "use one pipeline per outbox table; if the other one has ended, run "
+        "use one pipeline per outbox table; if the other pipeline is no longer used, run "
         f"`{statement.as_string(connection)}` in the database",
     )
 
@@ -50,14 +50,14 @@ def refuse_other_pipeline(connection: Connection, tables: RelayTables) -> None:
 def required_epoch(
     deployment: Deployment, lock: Lock, connection: Connection, tables: RelayTables, *, with_connect: bool
 ) -> int:
-    """Return the current epoch, or a higher one if records can have a higher sequence than the next batch.
+    """Return the current epoch, or a higher epoch if existing records can have a higher sequence than the next batch.
 
-    The connector can have sent such records, or the relay before the database was restored. Raises UnreachableError,
-    WaitTimeoutError, and RefusedError if there is no higher epoch.
+    The connector can have sent such records, or the relay before a restore of the database. Raises UnreachableError,
+    WaitTimeoutError, and RefusedError if the epoch is already the highest possible epoch.
     """
     current = client.read_relay_epoch(connection, tables.outbox_name)
     connector = connector_epoch(deployment) if with_connect else 0
-    # The topics are read first: other processes continue to send.
+    # The topics are read before the last batch number, because other processes continue to send.
     highest = highest_version(deployment)
     written = highest.source_epoch
     if max(lock.source_epoch, connector) < current >= written:
@@ -73,7 +73,7 @@ def _number_of(version: Version) -> int:
 
 def _above(epoch: int) -> int:
     if epoch >= MAX_EPOCH:
-        raise RefusedError(f"the source epoch {epoch} is the highest possible one", MOVE_HINT)
+        raise RefusedError(f"the source epoch {epoch} is the highest possible epoch", MOVE_HINT)
     return epoch + 1
 
 
@@ -83,10 +83,10 @@ def write_epoch(connection: Connection, tables: RelayTables, epoch: int) -> None
 
 
 def raise_on_other_server(deployment: Deployment, connection: Connection, tables: RelayTables) -> int | None:
-    """Raise the epoch if the database was restored or has failed over since it was set; return the new epoch, or None.
+    """Increase the epoch after a restore or failover of the database. Return the new epoch, or None if not needed.
 
-    The new server can lack the last batches, and would give their numbers again. Raises UnreachableError,
-    WaitTimeoutError, and RefusedError if there is no higher epoch.
+    The new server can lack the last batches, and would then assign their numbers again. Raises UnreachableError,
+    WaitTimeoutError, and RefusedError if the epoch is already the highest possible epoch.
     """
     server = _server(connection)
     is_same = IS_SAME_SERVER.format(schema=tables.schema)
@@ -106,5 +106,5 @@ def raise_on_other_server(deployment: Deployment, connection: Connection, tables
 
 
 def _server(connection: Connection) -> tuple[str, int]:
-    """Return system identifier and timeline."""
+    """Return the system identifier and timeline of the server."""
     return client.read_system_identifier(connection), client.read_server(connection)["timeline"]

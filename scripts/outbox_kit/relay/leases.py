@@ -1,6 +1,6 @@
-"""Leases of buckets: session-level advisory locks, shared fairly between the processes of a relay.
+"""Leases of buckets. A lease is a session-level advisory lock. The processes of a relay share the leases equally.
 
-The server ends a session that sends no statement for LEASE_S, also that of a stopped process, and with it the leases.
+The server ends a session that sends no statement for LEASE_S, and thus releases the leases of a stopped process.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from outbox_kit.relay.buckets import BUCKETS
 LEASE_S = 10
 KEEP_S = 0.5
 MEMBER_KEY = 1_000_000
-"""Second key of the lock that every process holds shared, so that it can be counted."""
-# After a crash, a claim whose records were sent must not be lost, because its number would be given again.
+"""Second key of the shared lock that every process holds, so that the processes can be counted."""
+# A crash must not lose a claim whose records were sent, because its number would then be assigned again.
 SETTINGS: LiteralString = """
     select set_config('application_name', %s, false), set_config('idle_session_timeout', %s, false),
            set_config('idle_in_transaction_session_timeout', %s, false),
@@ -35,7 +35,7 @@ MEMBERS: LiteralString = """
 
 
 class Leases:
-    """Buckets that this process holds. `connection` is the session of the locks."""
+    """Buckets whose leases this process holds. `connection` is the session that holds the locks."""
 
     def __init__(self, connection: Connection, outbox: str) -> None:
         self._connection = connection
@@ -47,12 +47,12 @@ class Leases:
         connection.execute(JOIN, (self._key, MEMBER_KEY))
 
     def quota(self) -> int:
-        """Return the number of buckets that each process may hold."""
+        """Return the maximum number of buckets per process."""
         members: int = self._connection.execute(MEMBERS, (MEMBER_KEY, self._key)).fetchall()[0]["members"]
         return math.ceil(BUCKETS / max(1, members))
 
     def rebalance(self) -> tuple[Sequence[int], Sequence[int]]:
-        """Release buckets above the quota, or acquire free ones. Return the acquired and the released buckets."""
+        """Release buckets above the quota, or acquire free buckets. Return the acquired and the released buckets."""
         quota = self.quota()
         released = self.held[quota:]
         for bucket in released:
@@ -71,9 +71,9 @@ class Leases:
         return bool(self._connection.execute(ACQUIRE, (self._key, bucket)).fetchall()[0]["acquired"])
 
     def keep(self) -> None:
-        """Execute a statement if the last one of this method is older than KEEP_S.
+        """Execute a statement, unless this method executed one within the last KEEP_S.
 
-        Otherwise idle_session_timeout would end the session while a batch is encoded, or waits for Kafka.
+        Without it, idle_session_timeout would end the session while a batch is encoded or waits for Kafka.
         """
         if time.monotonic() - self._kept_at >= KEEP_S:
             self._connection.execute("select 1")

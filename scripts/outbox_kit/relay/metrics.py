@@ -1,4 +1,4 @@
-"""Metrics of one process, as a file for the textfile collector of Prometheus' node exporter."""
+"""Metrics of one relay process, in a file for the textfile collector of Prometheus' node exporter."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from outbox_kit.results import Reporter
 
 INTERVAL_S = 5.0
 MAX_COUNTED = 100_000
-"""Highest number of pending rows that is counted, so that a backlog does not slow down its own delivery."""
-# With a subquery per bucket, an index scan reads the first entry of each.
+"""Maximum number of pending rows to count, so that counting a large backlog does not delay its delivery."""
+# The query has a subquery per bucket, so that an index scan reads only the first entry of each bucket.
 BACKLOG = sql.SQL("""
     select (select count(*) from (select from {outbox} where {bucket} = any(%(held)s) and {pending} limit %(limit)s) x)
              as rows,
@@ -32,7 +32,7 @@ HELP = {
     "records_sent_total": "Records sent, without dead letters.",
     "dead_letters_total": "Dead letters sent.",
     "batches_total": "Kafka transactions committed.",
-    "errors_total": "Errors of Kafka or PostgreSQL after which the process has started again.",
+    "errors_total": "Errors of Kafka or PostgreSQL after which the process started a new session.",
     "buckets": "Buckets whose lease the process holds.",
     "pending_rows": f"Rows to send in these buckets, counted up to {MAX_COUNTED}.",
     "lag_seconds": "Age of the oldest of these rows.",
@@ -41,7 +41,7 @@ HELP = {
 
 @dataclass
 class Counters:
-    """Numbers since the start of the process."""
+    """Counters since the start of the process."""
 
     sent: int = 0
     dead_letters: int = 0
@@ -51,7 +51,7 @@ class Counters:
 
 @dataclass(frozen=True)
 class Backlog:
-    """Rows to send in the buckets of a process, and the age of the oldest one in seconds."""
+    """Number of unsent rows in the buckets of a process, and the age of the oldest unsent row in seconds."""
 
     buckets: int = 0
     rows: int = 0
@@ -72,7 +72,7 @@ def read_backlog(connection: Connection, reader: RowReader, held: Sequence[int])
 
 
 class MetricsFile:
-    """Writes the metrics at most once per INTERVAL_S, and nothing without a path.
+    """Writes the metrics at most once per INTERVAL_S. If the path is None, the metrics are not written.
 
     Raises ConfigurationError if the file cannot be created.
     """
@@ -91,7 +91,7 @@ class MetricsFile:
         return self._path is not None and time.monotonic() >= self._due_at
 
     def write(self, backlog: Backlog) -> None:
-        """Replace the file. An error is only reported, because rows are more important than metrics."""
+        """Replace the file. An error is only reported, because delivery is more important than metrics."""
         self._due_at = time.monotonic() + INTERVAL_S
         try:
             self._replace(backlog)
@@ -107,7 +107,7 @@ class MetricsFile:
 
 
 def text(pipeline: str, counters: Counters, backlog: Backlog) -> str:
-    """Return the metrics in the text format of Prometheus."""
+    """Return the metrics in Prometheus' text format."""
     numbers = (counters.sent, counters.dead_letters, counters.batches, counters.errors, backlog.buckets, backlog.rows)
     values = [*map(str, numbers), f"{backlog.seconds:.3f}"]
     lines = []

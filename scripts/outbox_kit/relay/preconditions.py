@@ -1,4 +1,4 @@
-"""Preconditions of a relay: a stopped connector, rows that it has not sent, and an outbox table that can be sent."""
+"""Preconditions of a relay: a stopped connector, rows that the connector has not sent, and supported columns."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NULLABLE: LiteralString = """
 
 
 def refuse_running_connector(deployment: Deployment) -> None:
-    """Raise RefusedError unless the connector is stopped or does not exist."""
+    """Raise RefusedError if the connector exists and is not stopped."""
     name = deployment.pipeline.connector.name
     status = deployment.connect.status(name)
     if status is not None and status.connector_state != "STOPPED":
@@ -38,13 +38,13 @@ def refuse_running_connector(deployment: Deployment) -> None:
 def refuse_delivered_rows(deployment: Deployment, connection: Connection, tables: RelayTables) -> None:
     """Raise RefusedError if the table has more rows than the slot of the stopped connector has undelivered events.
 
-    The last sent event counts as undelivered. It is the newest state of its aggregate, so it does no harm.
-    Without a slot nothing is known about the rows, and all of them are sent.
+    The last sent event is counted as undelivered. This is safe, because it is the newest state of its aggregate.
+    If the slot does not exist, it is unknown which rows were delivered, and the relay sends all rows.
     """
     source = deployment.pipeline.source
     if read_slot(connection, source.slot) is None:
         return
-    # Events after this LSN are not counted: those of later inserts would hide rows that the connector has sent.
+    # Events after this LSN are not counted, because later inserts would hide that the connector has sent other rows.
     counted = connection.execute(COUNT.format(outbox=tables.outbox, pending=tables.pending)).fetchall()[0]
     rows = counted["rows"]
     actual = connect_state.read_actual(deployment.connect, deployment.pipeline.connector.name)
@@ -52,7 +52,7 @@ def refuse_delivered_rows(deployment: Deployment, connection: Connection, tables
     if rows > undelivered:
         raise RefusedError(
             f"the connector has sent at least {plural(rows - undelivered, 'row')} of the {rows} rows in table "
-            f"{tables.outbox_name}: the relay would send their states again, as new ones",
+            f"{tables.outbox_name}: the relay would send their states again, as new states",
             "run `outbox resume`, `outbox prune --older-than 0s --all`, `outbox stop`, then start the relay again",
         )
 
@@ -64,7 +64,7 @@ def require_columns(connection: Connection, tables: RelayTables, types: dict[str
     optional = names.pop("headers")
     for name in [*names.values(), *additional_columns(tables.pipeline)]:
         if name not in types:
-            raise _wrong(tables, f"has no column {name}")
+            raise _wrong(tables, f"does not have the column {name}")
     payload = without_modifier(types[source.columns.payload])
     if tables.pipeline.payload_type == "bytea":
         if payload != "bytea":

@@ -1,4 +1,4 @@
-"""Transactional producer of one bucket. Its transactional.id fences a former owner of the bucket."""
+"""Transactional producer of one bucket. The transactional.id of the bucket fences its former owner."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from outbox_kit.kafka.client import client_settings
 from outbox_kit.pipeline import Kafka
 
 PARTITIONER = -1
-"""Partition number with which librdkafka calls the partitioner."""
+"""Partition number that makes librdkafka call the partitioner."""
 STEP_S = 2.0
-"""Longest wait without a statement in the database, which keeps the lease."""
+"""Maximum time between the statements in the database that keep the lease."""
 MIN_STEP_S = 0.001
 SEND_TIMEOUT_S = 60
 TRANSACTION_TIMEOUT_MS = 60_000
-# The encoder limits key, value and headers to 1,000,000 bytes. librdkafka's limit includes the framing.
+# The encoder limits key, value and headers to 1,000,000 bytes. librdkafka's limit also includes the framing.
 MAX_MESSAGE_BYTES = 1_100_000
 
 
 class BucketProducer:
-    """Sends the records of one bucket, each batch in one transaction."""
+    """Sends the records of one bucket. Each batch is one transaction."""
 
     def __init__(self, kafka: Kafka, transactional_id: str, keep_lease: Callable[[], None]) -> None:
-        """Begin the initialization. `keep_lease` is called for each record, and at least every STEP_S during waits."""
+        """Begin the initialization. `keep_lease` is called for each record and at least every STEP_S while waiting."""
         self._id, self._keep_lease = transactional_id, keep_lease
         self._errors = ClientErrors()
         self._producer = Producer(
@@ -43,7 +43,7 @@ class BucketProducer:
             }
         )
         self._is_initialized = False
-        with suppress(KafkaException):  # continues in the background; initialize() gets its error
+        with suppress(KafkaException):  # runs in the background; initialize() raises its error
             self._producer.init_transactions(MIN_STEP_S)
 
     def initialize(self) -> None:
@@ -53,7 +53,7 @@ class BucketProducer:
             self._is_initialized = True
 
     def send(self, records: Sequence[Record]) -> None:
-        """Send the records in a transaction, without its commit. After an error it is aborted.
+        """Send the records in a new transaction and leave it open. After an error, the transaction is aborted.
 
         Raises UnreachableError, RejectedError, and errors of `keep_lease`.
         """
@@ -72,7 +72,7 @@ class BucketProducer:
     def commit(self) -> None:
         """Commit the transaction. Raises UnreachableError, RejectedError, and errors of `keep_lease`.
 
-        After an error nothing is committed, unless it is a timeout: then the outcome is unknown.
+        After a timeout, the outcome is unknown. After any other error, the transaction is not committed.
         """
         try:
             self._wait("commit", self._producer.commit_transaction)
@@ -81,12 +81,12 @@ class BucketProducer:
             raise
 
     def abort(self) -> None:
-        """Abort the open transaction, so that consumers need not wait until it times out. A fenced one is closed."""
+        """Abort the open transaction, so that consumers do not have to wait for its timeout."""
         with suppress(KafkaException):
             self._producer.abort_transaction(STEP_S)
 
     def _produce(self, record: Record) -> None:
-        """Add a record. A batch can be larger than the producer's queue (1 GiB)."""
+        """Add a record to the queue. Wait while the queue is full: a batch can exceed the producer's queue (1 GiB)."""
         deadline = Deadline(SEND_TIMEOUT_S)
         while True:
             try:
@@ -106,7 +106,7 @@ class BucketProducer:
                 return
 
     def _wait(self, action: str, step: Callable[[float], None]) -> None:
-        """Repeat `step`, which continues where it timed out, until it succeeds."""
+        """Repeat `step` until it succeeds. After a timeout, the next call continues the same operation."""
         deadline = Deadline(SEND_TIMEOUT_S)
         while True:
             self._keep_lease()

@@ -1,4 +1,4 @@
-"""Reading of outbox rows as text, in the forms that the connector's records have."""
+"""Reading of outbox rows as text, in the same formats as in the connector's records."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ EVENT_TIME = sql.SQL("""
 
 @dataclass(frozen=True)
 class RowReader:
-    """Columns to read, from the pipeline and the table's column types by name."""
+    """Reads the columns of outbox rows. `types` are the column types of the table by column name."""
 
     tables: RelayTables
     types: dict[str, str]
 
     @cached_property
     def columns(self) -> sql.Composed:
-        """Select list of the columns that the record needs. Additional columns are named by their position."""
+        """Select list of the columns that the record needs. Additional columns are numbered."""
         names, source = self.tables.pipeline.source.columns, self.tables.pipeline.source
         entries = [
             _text(names.id, "id"),
@@ -51,7 +51,7 @@ class RowReader:
 
     @cached_property
     def size(self) -> sql.Composed:
-        """Return the expression of the size of payload and headers, in bytes."""
+        """Return an expression for the size of payload and headers in bytes."""
         names = self.tables.pipeline.source.columns
         values = [self._value(name) for name in (names.payload, names.headers) if name in self.types]
         return sql.SQL(" + ").join(sql.SQL("coalesce(octet_length({}), 0)").format(value) for value in values)
@@ -78,7 +78,7 @@ class RowReader:
         )
 
     def whole_row(self, connection: Connection, row_id: str | None) -> dict[str, tuple[str, object]]:
-        """Return type and value of every column of a row, by name; empty if the row was deleted."""
+        """Return the type and value of every column of a row by name, or an empty dict if the row was deleted."""
         entries = [
             sql.SQL("{} as {}").format(self._dead_letter_value(name), sql.Identifier(name)) for name in self.types
         ]
@@ -92,11 +92,11 @@ class RowReader:
         return sql.Identifier(name) if self.types[name] in NATIVE_TYPES else self._column_text(name)
 
     def _value(self, name: str) -> sql.Composable:
-        """Return the expression of a bytea as bytes, and of another type as text."""
+        """Return an expression for the value of a column: bytes for bytea, text for other types."""
         return sql.Identifier(name) if self.types[name] == "bytea" else sql.SQL("{}::text").format(sql.Identifier(name))
 
     def _column_text(self, name: str) -> sql.Composable:
-        """Return the expression of a column's text. Debezium writes timestamptz in UTC, with the type's precision."""
+        """Return an expression for a column's text. As in Debezium, timestamptz is in UTC with the type's precision."""
         if not self._is_zoned(name):
             return sql.SQL("{}::text").format(sql.Identifier(name))
         digits = (MODIFIER.findall(self.types[name]) or ["(6)"])[0][1]
@@ -109,7 +109,7 @@ class RowReader:
         return text.format(column=sql.Identifier(name), utc=self.utc(name), form=form)
 
     def utc(self, name: str) -> sql.Composable:
-        """Return the expression of a timestamp without time zone, in UTC."""
+        """Return an expression for the column as a timestamp without time zone, in UTC."""
         column = sql.Identifier(name)
         return sql.SQL("({} at time zone 'UTC')").format(column) if self._is_zoned(name) else column
 
@@ -118,12 +118,12 @@ class RowReader:
 
 
 def without_modifier(column_type: str) -> str:
-    """Return the name of a type without its precision or length: timestamp(3) with time zone, varchar(20)."""
+    """Return the name of a type without its modifier, such as the length in varchar(20)."""
     return MODIFIER.sub("", column_type)
 
 
 def additional_columns(pipeline: Pipeline) -> list[str]:
-    """Return the columns for schema version, headers and partitions, without duplicates."""
+    """Return the columns that contain schema versions, headers and partition fields, without duplicates."""
     source = pipeline.source
     versions = [source.schema_version_column] if source.schema_version_column else []
     partitions = [entry.partition_field for entry in pipeline.aggregates.values() if entry.partition_field]

@@ -1,4 +1,4 @@
-"""Start of a relay process, and its recovery from errors."""
+"""Start of a relay process, and recovery of the process from errors."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from outbox_kit.results import Reporter
 LOCK_TIMEOUT_S = 60
 MAX_BACKOFF_S = 10.0
 GIVE_UP_S = 300
-"""Time without a sent batch after which the process ends with the error."""
+"""If errors prevent the process from sending a batch for this time, it ends with the last error."""
 
 
 def run_relay(deployment: Deployment, options: RelayOptions, stop: Event, progress: Reporter) -> Counters:
-    """Send rows until `stop` is set or, with `once`, no row is left. Return what was sent.
+    """Send rows until `stop` is set or, with `once`, until all rows are sent. Return the counters of sent records.
 
-    Raises RefusedError if the connector runs, ConfigurationError, after GIVE_UP_S UnreachableError, RejectedError, and
-    with `once` WaitTimeoutError if another process holds a bucket and does not send its rows.
+    Raises RefusedError if the connector runs; ConfigurationError; UnreachableError and RejectedError after GIVE_UP_S;
+    and with `once`, WaitTimeoutError if another process holds a bucket and does not send its rows.
     """
     lock = deployment.lock()
     if lock is None:
@@ -48,7 +48,7 @@ def run_relay(deployment: Deployment, options: RelayOptions, stop: Event, progre
 
 
 def prepare(process: RelayProcess, lock: Lock) -> None:
-    """Create tables and index, and set the source epoch."""
+    """Create the relay's tables and index, and set the source epoch."""
     deployment, relay_tables, with_connect = process.deployment, process.tables, process.options.with_connect
     source, name = deployment.environment.source, deployment.pipeline.name
     with (
@@ -66,7 +66,7 @@ def prepare(process: RelayProcess, lock: Lock) -> None:
 
 
 def _run_sessions(process: RelayProcess) -> None:
-    """Run sessions until one ends without error. After an error, wait up to MAX_BACKOFF_S and start the next."""
+    """Run sessions until one ends without an error. After an error, wait up to MAX_BACKOFF_S, then start a new one."""
     interval, counters = process.options.interval, process.counters
     deadline, backoff, batches = Deadline(GIVE_UP_S), interval, counters.batches
     while True:

@@ -1,4 +1,4 @@
-"""Tables and index of the relay in the source database, in the schema of the outbox table."""
+"""Tables and index of the relay. They are in the source database, in the schema of the outbox table."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ STATE_TABLES = sql.SQL("""
     create sequence if not exists {schema}.outbox_relay_batch_number""")
 STATE_NAMES = ("outbox_relay", "outbox_relay_batch", "outbox_relay_batch_number")
 MISSING: LiteralString = "select 1 from unnest(%s::text[]) as name where to_regclass(name) is null"
-# An index whose creation was interrupted remains, and is not used.
+# An index whose creation was interrupted remains in the catalog as invalid, and PostgreSQL does not use it.
 INDEX: LiteralString = "select indisvalid as is_valid from pg_index where indexrelid = to_regclass(%s)"
-# On a large table the creation takes minutes, and it waits for open transactions. It delays no writer.
+# On a large table, creating the index takes minutes and waits for open transactions. Writers are not blocked.
 INDEX_SETTINGS: LiteralString = """
     select set_config('statement_timeout', '1h', false), set_config('lock_timeout', '1h', false)"""
-# A cache gives each session its own range of numbers, so that a later insert can get a lower number.
+# With a cache, each session takes its own range of numbers, so that a later insert can get a lower number.
 SEQUENCE_CACHE: LiteralString = """
     select seqcache as cache from pg_sequence
     where seqrelid = pg_get_serial_sequence(%s, %s)::regclass"""
@@ -40,11 +40,11 @@ SEQUENCE_CACHE: LiteralString = """
 
 @dataclass(frozen=True)
 class RelayTables:
-    """Names and expressions of one outbox table for the statements of the relay."""
+    """Names and expressions of one outbox table, for use in the relay's statements."""
 
     pipeline: Pipeline
     marks: bool
-    """Whether sent rows are marked in MARK_COLUMN. Otherwise they are deleted."""
+    """Whether sent rows are marked in MARK_COLUMN. If not, they are deleted."""
 
     @property
     def outbox_name(self) -> str:
@@ -64,22 +64,22 @@ class RelayTables:
 
     @property
     def bucket(self) -> sql.Composed:
-        """Bucket of a row."""
+        """Expression of a row's bucket."""
         return bucket_of_row(self.pipeline.source)
 
     @property
     def pending(self) -> sql.Composable:
-        """Condition of the rows that are not sent."""
+        """Condition that selects the unsent rows."""
         return sql.SQL("{} is null").format(sql.Identifier(MARK_COLUMN)) if self.marks else sql.SQL("true")
 
 
 def create(connection: Connection, tables: RelayTables) -> None:
-    """Create what the relay needs.
+    """Create the missing tables, columns and indexes of the relay.
 
-    Raises ConfigurationError, and RefusedError if rows would be sent again, or without a defined order.
+    Raises ConfigurationError. Raises RefusedError if rows would be sent again, or without a defined order.
 
-    What exists is found in the catalog, because a statement with `if not exists` needs the owner's privileges, and
-    waits for locks, such as that of a VACUUM.
+    Existing objects are looked up in the catalog, because a statement with `if not exists` requires the privileges of
+    the owner and waits for locks, such as the lock of a VACUUM.
     """
     if not tables.pipeline.source.uses_table:
         problem = "the pipeline has no outbox table, because source.message_prefix is set"
@@ -112,7 +112,7 @@ def _require_order(connection: Connection, tables: RelayTables, types: dict[str,
     parameters = (ddl.quoted_text(tables.outbox_name), ORDER_COLUMN)
     found = connection.execute(SEQUENCE_CACHE, parameters).fetchone()
     if found is None or found["cache"] != 1:
-        detail = "has no sequence of its own" if found is None else f"has a sequence with cache {found['cache']}"
+        detail = "does not own a sequence" if found is None else f"has a sequence with cache {found['cache']}"
         raise ConfigurationError(
             f"column {ORDER_COLUMN} of table {tables.outbox_name} {detail}, so its values are not in insertion order",
             "make it an identity column without a cache",
@@ -120,13 +120,13 @@ def _require_order(connection: Connection, tables: RelayTables, types: dict[str,
 
 
 def _add_order(connection: Connection, tables: RelayTables) -> None:
-    """Add the column to an empty table. PostgreSQL would number existing rows in their physical order."""
+    """Add the order column to an empty table. In a table with rows, PostgreSQL would number them in physical order."""
     column = sql.Identifier(ORDER_COLUMN)
     with connection.transaction():
         connection.execute(sql.SQL("lock table {} in access exclusive mode").format(tables.outbox))
         if connection.execute(sql.SQL("select 1 from {} limit 1").format(tables.outbox)).fetchone() is not None:
             raise RefusedError(
-                f"table {tables.outbox_name} has rows and no column {ORDER_COLUMN}, so their order is not known",
+                f"table {tables.outbox_name} has rows but not the column {ORDER_COLUMN}, so their order is unknown",
                 f"delete the sent rows, or add {ORDER_COLUMN} in the order of the inserts, as bigint identity",
             )
         connection.execute(
@@ -135,18 +135,18 @@ def _add_order(connection: Connection, tables: RelayTables) -> None:
 
 
 def _refuse_marked_rows(connection: Connection, tables: RelayTables) -> None:
-    """Raise RefusedError if rows are marked. A relay that deletes would send them again, as new states."""
+    """Raise RefusedError if rows are marked, because a relay that deletes rows would send them again as new states."""
     condition = sql.SQL("from {} where {} is not null").format(tables.outbox, sql.Identifier(MARK_COLUMN))
     if connection.execute(sql.SQL("select 1 {} limit 1").format(condition)).fetchone() is not None:
         raise RefusedError(
-            f"table {tables.outbox_name} has rows that the relay has sent and marked in {MARK_COLUMN}: without marks, "
-            "it would send them again",
+            f"table {tables.outbox_name} has rows that the relay has sent and marked in {MARK_COLUMN}: a relay "
+            "that does not use marks would send them again",
             f"use --after-send mark, or delete these rows (`delete {condition.as_string(connection)}`)",
         )
 
 
 def _create_index(connection: Connection, tables: RelayTables) -> None:
-    """Create the index concurrently: services insert during the creation."""
+    """Create the index concurrently, because services insert rows at the same time."""
     suffix = "_relay_mark" if tables.marks else "_relay"
     schema, table = tables.outbox_name.split(".", maxsplit=1)
     name = table[: MAX_NAME - len(suffix)] + suffix

@@ -1,4 +1,4 @@
-"""A relay process, and one session of it: leases, and sending of the leased buckets."""
+"""A relay process, and one of its sessions, which holds leases and sends the rows of the leased buckets."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from outbox_kit.results import Reporter
 
 REBALANCE_S = 0.5
 ONCE_MARGIN_S = 5
-"""Time after the longest lease in which the next owner of a bucket sends a batch."""
+"""Time in which the next owner of a bucket sends a batch after the longest lease has expired."""
 
 
 @dataclass(frozen=True)
 class RelayOptions:
-    """Options of one process."""
+    """Options of one relay process."""
 
     marks: bool = False
     once: bool = False
@@ -45,7 +45,7 @@ class RelayOptions:
 
 @dataclass(frozen=True)
 class RelayProcess:
-    """What the sessions of a relay process share."""
+    """Objects that the consecutive sessions of a relay process share."""
 
     deployment: Deployment
     options: RelayOptions
@@ -61,7 +61,7 @@ class RelayProcess:
 
 
 class Worker:
-    """Sends the rows of the buckets that it holds, until the process stops or, with `once`, no row is left."""
+    """Sends the rows of its buckets until the process stops or, with `once`, until all rows are sent."""
 
     def __init__(self, process: RelayProcess, connection: Connection, reader: RowReader) -> None:
         self._process, self._connection, self._reader = process, connection, reader
@@ -73,7 +73,7 @@ class Worker:
         self._deadline = Deadline(0)
 
     def run(self) -> None:
-        """Raises UnreachableError, RejectedError; the rows of an unfinished batch remain.
+        """Send rows. Raises UnreachableError and RejectedError. The rows of an unfinished batch remain in the table.
 
         With `once`, raises WaitTimeoutError if another process holds a bucket and does not send its rows.
         """
@@ -92,14 +92,14 @@ class Worker:
                 stop.wait(options.interval)
 
     def _is_complete(self, last: int | None) -> bool:
-        """Return whether no row up to the place `last` is left in any bucket, also in those of other processes."""
+        """Return whether all rows up to the position `last` are sent, including rows in other processes' buckets."""
         remaining = {} if last is None else self._store.first_pending(last)
         if remaining != self._remaining:
             self._remaining, self._deadline = remaining, Deadline(leases.LEASE_S + ONCE_MARGIN_S)
         if remaining and not self._deadline.seconds_left:
             buckets = ", ".join(map(str, sorted(remaining)))
             raise WaitTimeoutError(
-                f"rows remain in the buckets {buckets}: another process holds their leases and sends none",
+                f"rows remain in the buckets {buckets}: another process holds their leases and does not send the rows",
                 "find its session in pg_stat_activity (application_name like 'outbox-kit relay%'), end the process, "
                 "then run the command again",
             )
@@ -121,17 +121,17 @@ class Worker:
             self._process.metrics.write(read_backlog(self._connection, self._reader, self._leases.held))
 
     def _send(self, buckets: Sequence[int], read: Callable[[int], Batch | None]) -> None:
-        """Send the batches that `read` returns, each in a transaction. The brokers work on all of them at once.
+        """Send the batches that `read` returns. Each batch is one transaction. The transactions run concurrently.
 
-        The producers fence former owners before the batches are read. In the opposite order, a process that was stopped
-        in between and has lost its lease would fence the new owner, and then send old states.
+        The producers fence former owners before the batches are read. In the opposite order, a process that was paused
+        between the two steps and has lost its lease would fence the new owner, and then send old states.
         """
         if not buckets:
             return
         producers = self._initialized(buckets)
-        with self._connection.transaction():  # commits all claims at once
+        with self._connection.transaction():  # commits all claims together
             batches = [batch for batch in map(read, buckets) if batch is not None]
-        # The records are encoded before the first transaction begins, because transactions time out.
+        # The records are encoded before the first Kafka transaction begins, because the transactions have a timeout.
         records = {batch.bucket: self._records(batch) for batch in batches}
         committed: list[Batch] = []
         try:
@@ -175,7 +175,7 @@ class Worker:
             return dead_letter_record(self._process.encoder, row, sequence, error, whole_row)
 
     def _initialized(self, buckets: Sequence[int]) -> dict[int, BucketProducer]:
-        """Return the producers of the buckets. All new ones are initialized at the same time."""
+        """Return the producers of the buckets. All new producers are initialized concurrently."""
         kafka = self._process.deployment.environment.kafka
         for bucket in buckets:
             if bucket not in self._producers:

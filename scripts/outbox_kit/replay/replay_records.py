@@ -18,7 +18,7 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.deployment.preconditions import refuse_wrong_cluster
 from outbox_kit.kafka.client import KafkaClient, send_records
 
-DROP_HINT = "drop it with `outbox dead-letter drop PARTITION/OFFSET`"
+DROP_HINT = "drop the dead letter with `outbox dead-letter drop PARTITION/OFFSET`"
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Replay:
 
 @dataclass(frozen=True)
 class _Destination:
-    """Topic to which records are sent. `records` are those of the keys of the dead letters, if it is compacted."""
+    """Topic to which records are sent. For a compacted topic, `records` are its records with the dead letters' keys."""
 
     name: str
     bounds: Mapping[int, Bounds]
@@ -39,7 +39,7 @@ class _Destination:
 
 
 def replay_records(deployment: Deployment, topic: str, dead_letters: Collection[DeadLetter]) -> Replay:
-    """Send the records of the dead letters again, then acknowledge them. A crash in between can repeat them.
+    """Send the records of the dead letters again, then acknowledge them. A crash in between can repeat records.
 
     A record is refused if its topic is compacted and has a newer record of the key. Raises RefusedError,
     UnreachableError, RejectedError.
@@ -103,7 +103,7 @@ def _refuse_older(topic: str, dead_letter: DeadLetter, failed: FailedRecord, rec
 
 
 def _drop_hint(topic: str, dead_letter: DeadLetter) -> str:
-    return f"drop it with `outbox dead-letter drop {dead_letter.place} --topic {topic}`"
+    return f"drop the dead letter with `outbox dead-letter drop {dead_letter.place} --topic {topic}`"
 
 
 def original_headers(record: Message) -> tuple[tuple[str, bytes], ...]:

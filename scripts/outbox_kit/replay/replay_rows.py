@@ -1,12 +1,12 @@
-"""Dead letters of the connector: their rows pass through the transform again, unless a newer event exists.
+"""Replay of the connector's dead letters: their rows pass through the transform again, unless a newer event exists.
 
 republish_states() writes the latest states of their aggregates instead.
 
-A row that is written again is newer than all others for consumers. So nothing newer of its aggregate may be on the
-topic, in the outbox table, or on its way between the two:
-- the topic is read after the slot has confirmed all transactions that had begun before;
-- then the table is locked, and its rows of the aggregate are compared with the topic;
-- a row that was written and deleted between the two steps leaves a gap in `seq`.
+For consumers, a row that is written again is newer than all others. Therefore a replay is refused if a newer event of
+the aggregate is on the topic, in the outbox table, or on its way between them. A newer event is found as follows:
+- the topic is read after the slot has confirmed all transactions that began before the replay;
+- then the table is locked, and the rows of the aggregate in the table are compared with the topic;
+- a gap in `seq` shows that a row was written and deleted between these two steps.
 """
 
 from __future__ import annotations
@@ -53,18 +53,18 @@ NEW_ROWS: LiteralString = "select count(*) as count from {} where seq > %s"
 
 @dataclass
 class _Evidence:
-    """What the topics showed before the lock. `batch` are the event ids that are replayed together."""
+    """Proofs that were read before the lock. `batch` has the ids of the events that are replayed together."""
 
     proofs: Mapping[str, Proof]
     batch: set[str]
 
     def refuse_older(self, dead_letter: DeadLetter, kind: str, key: str, rows: Sequence[StoredRow]) -> None:
-        """Raise RefusedError if the event arrived or something newer exists. `rows` are those of its aggregate."""
+        """Raise RefusedError if the event was delivered or a newer one exists. `rows` are the rows of its aggregate."""
         proof = self.proofs.get(kind)
         if proof is None:
             raise RefusedError(f"{dead_letter.place}: the row was changed while the command was running", AGAIN_HINT)
         if dead_letter.event_id in proof.event_ids:
-            raise RefusedError(f"{dead_letter.place}: event {dead_letter.event_id} was delivered meanwhile", DROP_HINT)
+            raise RefusedError(f"{dead_letter.place}: event {dead_letter.event_id} was already delivered", DROP_HINT)
         if is_superseded(dead_letter, proof.latest.get(key), proof.dead_letters):
             raise RefusedError(f"{dead_letter.place}: the topic has a newer record of {kind} {key}", NEWER_HINT)
         for other, proven in zip(rows, proof.proven(rows) if rows else [], strict=True):
@@ -75,7 +75,7 @@ class _Evidence:
                 raise RefusedError(text, f"replay both with --all, or {AGAIN_HINT}")
 
     def _is_newer_dead_letter(self, row: StoredRow, dead_letter: DeadLetter, proof: Proof) -> bool:
-        """Return whether the row is a later dead letter, which may have been replayed and be on its way."""
+        """Return whether the row is a later dead letter that may have been replayed but is not delivered yet."""
         is_waiting, first = row.id not in self.batch and row.id not in proof.event_ids, proof.dead_letters
         return is_waiting and first.get(row.id, UNVERSIONED) > first.get(dead_letter.event_id, UNVERSIONED)
 
@@ -128,7 +128,7 @@ def _read_evidence(
     dead_letters: Collection[DeadLetter],
     progress: Reporter,
 ) -> _Evidence:
-    """Wait until the connector has delivered all events of the time of the call, then read the topics."""
+    """Wait until the connector has delivered all events that were written before the call, then read the topics."""
     pipeline, source = deployment.pipeline, deployment.pipeline.source
     position = wait_transactions_ended(connection)
     postgres_client.commit_heartbeat(connection)  # in an idle database, the slot would not reach the position
@@ -195,7 +195,7 @@ def _write_rows(
 def republish_states(deployment: Deployment, dead_letters: Collection[DeadLetter], progress: Reporter) -> Replay:
     """Write the latest states of the aggregates of the dead letters, then acknowledge the dead letters.
 
-    Raises the errors of republish(), except RefusedError, which refuses one aggregate.
+    Raises the errors of republish(), except RefusedError, which is added to the result.
     """
     result, aggregates = Replay(), dict[tuple[str, str], list[DeadLetter]]()
     for dead_letter in dead_letters:

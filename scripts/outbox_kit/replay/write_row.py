@@ -18,7 +18,7 @@ from outbox_kit.postgres.client import Connection
 from outbox_kit.recovery.resend_rows import move_to_end, written_columns
 
 REPUBLISH_HINT = "send the latest state with `outbox dead-letter replay --republish`, or let the service write it"
-# Types whose text in a dead letter is their input in PostgreSQL. Debezium writes other types as numbers.
+# Types that PostgreSQL can read from the text in a dead letter. Debezium writes values of other types as numbers.
 READABLE_TYPE = re.compile(
     r"text|character( varying)?(\(\d+\))?|uuid|jsonb?|smallint|integer|bigint|boolean|bytea"
     r"|timestamp(\(\d\))? with time zone"
@@ -32,7 +32,7 @@ BYTES: LiteralString = "decode(%(row)s::json ->> {name}, 'base64')"
 def insert_again(connection: Connection, source: Source, dead_letter: DeadLetter, *, has_row: bool) -> None:
     """Write the row of a dead letter again, with its event id, in a transaction of the caller. Raises RefusedError.
 
-    A row that still exists can have been corrected, and is moved as it is. Otherwise it is in the dead letter.
+    An existing row is moved unchanged, because it may have been corrected. A deleted row is read from the dead letter.
     """
     try:
         with connection.transaction():
@@ -72,7 +72,7 @@ def _insert(connection: Connection, source: Source, dead_letter: DeadLetter) -> 
 
 
 def _parse_row(dead_letter: DeadLetter) -> tuple[str, dict[str, Any]]:
-    """Return the value of a dead letter as text, in which PostgreSQL reads numbers exactly, and its columns."""
+    """Return the value of a dead letter as text, from which PostgreSQL reads exact numbers, and its columns."""
     try:
         text = (dead_letter.value or b"").decode()
         row = json.loads(text)

@@ -17,7 +17,7 @@ CONNECTOR_OPERATIONS: dict[Kind, str] = {"start": "start", "state": "change stat
 
 @dataclass(frozen=True)
 class Change:
-    """One pending change of one object. A change with a `danger`, the data that can be lost, requires `--allow`."""
+    """One pending change of one object. `danger` names data that the change can lose; it then requires `--allow`."""
 
     system: System
     kind: Kind
@@ -40,7 +40,7 @@ class Change:
 
     @property
     def target(self) -> str:
-        """Object as messages name it. For the kinds in CONNECTOR_OPERATIONS this is the connector."""
+        """Name of the object in messages. For the kinds in CONNECTOR_OPERATIONS, the object is the connector."""
         return f"connector {self.name}" if self.kind in CONNECTOR_OPERATIONS else self.object
 
     @property
@@ -49,7 +49,7 @@ class Change:
         return f"{CONNECTOR_OPERATIONS.get(self.kind, self.action)} {self.target}"
 
     def to_dict(self) -> dict[str, str]:
-        """Return the JSON form, which docs/plan.md describes."""
+        """Return the change in the JSON format that docs/plan.md describes."""
         return {
             "system": self.system,
             "object": self.object,

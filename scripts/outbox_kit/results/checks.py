@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Status(StrEnum):
-    """Outcome of a check. UNKNOWN: the condition could not be evaluated."""
+    """Outcome of a check. UNKNOWN means that the condition could not be evaluated."""
 
     PASS = "pass"  # noqa: S105 - not a password
     WARN = "warn"
@@ -20,7 +20,7 @@ class Status(StrEnum):
 
 
 class Severity(StrEnum):
-    """Severity of a rule. ERROR: a violation can lose rows or stop the pipeline."""
+    """Severity of a rule. ERROR means that a violation can lose rows or stop the pipeline."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -28,7 +28,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """Outcome of evaluating a rule, for reports. The meaning of an `id` never changes, because alerts refer to ids."""
+    """Outcome of a rule, for reports. The meaning of an `id` never changes, because alerts refer to ids."""
 
     id: str
     status: Status
@@ -40,9 +40,9 @@ class Check:
 
 @dataclass(frozen=True)
 class Finding:
-    """One result of evaluating a rule; `passed` is None if the rule could not be evaluated.
+    """One result of evaluating a rule. `passed` is None if the rule could not be evaluated.
 
-    `remedy` and `severity`, if set, replace those of the rule.
+    If `remedy` or `severity` is set, it overrides the value of the rule.
     """
 
     passed: bool | None
@@ -54,7 +54,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Rule(Generic[T]):
-    """Rule on data of type T. `condition` describes what the rule checks, `reason` the failure that it prevents."""
+    """Rule for data of type T. `condition` is what the rule checks. `reason` is the failure that the rule prevents."""
 
     id: str
     condition: str
@@ -68,7 +68,7 @@ class Rule(Generic[T]):
         return [self.check(finding) for finding in self.evaluate(data)]
 
     def check(self, finding: Finding) -> Check:
-        """Return the check for a finding. If the finding did not pass, the severity decides between FAIL and WARN."""
+        """Return the check for a finding. If the finding did not pass, its severity determines FAIL or WARN."""
         severity = finding.severity or self.severity
         if finding.passed:
             return Check(self.id, Status.PASS, finding.actual, finding.expected, severity=severity)
@@ -83,7 +83,7 @@ class Rules(list[Rule[T]]):
     def rule(
         self, identifier: str, *, condition: str, remedy: str, severity: Severity = Severity.ERROR
     ) -> Callable[[Callable[[T], Finding]], Callable[[T], Finding]]:
-        """Return a decorator that appends a rule. The decorated function returns the only finding of the rule."""
+        """Return a decorator that appends a rule. The decorated function returns the rule's only finding."""
 
         def add(function: Callable[[T], Finding]) -> Callable[[T], Finding]:
             self.append(Rule(identifier, condition, severity, lambda data: [function(data)], remedy))
@@ -98,5 +98,5 @@ def evaluate(rules: Iterable[Rule[T]], data: T) -> list[Check]:
 
 
 def skip_rules(rules: Sequence[Rule[T]], reason: str) -> list[Check]:
-    """Return one UNKNOWN check per rule, with the reason why the rules were not evaluated."""
+    """Return one UNKNOWN check per rule. Each check contains the reason why the rules were not evaluated."""
     return [rule.check(Finding(None, reason, rule.condition)) for rule in rules]

@@ -1,14 +1,14 @@
-"""Commands that send states again, for the remedies of checks, the dangers of changes, and the hints of errors."""
+"""Commands that send states again. They are used in remedies of checks, dangers of changes, and hints of errors."""
 
 from __future__ import annotations
 
 from outbox_kit.pipeline import Pipeline
 
-# Commands that send the latest states again, and tombstones of deleted aggregates, after rows did not reach Kafka.
+# After a loss of rows, these commands send the latest states again, and the tombstones of deleted aggregates.
 RESEND_HINT = "`outbox backfill --restart`, then `outbox stuck --resend`"
-# Hint of the errors whose cause `outbox recover` names; it needs the lock file.
+# Hint for errors whose cause `outbox recover` can identify. `outbox recover` requires the lock file.
 RECOVER_HINT = "run `outbox recover`"
-# Hint of the errors about a slot, source or lock file whose cause `outbox recover` does not know.
+# Hint for errors about a slot, source or lock file whose cause `outbox recover` cannot identify.
 APPLY_RECOVER_HINT = f"run `outbox apply --recover`, {RESEND_HINT}"
 
 
@@ -20,7 +20,7 @@ def backfill_steps(pipeline: Pipeline, aggregate_types: list[str]) -> str:
     if written:
         names = " ".join(written)
         steps.append(
-            f"let the service write every state of {names} again, and run `outbox backfill --acknowledge {names}`"
+            f"let the service write every state of {names} again, then run `outbox backfill --acknowledge {names}`"
         )
     return "; ".join(steps)
 
@@ -36,12 +36,12 @@ def resend_steps(pipeline: Pipeline, aggregate_types: list[str] | None = None) -
 
 
 def recover_steps(pipeline: Pipeline) -> str:
-    """Return the commands after a loss of rows whose cause `outbox recover` does not know."""
+    """Return the commands to run after a loss of rows whose cause `outbox recover` cannot identify."""
     return f"run `outbox apply --recover`; then {resend_steps(pipeline)}"
 
 
 def _types_with_backfill(pipeline: Pipeline, aggregate_types: list[str]) -> list[str]:
-    """Return the types whose states `outbox backfill` can write: it writes no logical decoding messages."""
+    """Return the types whose states `outbox backfill` can write. It cannot write logical decoding messages."""
     if not pipeline.source.uses_table:
         return []
     return [name for name in aggregate_types if name in pipeline.aggregates and pipeline.aggregates[name].backfill]

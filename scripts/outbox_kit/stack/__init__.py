@@ -1,6 +1,6 @@
 """The embedded stack: PostgreSQL, Kafka, registry and Connect as local processes under Supervisor.
 
-`services` defines the services; `outbox_kit.testing` runs them in containers.
+The subpackage `services` defines the services. `outbox_kit.testing` runs the same services in containers.
 """
 
 from outbox_kit.stack.control import ProcessStatus

@@ -1,4 +1,4 @@
-"""Client of Supervisor's XML-RPC interface, over its unix socket."""
+"""Client for Supervisor's XML-RPC interface, which listens on a unix socket."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class ProcessStatus:
 
     name: str
     state: str
-    """Supervisor's state in lower case (running, starting, backoff, fatal, exited, stopped), or `orphaned`: the process
-    runs without supervisord."""
+    """Supervisor's state in lower case (running, starting, backoff, fatal, exited, stopped), or `orphaned` if the
+    process runs without supervisord."""
     pid: int | None
     seconds: int | None
-    """Seconds since the start of the process; None when it does not run."""
+    """Seconds since the process started, or None if the process is not running."""
     detail: str = ""
-    """Reason why the process does not run, as Supervisor reports it."""
+    """Reason that Supervisor reports for a process that is not running."""
 
 
 class _Connection(http.client.HTTPConnection):
@@ -48,7 +48,7 @@ class _Connection(http.client.HTTPConnection):
 
 
 class _Transport(Transport):
-    """XML-RPC over a unix socket. The package supervisor has such a transport, but is an optional dependency."""
+    """XML-RPC over a unix socket. The transport of the package supervisor is not used: the package is optional."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class Control:
         self.path = path
 
     def call(self, method: str, *arguments: object) -> Any:  # noqa: ANN401 - XML-RPC is untyped
-        """Call a method of the `supervisor` namespace. Raises OSError if there is no response, Fault for an error."""
+        """Call a method of the `supervisor` namespace. Raises OSError without a response, Fault if the call fails."""
         with ServerProxy("http://localhost", transport=_Transport(self.path)) as proxy:
             try:
                 return getattr(proxy.supervisor, method)(*arguments)
@@ -76,7 +76,7 @@ class Control:
                 raise ConnectionError(f"supervisor did not respond to {method}: {error}") from error
 
     def supervisor_pid(self) -> int | None:
-        """Return supervisord's pid; None if supervisord does not respond."""
+        """Return supervisord's pid, or None if supervisord does not respond."""
         try:
             return cast(int, self.call("getPID"))
         except (OSError, Fault):
@@ -90,14 +90,14 @@ class Control:
         return {process_info["name"]: _status(process_info) for process_info in process_infos}
 
     def start(self, name: str) -> None:
-        """Request the start of a process. Raises StackError when Supervisor rejects the request."""
+        """Ask Supervisor to start a process. Raises StackError if Supervisor rejects the request."""
         try:
             self.call("startProcess", name, False)
         except (OSError, Fault) as error:
             raise StackError(f"supervisor cannot start {name} ({error})") from error
 
     def stop(self, name: str) -> None:
-        """Request the stop of a process. A process that does not run is ignored."""
+        """Ask Supervisor to stop a process. Does nothing if the process is not running."""
         try:
             self.call("stopProcess", name, False)
         except Fault as fault:

@@ -1,4 +1,4 @@
-"""Error of the embedded stack and of the stack in containers."""
+"""Error that the embedded stack and the stack in containers raise."""
 
 from outbox_events.errors import OutboxError
 

@@ -1,4 +1,4 @@
-"""Readiness checks of the services, embedded or in containers. They raise no exception while a service is starting."""
+"""Readiness checks for embedded services and containers. They do not raise an exception while a service starts."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from outbox_events.waiting import Observation
 from outbox_kit.stack.ports import is_free
 from outbox_kit.stack.services.databases import Logins, create_databases
 
-# Time limit of one request: a service can accept a connection without responding.
+# Time limit for one request, because a service can accept a connection and never respond.
 REQUEST_TIMEOUT_S = 2
-# Without a logger librdkafka prints every rejected connection to stderr.
+# Without a logger, librdkafka prints every rejected connection to stderr.
 KAFKA_LOGGER = logging.getLogger("outbox_kit.stack.services.kafka")
 KAFKA_LOGGER.addHandler(logging.NullHandler())
 KAFKA_LOGGER.propagate = False
 
 
 def check_postgres(dsn: str, logins: Logins) -> Observation[bool]:
-    """Connect as administrator (`dsn`), and create the roles and databases that are missing.
+    """Connect as administrator (`dsn`), and create the missing roles and databases.
 
-    Raises psycopg.Error when they cannot be created.
+    Raises psycopg.Error if a role or database cannot be created.
     """
     try:
         with psycopg.connect(dsn, connect_timeout=REQUEST_TIMEOUT_S, autocommit=True) as connection:
@@ -36,7 +36,7 @@ def check_postgres(dsn: str, logins: Logins) -> Observation[bool]:
 
 
 def check_kafka(port: int, bootstrap_servers: str) -> Observation[bool]:
-    """Request a description of the cluster, unless no program listens on the local port."""
+    """Request a description of the cluster if a program listens on the local port."""
     if is_free(port):
         return Observation(None, f"port {port} is closed")
     admin = AdminClient({"bootstrap.servers": bootstrap_servers}, logger=KAFKA_LOGGER)
@@ -48,7 +48,7 @@ def check_kafka(port: int, bootstrap_servers: str) -> Observation[bool]:
 
 
 def check_registry(url: str) -> Observation[bool]:
-    """Check that the registry lists its subjects; `url` is the URL of the Confluent API."""
+    """Check that the registry lists its subjects. `url` is the URL of the registry's Confluent API."""
     try:
         response = send_get(f"{url}/subjects")
     except requests.RequestException as error:
@@ -72,7 +72,7 @@ def check_connect(url: str, required_plugins: Iterable[str]) -> Observation[bool
 
 
 def send_get(url: str) -> requests.Response:
-    """Send a GET request with a time limit. Proxies in environment variables are ignored."""
+    """Send a GET request with a timeout. Proxy settings in environment variables are ignored."""
     with requests.Session() as session:
         session.trust_env = False
         return session.get(url, timeout=REQUEST_TIMEOUT_S)

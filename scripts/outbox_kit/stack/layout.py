@@ -1,4 +1,4 @@
-"""Paths of the stack, which are derived from the project root, and creation of private files and folders."""
+"""Paths of the stack, derived from the project root, and creation of the stack's folders."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pathlib import Path
 from outbox_events.errors import ConfigurationError
 from outbox_kit.stack.errors import StackError
 
-# Characters with a special meaning where the path is written: class paths and plugin.path (`:` `,`), Supervisor's
-# configuration (`%` `;` `#`), postgresql.conf and properties files (quotes, `\`).
+# Characters that have a special meaning in the files and options that contain the path: class paths and plugin.path
+# (`:` `,`), Supervisor's configuration (`%` `;` `#`), postgresql.conf and properties files (quotes, `\`).
 FORBIDDEN_CHARACTERS = frozenset(",:;#%\"'\\\n\r\t")
 # sun_path is limited to 104 bytes on macOS and 108 on Linux, and supervisord appends `.<pid>` to the path.
 MAX_SOCKET_PATH_BYTES = 92
 
 
 class Layout:
-    """Paths of the stack of one project. Raises ConfigurationError for a root with special characters."""
+    """Paths of one project's stack. Raises ConfigurationError if the root path contains special characters."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()
@@ -27,27 +27,27 @@ class Layout:
             message = f"the stack cannot run in {self.root}: the path contains {' '.join(map(repr, forbidden))}"
             raise ConfigurationError(message, "move the project to a path without these characters")
         self.stack_id = hashlib.sha256(str(self.root).encode()).hexdigest()[:12]
-        """Identifies the stack among the stacks of all checkouts on the machine."""
+        """Distinguishes this stack from the stacks of other checkouts on the same machine."""
         self.runtime = self.root / "build" / "runtime"
         """Binaries that `make setup` resolved."""
         self.home = self.root / "build" / "stack"
-        """Everything that the stack writes, except PostgreSQL's files if the user of PostgreSQL has no access here."""
+        """All files that the stack writes. PostgreSQL's files are elsewhere if its user cannot access this folder."""
         self.configuration = self.home / "conf"
-        """Rendered configuration; private, because it contains passwords."""
+        """Rendered configuration files. The folder is private because these files contain passwords."""
         self.data = self.home / "data"
-        """Data of the services, which `outbox stack down` retains."""
+        """Data of the services. `outbox stack down` retains it."""
         self.logs = self.home / "logs"
-        """One file per service, and supervisor.log."""
+        """One log file per service, and supervisor.log."""
         self.secrets = self.home / "secrets"
         """The only folder that Connect's file provider may read."""
         self.state_file = self.home / "state.json"
-        """Ports, addresses and passwords; mode 0600."""
+        """Ports, addresses and passwords, in a file with mode 0600."""
         self.lock_file = self.root / "build" / "stack.lock"
-        """Outside `home`, so that a purge does not delete the locked file."""
+        """The file is outside `home`: a purge must not delete it while it is locked."""
         self.supervisor_pid_file = self.home / "supervisord.pid"
-        """Written by supervisord."""
+        """File to which supervisord writes its process id."""
         self.external_postgres_home = Path("/var/tmp") / f"outbox-kit-{self.stack_id}"  # noqa: S108 - see create_own_folder()
-        """PostgreSQL's folder if the user that runs PostgreSQL has no access to the project."""
+        """PostgreSQL's folder if PostgreSQL's user cannot access the project."""
 
     @property
     def socket(self) -> Path:
@@ -76,7 +76,7 @@ class Layout:
 
 
 def create_own_folder(path: Path, mode: int) -> None:
-    """Create a folder in a world-writable folder. Raises StackError if `path` exists but is not this user's folder."""
+    """Create a folder inside a world-writable one. Raises StackError if `path` exists and is not this user's folder."""
     try:
         path.mkdir(mode=mode)
     except FileExistsError:

@@ -15,7 +15,7 @@ ERROR_LINE = re.compile(r"\b(?:ERROR|FATAL|PANIC)\b|^Caused by: |^Exception in t
 
 
 def tail(path: Path, lines: int) -> list[str]:
-    """Return the last lines of a file; an empty list if it does not exist."""
+    """Return the last lines of a file, or an empty list if the file does not exist."""
     try:
         with path.open(errors="replace") as file:
             return [line.rstrip("\n") for line in deque(file, maxlen=lines)]
@@ -24,9 +24,9 @@ def tail(path: Path, lines: int) -> list[str]:
 
 
 def excerpt(path: Path, lines: int) -> list[str]:
-    """Return the last lines of a log, preceded by the last error lines that precede these lines.
+    """Return the most recent error lines of a log, followed by its last lines.
 
-    The last lines alone may not show the error: a failing broker logs many lines of its shutdown after the error.
+    The last lines alone may not show the error, because a failing broker logs many shutdown lines after it.
     """
     window = tail(path, EXCERPT_WINDOW_LINES)
     earlier_lines, last_lines = window[:-lines], window[-lines:]
@@ -35,7 +35,7 @@ def excerpt(path: Path, lines: int) -> list[str]:
 
 
 def rotate(layout: Layout, names: Iterable[str]) -> None:
-    """Rename the logs of the previous run, so that a new log has only lines of this run."""
+    """Rename the logs of the previous run, so that each new log contains only lines of the current run."""
     for name in names:
         file = layout.log(name)
         if file.exists():
@@ -43,9 +43,9 @@ def rotate(layout: Layout, names: Iterable[str]) -> None:
 
 
 def exit_description(layout: Layout, name: str) -> str:
-    """Return how a process ended last, for example `exit status 1` or `terminated by SIGKILL`, or an empty string.
+    """Return how a process last ended, for example `exit status 1` or `terminated by SIGKILL`, or an empty string.
 
-    The text is from Supervisor's log, because the XML-RPC interface has no exit status after a restart of the process.
+    The text comes from Supervisor's log, because the XML-RPC interface loses the exit status when a process restarts.
     """
     pattern = re.compile(rf"exited: {re.escape(name)} \(([^;)]*)")
     exits = [match.group(1) for line in tail(layout.log("supervisor"), 200) if (match := pattern.search(line))]
@@ -53,7 +53,7 @@ def exit_description(layout: Layout, name: str) -> str:
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:
-    """Return a text with every secret replaced."""
+    """Return the text with every secret replaced by `***`."""
     for secret in secrets:
         text = text.replace(secret, "***")
     return text

@@ -1,4 +1,4 @@
-"""Selection of the services' ports, all on 127.0.0.1."""
+"""Selection of ports for the services, which all listen on 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from outbox_kit.stack.errors import StackError
 
 HOST = "127.0.0.1"
 PORT_NAMES = ("postgres", "kafka", "controller", "registry", "connect")
-# Below the ephemeral ranges of Linux (32768-60999) and macOS (49152-65535), because an outgoing connection could use
-# a port of these ranges before the service listens.
+# These ports are below the ephemeral ranges of Linux (32768-60999) and macOS (49152-65535). An outgoing connection
+# could occupy a port in an ephemeral range before the service listens on it.
 FIRST_CHOSEN_PORT, LAST_CHOSEN_PORT = 20000, 32000
 MAX_ATTEMPTS = 200
 MAX_PORT_NUMBER = 65535
 
 
 def is_free(port: int) -> bool:
-    """Return whether a service could listen on a port now."""
+    """Return whether a service could currently listen on a port."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # The servers set this option too. With it, connections of a stopped stack in TIME_WAIT do not occupy the port.
+        # The servers also set this option. It allows binding while connections of a stopped stack are in TIME_WAIT.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
@@ -42,9 +42,9 @@ def free_port(excluded_ports: Iterable[int]) -> int:
 
 
 def choose_ports(requested_ports: Mapping[str, int], previous_ports: Mapping[str, int]) -> dict[str, int]:
-    """Return a port for every name: the requested port, else the previous port if it is free, else a free port.
+    """Return a port for every name. Prefer the requested port, then the previous port if it is free, then a free port.
 
-    Raises ConfigurationError for an invalid request, StackError for a requested port that is in use.
+    Raises ConfigurationError for an invalid request, and StackError if a requested port is in use.
     """
     validate_request(requested_ports)
     chosen_ports = dict(requested_ports)
@@ -59,7 +59,7 @@ def choose_ports(requested_ports: Mapping[str, int], previous_ports: Mapping[str
 
 
 def validate_request(requested_ports: Mapping[str, int]) -> None:
-    """Raise an error for an unknown name, an invalid number, one port for several names, or a port in use."""
+    """Raise an error for an unknown name, an invalid port number, a port requested twice, or a port in use."""
     for name, port in requested_ports.items():
         if name not in PORT_NAMES:
             raise ConfigurationError(f"unknown port name {name!r}", f"use one of: {', '.join(PORT_NAMES)}")

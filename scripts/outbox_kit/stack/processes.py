@@ -1,8 +1,8 @@
 """Processes of one stack, identified by a marker on their command lines.
 
-Process ids are reused, and services outlive a killed supervisord. So every process has the argument
-`outboxkit.stack=<stack id>/<service>`: a system property of the JVMs, cluster_name of PostgreSQL (which is in the
-titles of its children too), and supervisord's identifier.
+A process id does not identify a service: ids are reused, and services outlive a killed supervisord. The marker is
+`outboxkit.stack=<stack id>/<service>`. It is a system property of the JVMs, the identifier of supervisord, and the
+cluster_name of PostgreSQL, which also appears in the titles of PostgreSQL's child processes.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Process:
 
     pid: int
     service: str
-    """Name of a service; `supervisor`; or `format`, which formats Kafka's log directory."""
+    """Name of a service, `supervisor`, or `format` for the process that formats Kafka's log directory."""
     arguments: str
 
     @property
     def is_backend(self) -> bool:
-        """Whether the process is a child of the PostgreSQL server: it ends together with the server."""
+        """Whether the process is a child of the PostgreSQL server, which ends together with the server."""
         return self.arguments.startswith("postgres:")
 
 
@@ -54,7 +54,7 @@ def command_lines() -> dict[int, str]:
 
 
 def proc_command_lines() -> dict[int, str]:
-    """Return the command lines from /proc, because slim images have no `ps`. That of a zombie process is empty."""
+    """Read the command lines from /proc, because slim images lack `ps`. A zombie process has an empty command line."""
     arguments = {}
     for folder in PROC.iterdir():
         if folder.name.isdigit():
@@ -67,8 +67,8 @@ def proc_command_lines() -> dict[int, str]:
 
 
 def find_processes(layout: Layout, services: tuple[str, ...] | None = None) -> list[Process]:
-    """Return the running processes of this stack or of `services`. This works even if supervisord was killed."""
-    # A shell or an editor may have the marker in its arguments too: match only programs that the stack runs.
+    """Return this stack's running processes, all or of `services` only. This works even if supervisord was killed."""
+    # Match only programs that the stack runs, because the arguments of a shell or editor can also contain the marker.
     pattern = re.compile(
         rf"^(?:.*?/)?(?:java|postgres:?|[Pp]ython[\d.]*) .*{re.escape(MARKER)}={layout.stack_id}/(\w+)"
     )
@@ -87,9 +87,9 @@ def send_signal(processes: list[Process], signal_number: signal.Signals) -> None
 
 
 def terminate(layout: Layout, services: tuple[str, ...], *, seconds: float) -> None:
-    """Terminate the processes of these services; kill those that still run after `seconds`. Raises WaitTimeoutError."""
+    """Terminate the processes of these services; kill any that still run after `seconds`. Raises WaitTimeoutError."""
     processes = [process for process in find_processes(layout, services) if not process.is_backend]
-    # INT is PostgreSQL's fast shutdown; TERM would wait for every client to disconnect.
+    # SIGINT requests PostgreSQL's fast shutdown. After SIGTERM, the server would wait for every client to disconnect.
     send_signal([process for process in processes if process.service == "postgres"], signal.SIGINT)
     send_signal([process for process in processes if process.service != "postgres"], signal.SIGTERM)
     try:

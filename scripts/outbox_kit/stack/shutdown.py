@@ -24,9 +24,9 @@ SIGNAL_SECONDS = 15
 
 @contextmanager
 def ignore_interrupts() -> Iterator[None]:
-    """Ignore Ctrl-C and SIGTERM during the block: an interrupted shutdown would leave processes running.
+    """Ignore Ctrl-C and SIGTERM during the block, because an interrupted shutdown would leave processes running.
 
-    In other threads nothing is ignored, because signal handlers can only be set in the main thread.
+    In threads other than the main thread, this has no effect: only the main thread can set signal handlers.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -53,7 +53,7 @@ def stop_all(layout: Layout, progress: Reporter) -> None:
 
 
 def stop_through_supervisor(layout: Layout, control: Control, progress: Reporter) -> None:
-    """Stop the services in order, then supervisord. Processes that do not stop are left to `stop_by_signal`."""
+    """Stop the services in order, then supervisord. `stop_by_signal` handles processes that do not stop."""
     try:
         for names in STOP_ORDER:
             stop_group(control, names, progress)
@@ -81,9 +81,9 @@ def stop_group(control: Control, names: tuple[str, ...], progress: Reporter) -> 
 
 
 def stop_by_signal(layout: Layout) -> None:
-    """End the remaining processes: an unresponsive supervisord, and services whose supervisor was killed."""
+    """Terminate the remaining processes: an unresponsive supervisord, or services whose supervisord was killed."""
     try:
-        terminate(layout, (SUPERVISOR,), seconds=5)  # supervisord first, because it would restart the services
+        terminate(layout, (SUPERVISOR,), seconds=5)  # supervisord ends first: it would restart the services
         for names in (*STOP_ORDER, ("format",)):
             terminate(layout, names, seconds=SIGNAL_SECONDS)
     except (WaitTimeoutError, PermissionError) as error:

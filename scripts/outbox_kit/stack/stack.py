@@ -1,4 +1,4 @@
-"""Class Stack: start, stop, status and logs of the embedded stack."""
+"""Class Stack, which starts and stops the embedded stack and returns its status and logs."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from outbox_kit.stack.supervisor import SUPERVISOR, launch
 
 
 class Stack:
-    """PostgreSQL, Kafka, registry and Connect of one project, under one supervisord.
+    """PostgreSQL, Kafka, registry and Connect of one project, which run under one supervisord.
 
-    The methods do not print. Long operations report to `progress`.
+    The methods do not print. Long operations report their progress to `progress`.
     """
 
     def __init__(self, root: Path, options: Options | None = None) -> None:
@@ -41,13 +41,13 @@ class Stack:
     def up(
         self, progress: Reporter = silent, ports: Mapping[str, int] | None = None, services: Iterable[str] | None = None
     ) -> StackState:
-        """Start all services, or `services` and those that they require; return when every started service is ready.
+        """Start all services, or `services` and their requirements, and return when every started service is ready.
 
-        A service without a port in `ports` uses its last port if that is free. The data of the last run is reused.
-        After any failure, Ctrl-C included, everything that was started is stopped.
+        A service without an entry in `ports` uses its previous port if that port is free. Existing data is reused.
+        If the start fails or is interrupted with Ctrl-C, all processes that were started are stopped.
 
-        Raises StackError (already running, a port in use, a service that ended or is not ready in time) and
-        ConfigurationError (no Java, an unknown service or port).
+        Raises StackError if the stack is already running, a port is in use, or a service ends or is not ready before
+        its time limit. Raises ConfigurationError if Java is not found, or a service or port is unknown.
         """
         names = select_services(services)
         with self.locked():
@@ -61,7 +61,7 @@ class Stack:
                 return self.start(names, java, ports or {}, progress)
             except BaseException as error:
                 self.stop_after(error, progress)
-                if not external_home_existed:  # after a failed first start no files remain outside the project
+                if not external_home_existed:  # a failed first start leaves no files outside
                     delete_folder(self.layout.external_postgres_home)
                 if isinstance(error, OSError):
                     raise file_error(error) from error
@@ -70,7 +70,7 @@ class Stack:
     def start(
         self, names: tuple[str, ...], java: Path | None, ports: Mapping[str, int], progress: Reporter
     ) -> StackState:
-        """Stop processes that remain from a killed run, then start the services."""
+        """Stop the remaining processes of a killed run, then start the services."""
         self.layout.create()
         stop_all(self.layout, progress)
         state = self.next_state(ports)
@@ -88,7 +88,7 @@ class Stack:
         return running_state
 
     def stop_after(self, error: BaseException, progress: Reporter) -> None:
-        """Stop the services of a failed start; an error of the stop must not hide the error of the start."""
+        """Stop the services of a failed start. An error during the stop must not hide the original error."""
         progress(f"stopping the services after {type(error).__name__}")
         with ignore_interrupts():
             try:
@@ -97,7 +97,7 @@ class Stack:
                 progress(f"{stop_error.message} ({stop_error.hint})")
 
     def next_state(self, ports: Mapping[str, int]) -> StackState:
-        """Return the state to start with: passwords and free ports of the last run, or new passwords and ports."""
+        """Return the state for the start, with the passwords and free ports of the last run, or with new ones."""
         previous_state = read_state(self.layout.state_file)
         chosen_ports = choose_ports(ports, previous_state.ports if previous_state else {})
         user = postgres_user()
@@ -127,11 +127,11 @@ class Stack:
                     delete_folder(self.layout.socket.parent)
 
     def refuse_foreign_folder(self) -> None:
-        """Raise StackError if the folder of the stack has only files of other programs, as in a wrong project."""
+        """Raise StackError if the stack's folder contains only files of other programs, as in the wrong project."""
         home = self.layout.home
         created = (self.layout.state_file, self.layout.configuration, self.layout.secrets)
         if home.exists() and any(home.iterdir()) and not any(path.exists() for path in created):
-            message = f"{home} has no file of a stack, so nothing was deleted"
+            message = f"{home} does not contain any files of a stack, so nothing was deleted"
             raise StackError(message, "run the command in the folder of the stack, or delete this folder by hand")
 
     def stop(self, progress: Reporter) -> None:
@@ -139,13 +139,13 @@ class Stack:
         stop_all(self.layout, progress)
         try:
             state = read_state(self.layout.state_file)
-        except StackError:  # an unusable file is left unchanged
+        except StackError:  # do not change an unusable file
             return
         if state is not None and state != state.stopped():
             write_state(self.layout.state_file, state.stopped())
 
     def state(self) -> StackState | None:
-        """Return the state of the running stack, None when it is not completely started."""
+        """Return the state of the running stack, or None if the stack is not completely started."""
         pid = Control(self.layout.socket).supervisor_pid()
         if pid is None:
             return None
@@ -153,7 +153,7 @@ class Stack:
         return state if state is not None and state.supervisor_pid == pid else None
 
     def status(self) -> list[ProcessStatus]:
-        """Return one entry per service that runs or should run; empty if the stack is down."""
+        """Return one entry per service that runs or should run. The list is empty if the stack is down."""
         control = Control(self.layout.socket)
         if control.supervisor_pid() is not None:
             return list(control.processes().values())
@@ -162,12 +162,12 @@ class Stack:
         return [ProcessStatus(name, "orphaned", pid, None, detail) for name, pid in sorted(orphans.items())]
 
     def pid(self, name: str) -> int | None:
-        """Return the pid of a service, None when it does not run."""
+        """Return the pid of a service, or None if the service is not running."""
         self.check_name(name)
         return next((status.pid for status in self.status() if status.name == name), None)
 
     def logs(self, name: str, lines: int = 100) -> str:
-        """Return the last lines of the log of a service or of `supervisor`; empty if there is no log."""
+        """Return the last lines of the log of a service or of `supervisor`, or an empty string without a log."""
         self.check_name(name, SUPERVISOR)
         return "\n".join(logs.tail(self.layout.log(name), lines))
 
@@ -178,7 +178,7 @@ class Stack:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep the stack's lock during the block; the kernel releases the lock when the process ends."""
+        """Hold the stack's lock during the block. The kernel releases the lock when the process ends."""
         try:
             self.layout.lock_file.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self.layout.lock_file, os.O_RDWR | os.O_CREAT, 0o600)
@@ -197,13 +197,13 @@ class Stack:
 
 
 def file_error(error: OSError) -> StackError:
-    """Return the error for a file that cannot be read, written or deleted."""
+    """Return an error for a file that cannot be read, written or deleted."""
     message = f"{error.filename or 'a file of the stack'}: {error.strerror or error}"
     return StackError(message, "check the disk, and run the command as the user who last started the stack")
 
 
 def delete_folder(folder: Path) -> None:
-    """Delete a folder. Raises StackError when that fails."""
+    """Delete a folder. Raises StackError if the folder cannot be deleted."""
     try:
         shutil.rmtree(folder)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Start of the services in the order of their requirements, and detection of services that end during the start."""
+"""Start of the services in the order of their requirements, with detection of services that end early."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ALIVE_STATES = ("starting", "running")
 
 
 def prepare(services: list[Service]) -> None:
-    """Prepare all services in parallel, because initdb and Kafka's storage tool take seconds at the first start."""
+    """Prepare all services in parallel. On the first start, initdb and Kafka's storage tool each take seconds."""
     with ThreadPoolExecutor(max_workers=len(services)) as pool:
         for future in [pool.submit(service.prepare) for service in services]:
             future.result()
@@ -47,7 +47,7 @@ class Startup:
         wait_for("the stack to be ready", self.poll, seconds=total_seconds, interval=0.1)
 
     def poll(self) -> Observation[bool]:
-        """Start the services whose requirements are ready, and check those that were started."""
+        """Start the services whose requirements are ready, and check the services that were started."""
         for service in self.services:
             if service.name not in self.start_times and self.ready_services.issuperset(service.requires):
                 self.control.start(service.name)
@@ -61,7 +61,7 @@ class Startup:
         return Observation(None if pending_services else True, "; ".join(results))
 
     def check(self, service: Service) -> None:
-        """Check whether a service is ready. Raises StackError if it exceeds its time limit."""
+        """Check whether a service is ready. Raises StackError if the service exceeds its time limit."""
         result = service.check()
         self.check_results[service.name] = result.text
         elapsed_seconds = time.monotonic() - self.start_times[service.name]
@@ -73,7 +73,7 @@ class Startup:
             raise self.start_error(service.name, problem)
 
     def check_alive(self, processes: dict[str, ProcessStatus]) -> None:
-        """Raise StackError for a service that ended, even if Supervisor has restarted it."""
+        """Raise StackError if a service ended, even if Supervisor has restarted the service."""
         for name in self.start_times:
             status = processes[name]
             restarted = status.pid and self.pids.setdefault(name, status.pid) != status.pid
@@ -82,8 +82,8 @@ class Startup:
                 raise self.start_error(name, f"ended ({reason})")
 
     def start_error(self, name: str, problem: str) -> StackError:
-        """Return the error for a service that failed to start, with the end of its log."""
+        """Return an error for a service that failed to start. The message includes the end of the service's log."""
         lines = excerpt(self.layout.log(name), LOG_LINES) or ["(the log is empty)"]
         text = "\n".join(f"    {line}" for line in lines)
         message = redact(f"{name} {problem}\nend of its log:\n{text}", self.state.passwords())
-        return StackError(message, f"see the whole log in {self.layout.log(name)}; the stack was stopped")
+        return StackError(message, f"see the complete log in {self.layout.log(name)}; the stack was stopped")

@@ -1,4 +1,4 @@
-"""State of the stack in build/stack/state.json, and the addresses of its services."""
+"""State of the stack, which is stored in build/stack/state.json, and the addresses of its services."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ PURGE_HINT = "run `outbox stack down --purge` to delete the stack's data and sta
 
 
 def kafka_cluster_id() -> str:
-    """Return a new cluster id in Kafka's form: a UUID as 22 characters of URL-safe base64."""
+    """Return a new cluster id in Kafka's format, a UUID in 22 characters of URL-safe base64."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        # The storage tool would parse a leading dash as an option.
+        # The storage tool would parse an id with a leading dash as an option.
         if not text.startswith("-"):
             return text
 
 
 class StackState(Logins):
-    """Ports, names and passwords, which `down` retains, and the running services."""
+    """Running services, and the ports, names and passwords that `down` retains."""
 
     format: Literal[1] = 1
     version: str = __version__
     """Version of outbox-kit that wrote the file."""
     ports: dict[str, int]
     services: tuple[str, ...] = ()
-    """The services that `up` started; empty when the stack is down."""
+    """The services that `up` started. The tuple is empty while the stack is down."""
     supervisor_pid: int | None = None
-    """None when the stack is down."""
+    """Process id of supervisord, or None while the stack is down."""
     postgres_home: Path
-    """Folder of PostgreSQL's binaries and data."""
+    """Folder that contains PostgreSQL's binaries and data."""
     postgres_user: str | None = None
-    """Operating system user of PostgreSQL; None if PostgreSQL runs as the user who starts the stack."""
+    """Operating system user of PostgreSQL, or None if PostgreSQL runs as the user who starts the stack."""
     kafka_cluster_id: str = Field(default_factory=kafka_cluster_id)
 
     @property
@@ -56,12 +56,12 @@ class StackState(Logins):
 
     @property
     def postgres(self) -> str:
-        """DSN of the source database as administrator, with the password."""
+        """DSN of the source database, with the administrator's name and password."""
         return self.dsn(self.admin_user, self.admin_password, self.source_database)
 
     @property
     def target(self) -> str:
-        """DSN of the target database as its owner, with the password."""
+        """DSN of the target database, with the name and password of its owner."""
         return self.dsn(self.materializer_user, self.materializer_password, self.target_database)
 
     @property
@@ -80,7 +80,7 @@ class StackState(Logins):
         return f"http://{HOST}:{self.ports['registry']}/apis/ccompat/v7"
 
     def dsn(self, user: str, secret: str, database: str) -> str:
-        """Return a libpq URI for one login of the stack's server."""
+        """Return a libpq URI of the stack's PostgreSQL server for one user."""
         return f"postgresql://{user}:{secret}@{HOST}:{self.postgres_port}/{database}"
 
     def addresses(self) -> dict[str, str]:
@@ -104,7 +104,7 @@ class StackState(Logins):
         return {name: getattr(self, name) for name in names.split()}
 
     def passwords(self) -> tuple[str, ...]:
-        """Return all passwords, so that they can be redacted in texts."""
+        """Return all passwords, so that messages and logs can be redacted."""
         return (self.admin_password, self.connector_password, self.materializer_password, self.registry_password)
 
     def stopped(self) -> StackState:
@@ -112,7 +112,7 @@ class StackState(Logins):
 
 
 def read_state(path: Path) -> StackState | None:
-    """Read the state file; None if it does not exist. Raises StackError when it is unusable."""
+    """Read the state file. Returns None if it does not exist. Raises StackError if it is unusable."""
     try:
         return StackState.model_validate_json(path.read_bytes())
     except FileNotFoundError:
@@ -120,17 +120,17 @@ def read_state(path: Path) -> StackState | None:
     except OSError as error:
         raise StackError(f"cannot read {path}: {error.strerror}", "run the command as the owner of the file") from error
     except ValidationError as error:
-        # The error's own text quotes the input, passwords included.
+        # Pydantic's message is not used, because it quotes the input, including passwords.
         locations = ", ".join(".".join(map(str, item["loc"])) or "the whole file" for item in error.errors())
         raise StackError(f"{path} is not a state file of this version (invalid: {locations})", PURGE_HINT) from None
 
 
 def write_state(path: Path, state: StackState) -> None:
-    """Replace the state file atomically; only its owner can ever read it."""
+    """Replace the state file atomically. The file is readable only by its owner at all times."""
     descriptor, temporary_name = tempfile.mkstemp(dir=path.parent, prefix=".state-")  # creates the file with mode 0600
     try:
         with os.fdopen(descriptor, "w") as file:
-            # Environment files use only values of `environment`, so that they do not depend on fields of this class.
+            # Environment files refer only to `environment`, so that they do not depend on the fields of this class.
             json.dump({**state.model_dump(mode="json"), "environment": state.template_values()}, file, indent=2)
             file.write("\n")
         Path(temporary_name).replace(path)

@@ -23,7 +23,7 @@ START_SECONDS = 30
 
 def render_configuration(layout: Layout, programs: Mapping[str, Program]) -> str:
     """Render supervisord.conf, which contains passwords."""
-    # As root, supervisord logs a warning if `user` is not set.
+    # If root runs supervisord without the setting `user`, supervisord logs a warning.
     user = "user=root\n" if os.geteuid() == 0 else ""
     header = f"""\
 [supervisord]
@@ -44,7 +44,7 @@ supervisor.rpcinterface_factory=supervisor.rpcinterface:make_main_rpcinterface
 
 
 def render_program(layout: Layout, name: str, program: Program) -> str:
-    """Render one program, which starts on request only: Startup decides the order."""
+    """Render one program. It starts only on request, because Startup determines the start order."""
     environment = ",".join(f'{key}="{value}"' for key, value in program.environment.items())
     lines = [
         f"\n[program:{name}]",
@@ -76,9 +76,9 @@ def escape(text: str) -> str:
 
 
 def launch(layout: Layout, programs: Mapping[str, Program]) -> Control:
-    """Start supervisord, without starting the programs; return once it responds.
+    """Start supervisord without its programs, and return when supervisord responds.
 
-    supervisord is a daemon in its own session, so that Ctrl-C does not stop it: the caller decides what to stop.
+    supervisord runs as a daemon in its own session, so Ctrl-C does not stop it. The caller decides what to stop.
     """
     if importlib.util.find_spec("supervisor") is None:
         raise StackError("the package 'supervisor' is not installed", "run `make setup`")

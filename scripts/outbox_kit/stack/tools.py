@@ -1,4 +1,4 @@
-"""Execution of commands until they end: initdb, Kafka's storage tool, the launch of supervisord."""
+"""Execution of commands that end by themselves, such as initdb and Kafka's storage tool."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 from outbox_kit.stack.errors import StackError
 
 MAX_OUTPUT_CHARACTERS = 2000
-# Variables that tools and services inherit. CLASSPATH, PGOPTIONS or QUARKUS_... of the caller would change their
-# settings, and other variables can contain secrets.
+# Environment variables that tools and services inherit. Others are not passed on: CLASSPATH, PGOPTIONS or QUARKUS_...
+# would change the settings of a tool or service, and some variables contain secrets.
 INHERITED_NAMES = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH")
 
 
@@ -24,10 +24,10 @@ def run_tool(
     folder: Path,
     user: str | None = None,
 ) -> None:
-    """Run a command, as `user` or as the caller, with the inherited variables only, and wait until it ends.
+    """Run a command as `user` or as the caller, and wait until it ends. It inherits only INHERITED_NAMES.
 
-    The command runs in its own session, so that Ctrl-C reaches only the caller, which cleans up. Raises StackError,
-    with the end of the output, when it fails, cannot be run or takes longer than `seconds`.
+    The command runs in its own session, so that only the caller receives Ctrl-C and can clean up. Raises StackError
+    if the command cannot be run, takes longer than `seconds`, or fails. The error of a failure includes its output.
     """
     account = pwd.getpwnam(user) if user else None
     try:
@@ -56,5 +56,5 @@ def run_tool(
 
 
 def inherited_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of the caller that tools and services inherit."""
+    """Return the subset of the caller's environment variables that tools and services inherit."""
     return {name: environment[name] for name in INHERITED_NAMES if name in environment}

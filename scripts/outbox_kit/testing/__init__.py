@@ -1,6 +1,6 @@
-"""The stack in containers, for component tests of services (docs/testing.md). Needs the extra `testing`, and images.
+"""The stack in containers, for component tests of services (docs/testing.md). Requires the extra `testing` and images.
 
-In a conftest.py: `pytest_plugins = ["outbox_kit.testing.fixtures"]` and the fixture `outbox_stack`.
+In conftest.py, set `pytest_plugins = ["outbox_kit.testing.fixtures"]`, and use the fixture `outbox_stack` in tests.
 """
 
 from outbox_kit.testing.images import Images

@@ -1,4 +1,4 @@
-"""Base class of the stack's containers, which have a fixed port on 127.0.0.1, a network alias and a readiness check."""
+"""Base class of the stack's containers. Each has a fixed port on 127.0.0.1, a network alias and a readiness check."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class StackContainer(DockerContainer):
 
     container_port: int
     seconds: float = 120.0
-    """Time limit from start to readiness, in seconds."""
+    """Time limit in seconds for the container to become ready."""
 
     def __init__(self, image: str, *, name: str, network: Network | None, port: int | None = None) -> None:
         super().__init__(image)
@@ -30,13 +30,13 @@ class StackContainer(DockerContainer):
         """Host name of the container in its network."""
         self.port = port or free_port(())
         """Port on 127.0.0.1."""
-        # with_bind_ports() is not used, because the port would listen on every address of this machine.
+        # with_bind_ports() is not used, because it would open the port on every address of this machine.
         cast("dict[str, Any]", self.ports)[str(self.container_port)] = (HOST, self.port)
         if network is not None:
             self.with_network(network).with_network_aliases(name)
 
     def check(self) -> Observation[bool]:
-        """Check once whether the service is ready. Raises no exception while the service is starting."""
+        """Check once whether the service is ready. Does not raise while the service is starting."""
         raise NotImplementedError
 
     def start(self) -> Self:
@@ -50,7 +50,7 @@ class StackContainer(DockerContainer):
         return self
 
     def wait_ready(self) -> Self:
-        """Wait until the service is ready. Raises WaitTimeoutError, and StackError if the service has ended."""
+        """Wait until the service is ready. Raises WaitTimeoutError, and StackError if the service has exited."""
         wait_for(f"{self.alias} ({self.image}) to be ready", self._check_alive, seconds=self.seconds)
         return self
 
@@ -67,7 +67,7 @@ class StackContainer(DockerContainer):
         self._docker_container().kill()
 
     def pause(self) -> None:
-        """Suspend the processes of the container: connections stay open, without responses."""
+        """Suspend the processes of the container. Connections stay open but receive no responses."""
         self._docker_container().pause()
 
     def unpause(self) -> None:
@@ -93,5 +93,5 @@ class StackContainer(DockerContainer):
         container.reload()
         if container.status == "exited":
             code = container.attrs["State"]["ExitCode"]
-            raise StackError(f"{self.alias} ({self.image}) ended with code {code}; end of its log:\n{self.log()}")
+            raise StackError(f"{self.alias} ({self.image}) exited with code {code}; end of its log:\n{self.log()}")
         return self.check()

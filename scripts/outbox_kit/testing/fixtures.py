@@ -1,6 +1,6 @@
 """Fixtures for your conftest.py: `pytest_plugins = ["outbox_kit.testing.fixtures"]`.
 
-Override `outbox_images` to use other images, `outbox_pipeline` to apply a pipeline.
+Override `outbox_images` to use other images, and `outbox_pipeline` to apply a pipeline.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from outbox_kit.testing.stack import OutboxStack
 
 @pytest.fixture(scope="session")
 def outbox_images() -> Images:
-    """Return the images of the stack; by default those of `make images`."""
+    """Return the images of the stack. By default, `make images` builds them."""
     return Images()
 
 
 @pytest.fixture(scope="session")
 def outbox_pipeline() -> Path | None:
-    """Return the pipeline file to apply; by default none is applied."""
+    """Return the pipeline file to apply. By default, no pipeline is applied."""
     return None
 
 

@@ -1,4 +1,4 @@
-"""Names of the container images, and their download."""
+"""Names and download of the container images."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from outbox_kit.stack.errors import StackError
 
 @dataclass(frozen=True)
 class Images:
-    """Names of images; the defaults are built by `make images`. Requirements for other images: docs/containers.md."""
+    """Names of images. `make images` builds the defaults. docs/containers.md lists requirements for other images."""
 
     postgres: str = "outbox-kit/postgres"
     kafka: str = "outbox-kit/kafka"
     registry: str = "outbox-kit/registry"
     connect: str = "outbox-kit/connect"
     connect_plugins: Mapping[Path, str] = field(default_factory=dict)
-    """Plugin folders of this machine, with the paths in the workers at which they are mounted."""
+    """Plugin folders of this machine, and the paths at which they are mounted in the workers."""
 
 
 LOCAL_PREFIX = "outbox-kit/"
-"""Prefix of images that are only built locally; an image with this prefix in a registry is not from outbox-kit."""
+"""Prefix of images that are only built locally. An image with this prefix in a registry is not from outbox-kit."""
 BUILD_HINT = "run `make images` in a checkout of outbox-kit, or name other images with Images(...)"
-RYUK_HINT = "load the image, or set TESTCONTAINERS_RYUK_DISABLED=true and remove containers of killed runs yourself"
+RYUK_HINT = "load the image, or set TESTCONTAINERS_RYUK_DISABLED=true and remove the containers of killed runs yourself"
 RYUK_DIGESTS = {
     "testcontainers/ryuk:0.8.1": "sha256:bf3f74a47dee0acda89aba4b2fc9c7fdcf994a084db02a2d06566f07baae022e",
 }
-"""Digests of testcontainers' default image, for all platforms; an image that the user configured is not replaced."""
+"""Digests of testcontainers' default image for all platforms. An image that the user configured is not replaced."""
 
 
 def provide_ryuk() -> None:
-    """Make the Ryuk image of testcontainers available by its digest, unless it is disabled. Raises StackError."""
+    """Make testcontainers' Ryuk image available by its digest, unless Ryuk is disabled. Raises StackError."""
     if testcontainers_config.ryuk_disabled:
         return
     image = testcontainers_config.ryuk_image
@@ -47,7 +47,7 @@ def provide_ryuk() -> None:
 
 
 def provide_image(name: str, hint: str = BUILD_HINT) -> None:
-    """Pull an image that is not available locally. Raises StackError with `hint` if that fails."""
+    """Pull an image that is not available locally. Raises StackError with `hint` if the pull fails."""
     try:
         client = DockerClient().client  # applies Docker contexts and ~/.testcontainers.properties
     except DockerException as error:

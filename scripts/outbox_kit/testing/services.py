@@ -1,4 +1,4 @@
-"""Containers of PostgreSQL, Kafka, registry and Connect."""
+"""Containers of PostgreSQL, Kafka, the registry and Connect."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class PostgresContainer(StackContainer):
 
     @property
     def source_dsn(self) -> str:
-        """DSN of the source database as administrator, with the password."""
+        """DSN with which the administrator logs in to the source database, including the password."""
         return self.dsn(self.logins.admin_user, self.admin_password, self.logins.source_database)
 
     @property
     def target_dsn(self) -> str:
-        """DSN of the target database as the owner of its tables, with the password."""
+        """DSN with which the owner of the tables logs in to the target database, including the password."""
         return self.dsn(self.logins.materializer_user, self.logins.materializer_password, self.logins.target_database)
 
     def dsn(self, user: str, secret: str, database: str) -> str:
@@ -65,7 +65,7 @@ class PostgresContainer(StackContainer):
 
 
 class KafkaContainer(StackContainer):
-    """Broker. Clients on this machine use `bootstrap_servers`, containers of its network `inner_bootstrap_servers`."""
+    """Broker. Clients on this machine use `bootstrap_servers`; containers use `inner_bootstrap_servers`."""
 
     container_port = 19092
 
@@ -77,7 +77,7 @@ class KafkaContainer(StackContainer):
             "node.id": 1,
             "controller.quorum.voters": f"1@{host}:{CONTROLLER_PORT}",
             "controller.listener.names": "CONTROLLER",
-            # Containers use the listener INTERNAL, clients on this machine use EXTERNAL.
+            # Containers use the listener INTERNAL, and clients on this machine use the listener EXTERNAL.
             "listeners": f"INTERNAL://:{INTERNAL_PORT},EXTERNAL://:{self.container_port},CONTROLLER://:{CONTROLLER_PORT}",
             "advertised.listeners": f"INTERNAL://{host}:{INTERNAL_PORT},EXTERNAL://{self.bootstrap_servers}",
             "listener.security.protocol.map": "INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
@@ -121,7 +121,7 @@ class RegistryContainer(StackContainer):
 
     @property
     def inner_url(self) -> str:
-        """URL of the Confluent API for containers of the network."""
+        """URL of the registry's Confluent-compatible API, for containers of the network."""
         return f"http://{self.alias}:{self.container_port}{REGISTRY_API}"
 
     def check(self) -> Observation[bool]:
@@ -152,7 +152,7 @@ class ConnectContainer(StackContainer):
             **common_settings(),
         }
         self.with_envs(KAFKA_HEAP_OPTS="-Xmx768m", **environment_variables("CONNECT_", settings))
-        # Debezium's image has separate variables for these settings; their defaults would override the properties.
+        # Debezium's image has separate variables for these settings, whose defaults would override the properties.
         self.with_envs(
             BOOTSTRAP_SERVERS=kafka.inner_bootstrap_servers,
             GROUP_ID=str(settings["group.id"]),
@@ -167,7 +167,7 @@ class ConnectContainer(StackContainer):
 
     @property
     def url(self) -> str:
-        """URL of the REST API for this machine."""
+        """URL of the REST API, for clients on this machine."""
         return f"http://{HOST}:{self.port}"
 
     def check(self) -> Observation[bool]:

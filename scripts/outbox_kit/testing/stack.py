@@ -1,4 +1,4 @@
-"""The whole stack in containers: PostgreSQL, Kafka, registry, Connect."""
+"""The entire stack in containers: PostgreSQL, Kafka, registry and Connect."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Container = TypeVar("Container", bound=StackContainer)
 
 
 class OutboxStack:
-    """Stack of containers in one network. The end of the `with` block removes containers, data and network."""
+    """Stack of containers in one network. At the end of the `with` block, containers, data and network are removed."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class OutboxStack:
         target_database: str = "warehouse",
         progress: Reporter = silent,
     ) -> None:
-        """Set images, number of Connect workers and database names, without starting a container."""
+        """Set the images, the number of Connect workers and the database names. No container is started."""
         if workers < 1:
             raise ConfigurationError(f"`workers` must be at least 1, not {workers}", "set `workers` to 1 or more")
         self.images = images or Images()
@@ -63,9 +63,9 @@ class OutboxStack:
         self._cleanup = ExitStack()
 
     def __enter__(self) -> Self:
-        """Start all containers; return when every service is ready.
+        """Start all containers, and return when every service is ready.
 
-        Raises StackError (no engine, no image, a service that ended) and WaitTimeoutError.
+        Raises StackError (no engine, no image, or a service that exited) and WaitTimeoutError.
         """
         try:
             self._start()
@@ -80,12 +80,12 @@ class OutboxStack:
 
     @property
     def source_dsn(self) -> str:
-        """DSN of the source database as administrator and owner of the outbox table, with the password."""
+        """DSN of the source database for the administrator, who owns the outbox table, including the password."""
         return self.postgres.source_dsn
 
     @property
     def target_dsn(self) -> str:
-        """DSN of the target database as the owner of its tables, with the password."""
+        """DSN of the target database for the owner of its tables, including the password."""
         return self.postgres.target_dsn
 
     @property
@@ -95,7 +95,7 @@ class OutboxStack:
 
     @property
     def registry_url(self) -> str:
-        """URL of the registry's Confluent API."""
+        """URL of the registry's Confluent-compatible API."""
         return self.registry.url
 
     @property
@@ -104,7 +104,7 @@ class OutboxStack:
         return self.connects[0].url
 
     def apply(self, pipeline_file: Path) -> None:
-        """Deploy a pipeline, as `outbox apply` does; return when its connector runs. Raises OutboxError."""
+        """Deploy a pipeline as `outbox apply` does, and return when its connector is running. Raises OutboxError."""
         with self.deployment(pipeline_file) as deployment:
             apply(deployment, self.progress)
 
@@ -116,7 +116,7 @@ class OutboxStack:
             yield deployment
 
     def environment(self) -> Environment:
-        """Return the environment with this stack's addresses. Its target `warehouse` is the target database."""
+        """Return the environment with this stack's addresses. The target `warehouse` is the target database."""
         logins = self.postgres.logins
         return Environment(
             name="testing",
@@ -189,6 +189,6 @@ class OutboxStack:
             container.wait_ready()
 
     def _start_container(self, container: Container) -> Container:
-        # The cleanup is registered before the start: a container that was created but did not start must be removed.
+        # Register the cleanup before the start, to remove a container that was created but did not start.
         self._cleanup.callback(container.stop)
         return container.start()

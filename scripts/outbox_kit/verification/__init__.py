@@ -1,4 +1,4 @@
-"""`outbox verify` compares the live state with the lock, pipeline and environment files. It writes only the canary."""
+"""`outbox verify`: compare the live state with the lock, pipeline and environment files. Only the canary is written."""
 
 from outbox_kit.verification.report import FORMAT, Report, StatusChanges, to_html, to_json, to_junit
 from outbox_kit.verification.run import verify

@@ -1,7 +1,7 @@
-"""Canary: a test event with its own aggregate type and topic, written to the outbox and read from the topic.
+"""Canary: a test event with its own aggregate type and topic, which is written to the outbox and read from the topic.
 
-The connector delivers in commit order. A delivered canary therefore proves that the connector has processed everything
-that was committed before the canary.
+The connector delivers events in commit order. The arrival of the canary therefore proves that the connector has
+processed all events that were committed before the canary.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ from outbox_kit.results.checks import Check, Finding, Rules, Severity, Status, e
 from outbox_kit.results.repair_commands import RESEND_HINT
 from outbox_kit.verification.live_state import connect_database
 
-# Maximum latency without a warning. The WAL decoding, the commit in Kafka and a busy machine add latency.
+# Maximum latency without a warning. WAL decoding, the commit in Kafka and a busy machine add latency.
 MAX_LATENCY_S = 5.0
 KEY = "outbox-canary"
-NOT_A_STATE = "the value is null, so that the record is a tombstone and not a state"
+NOT_A_STATE = "the value is null, so the record is a tombstone and not a state"
 NOT_AVRO = "the value has no schema id, because it is not in Confluent's wire format"
 EMIT_SQL = "select pg_logical_emit_message(true, %s::text, %s::text)"
 Payload = dict[str, str | datetime]
 NOT_ARRIVED_HINT = (
-    "fix the other failed checks first; if only this check fails, run `outbox restart`, and see the log of the Connect "
-    "worker"
+    "fix the other failed checks first; if only this check failed, run `outbox restart`, and check the log of the "
+    "Connect worker"
 )
 
 
 @dataclass(frozen=True)
 class CanaryContract:
-    """Expected content of the canary's record, from lock file and live config.
+    """Expected content of the canary's record, from the lock file and the live config.
 
-    `is_strict` is False if the config has no OutboxRouter, because another transform may write another format.
-    `schemas` maps schema ids to schemas; the latest schema is first.
+    `is_strict` is False if the config has no OutboxRouter, because another transform can write another format.
+    `schemas` maps schema ids to schemas. The latest schema comes first.
     """
 
     is_strict: bool
@@ -65,7 +65,7 @@ class CanaryContract:
 
 @dataclass(frozen=True)
 class Arrival:
-    """Received record of the canary, and the time from the commit of the event to the arrival of the record."""
+    """Received record of the canary, and the time between the commit of the event and the arrival of the record."""
 
     message: Message
     latency_seconds: float
@@ -73,7 +73,7 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Delivery:
-    """Received records of one canary: `state`, then `tombstone`. `limit_s` was the time limit for each of them."""
+    """Received records of one canary: `state`, then `tombstone`. `limit_s` was the time limit for each record."""
 
     topic: str
     contract: CanaryContract
@@ -97,7 +97,7 @@ def _delivered(delivery: Delivery) -> Finding:
 
 @RULES.rule(
     "canary.record",
-    condition="key, headers, schema id and payload of the canary follow the contract",
+    condition="the key, headers, schema id and payload of the canary conform to the contract",
     remedy=f"if connect.config fails, run `outbox apply`, {RESEND_HINT}; otherwise see docs/contract.md",
 )
 def _record(delivery: Delivery) -> Finding:
@@ -111,7 +111,7 @@ def _record(delivery: Delivery) -> Finding:
 
 @RULES.rule(
     "canary.partition",
-    condition="state and tombstone of the canary are in the partition that the murmur2 hash of the key selects",
+    condition="the canary's state and tombstone are in the partition that the murmur2 hash of the key selects",
     remedy="use the default partitioner; if partitions were added to the topic, see docs/operations.md",
 )
 def _partition(delivery: Delivery) -> Finding:
@@ -123,8 +123,8 @@ def _partition(delivery: Delivery) -> Finding:
 
 @RULES.rule(
     "canary.latency",
-    condition=f"the canary arrives within {MAX_LATENCY_S:g} s; a longer latency means a backlog of the connector",
-    remedy="check postgres.slot-retained for a backlog of the connector, and the CPU load of the Connect worker",
+    condition=f"the canary arrives within {MAX_LATENCY_S:g} s; a longer latency means that the connector has a backlog",
+    remedy="check postgres.slot-retained for a backlog of the connector, and check the CPU load of the Connect worker",
     severity=Severity.WARNING,
 )
 def _latency(delivery: Delivery) -> Finding:
@@ -148,7 +148,7 @@ def _tombstone(delivery: Delivery) -> Finding:
 def check(deployment: Deployment, contract: CanaryContract, *, seconds: float, hooks: str = "") -> list[Check]:
     """Send a state and then its tombstone, and check their records. Wait up to `seconds` for each record.
 
-    `hooks` are the triggers, rules and policies of the table, which are named in the remedies of failed checks.
+    `hooks` are the triggers, rules and policies of the table. The remedies of failed checks name them.
     """
     try:
         checks = evaluate(RULES, _deliver(deployment, contract, seconds))
@@ -160,7 +160,7 @@ def check(deployment: Deployment, contract: CanaryContract, *, seconds: float, h
 
 
 def _rejection_hint(deployment: Deployment, cause: BaseException | None) -> str:
-    """Return the hint for a canary that the table rejects, an empty text for another error."""
+    """Return the hint for a canary that the table rejects, or an empty text for another error."""
     source = deployment.environment.source
     if not deployment.pipeline.source.uses_table:
         return ""
@@ -183,7 +183,7 @@ def _rejection_hint(deployment: Deployment, cause: BaseException | None) -> str:
 def _with_hooks(check: Check, hooks: str) -> Check:
     if check.status is not Status.FAIL or not hooks:
         return check
-    remedy = f"check whether one of these changes or drops rows ({hooks}), and disable it; otherwise {check.remedy}"
+    remedy = f"disable any of these that changes or drops rows ({hooks}); otherwise {check.remedy}"
     return replace(check, remedy=remedy)
 
 
@@ -201,7 +201,7 @@ def _deliver(deployment: Deployment, contract: CanaryContract, seconds: float) -
 def send(deployment: Deployment, contract: CanaryContract, event_type: str, payload: Payload | None) -> str:
     """Commit one event of the canary and return its id. Raises UnreachableError, RejectedError.
 
-    An outbox row is inserted and deleted in one transaction: the WAL contains the insert, and the table is unchanged.
+    An outbox row is inserted and deleted in one transaction, so the WAL contains the insert and the table is unchanged.
     """
     event_id = str(uuid.uuid4())
     with connect_database(deployment) as connection, connection.transaction():
@@ -214,14 +214,14 @@ def send(deployment: Deployment, contract: CanaryContract, event_type: str, payl
 
 
 def _json_payload(payload: Payload | None) -> dict[str, str] | None:
-    """Return the payload with each datetime as ISO 8601 text."""
+    """Return the payload, with each datetime as ISO 8601 text."""
     if payload is None:
         return None
     return {name: value if isinstance(value, str) else value.isoformat() for name, value in payload.items()}
 
 
 def _column_value(pipeline: Pipeline, contract: CanaryContract, payload: Payload | None) -> str | bytes | None:
-    """Return the value for the payload column: JSON, or Avro in Confluent's wire format if the column is bytea."""
+    """Return the value for the payload column as JSON, or as Avro in Confluent's wire format if the column is bytea."""
     if payload is None:
         return None
     if pipeline.payload_type != "bytea":
@@ -252,7 +252,7 @@ def _insert_and_delete(
     connection: Connection, pipeline: Pipeline, event_id: str, event_type: str, payload: str | bytes | None
 ) -> None:
     source = pipeline.source
-    # Columns of partition fields may be NOT NULL in an existing table. "0" is valid as a text and as a number.
+    # The columns of partition fields can be NOT NULL in an existing table. "0" is valid as text and as a number.
     contract_columns = set(source.columns.model_dump().values())
     fields = dict.fromkeys(entry.partition_field for entry in pipeline.aggregates.values() if entry.partition_field)
     additional_columns = [field for field in fields if field not in contract_columns]
@@ -284,7 +284,7 @@ def _receive(consumer: Consumer, event_id: str, seconds: float) -> Arrival:
 
 
 def record_problems(message: Message, contract: CanaryContract, token: str) -> list[str]:
-    """Return a text without payload for each difference between record and contract. `token` is the token sent."""
+    """Return a text for each difference between record and contract, without payload. `token` is the token sent."""
     problems = key_problems(message, contract)
     if not contract.is_strict:
         return problems
@@ -309,13 +309,13 @@ def record_problems(message: Message, contract: CanaryContract, token: str) -> l
 
 
 def key_problems(message: Message, contract: CanaryContract) -> list[str]:
-    """Return ["wrong key"], or []. Unless `is_strict`, the key may contain other bytes, such as a schema id."""
+    """Return ["wrong key"] or []. Unless `is_strict`, the key can contain additional bytes, such as a schema id."""
     key, expected = message.key() or b"", KEY.encode()
     return [] if key == expected or (not contract.is_strict and expected in key) else ["wrong key"]
 
 
 def _token(avro_body: bytes, schema: str) -> str | None:
-    """Return the field `token` of an Avro-encoded record, None if the record cannot be decoded."""
+    """Return the field `token` of an Avro-encoded record, or None if the record cannot be decoded."""
     try:
         record = fastavro.schemaless_reader(io.BytesIO(avro_body), json.loads(schema), None)
     except (EOFError, ValueError, IndexError):  # UnicodeDecodeError is a ValueError

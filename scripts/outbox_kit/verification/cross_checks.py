@@ -1,4 +1,4 @@
-"""Checks that the live connector config is consistent with topics, registry and database."""
+"""Checks that the live connector config is consistent with the topics, the registry and the database."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RULES = Rules[LiveState]()
 
 @RULES.rule(
     "path.partitions",
-    condition="every topic has the partition count of its route; the task blocks on a missing partition",
+    condition="every topic has the partition count of its route; otherwise the task blocks on a missing partition",
     remedy="run `outbox apply`; if the topic has more partitions than its route, see kafka.partitions",
 )
 def _partitions(state: LiveState) -> Finding:
@@ -46,7 +46,7 @@ def _partitions(state: LiveState) -> Finding:
     if router is None:
         return Finding(True, NO_ROUTER, expected)
     problems = [
-        f"{route.topic} has {topics[route.topic].partitions} partitions, its route has {parse_int(route.partitions)}"
+        f"{route.topic} has {topics[route.topic].partitions} partitions; its route has {parse_int(route.partitions)}"
         for route in router_routes(router)
         if route.topic in topics and topics[route.topic].partitions != parse_int(route.partitions)
     ]
@@ -55,9 +55,9 @@ def _partitions(state: LiveState) -> Finding:
 
 @RULES.rule(
     "path.record-size",
-    condition="a record of the router's maximum size is within the limits of the producer and the topic",
-    remedy="set connector.max_record_bytes, from which all limits are derived, and run `outbox apply`, then "
-    "`outbox restart` if the task has failed",
+    condition="a record of the router's maximum size does not exceed the limits of the producer and the topic",
+    remedy="set connector.max_record_bytes, from which all limits are derived, and run `outbox apply`; if the task has "
+    "failed, also run `outbox restart`",
 )
 def _record_size(state: LiveState) -> Finding:
     config, expected = state.config, "max.record.bytes of the router within the limits of producer and topics"
@@ -79,8 +79,8 @@ def _record_size(state: LiveState) -> Finding:
 @RULES.rule(
     "path.schema-ids",
     condition="the registry has every schema of the router under the id that the router writes",
-    remedy=f"run `outbox apply`, then {RESEND_HINT} for records with a wrong id; if the registry lost schemas, restore "
-    "them with the ids that existing records contain",
+    remedy=f"run `outbox apply`; if records have a wrong id, also run {RESEND_HINT}; if the registry lost schemas, "
+    "restore them with the ids that existing records contain",
 )
 def _schema_ids(state: LiveState) -> Finding:
     config, expected = state.config, "registered under the same id, with the same text"
@@ -96,7 +96,7 @@ def _schema_ids(state: LiveState) -> Finding:
         for problem in _version_problems(state, name, version)
     ]
     remedy = (
-        f"run `outbox apply`; for records with a wrong id, then {resend_steps(state.deployment.pipeline)}; if the "
+        f"run `outbox apply`; if records have a wrong id, {resend_steps(state.deployment.pipeline)}; if the "
         "registry lost schemas, restore them with the ids that existing records contain"
     )
     return Finding(not problems, "; ".join(problems) or expected, expected, remedy)
@@ -107,16 +107,16 @@ def _version_problems(state: LiveState, aggregate_type: str, version: SchemaVers
     subject = state.deployment.pipeline.subject_of(aggregate_type)
     registered = state.registered.get((subject, parse_int(version.label)))
     if registered is None:
-        yield f"{subject} has no version {version.label}, which the router has"
+        yield f"{subject} does not have version {version.label}, which the router uses"
     elif registered.id != parse_int(version.id):
-        yield f"{subject} version {version.label} has id {registered.id}, the router writes {version.id}"
-    # Texts of schemas with references are not compared: their types are inlined in the config, but not in the registry.
+        yield f"{subject} version {version.label} has id {registered.id}, but the router writes {version.id}"
+    # Schemas with references are not compared, because their types are inlined in the config but not in the registry.
     elif not (aggregate and aggregate.references) and not _is_same_schema(registered.text, version.text or ""):
         yield f"{subject} version {version.label} differs from the schema of the router"
 
 
 def _is_same_schema(registered_text: str, configured_text: str) -> bool:
-    """Return whether two schemas are equal apart from docs. Return False if one of the texts is not a valid schema."""
+    """Return whether two schemas are equal except for docs. Return False if one of the texts is not a valid schema."""
     try:
         return same_schema(without_docs(registered_text), without_docs(configured_text))
     except (ValueError, SchemaParseException, UnknownType):
@@ -140,11 +140,11 @@ def _offset_not_ahead(state: LiveState) -> Finding:
 
 @RULES.rule(
     "path.offset-covers-slot",
-    condition="the slot is not beyond the connector's offset; otherwise another client acknowledged rows in between",
+    condition="the slot is not ahead of the connector's offset; otherwise another client acknowledged rows in between",
     remedy=f"the slot was recreated, advanced, or read by another client: {RECOVER_HINT}",
 )
 def _offset_covers_slot(state: LiveState) -> Finding:
-    expected = "a confirmed LSN of the slot that is not beyond the connector's offset"
+    expected = "a confirmed LSN of the slot that is not ahead of the connector's offset"
     offset_lsn = state.offset_lsn
     if state.postgres.value is None or offset_lsn is None:
         return Finding(None, "the state of PostgreSQL or the connector's offset could not be read", expected)
@@ -153,8 +153,7 @@ def _offset_covers_slot(state: LiveState) -> Finding:
         return Finding(None, "the slot or the offset does not exist", expected)
     slot_lsn = slot.confirmed_flush
     remedy = (
-        "the slot was recreated, advanced, or read by another client, so that the connector has not received rows: "
-        f"{RECOVER_HINT}"
+        f"the slot was recreated, advanced, or read by another client, so the connector has missed rows: {RECOVER_HINT}"
     )
     actual = f"slot at {slot_lsn}, connector's offset at {offset_lsn}"
     return Finding(slot_lsn <= offset_lsn, actual, expected, remedy)
@@ -162,8 +161,8 @@ def _offset_covers_slot(state: LiveState) -> Finding:
 
 @RULES.rule(
     "path.unread-slots",
-    condition="no other slot of the database retains WAL for pgoutput without a connector of this Connect cluster that "
-    "reads it, such as the slot of a deleted connector; the retained WAL fills the disk",
+    condition="every other pgoutput slot of the database that retains WAL is read by a connector of this Connect "
+    "cluster; the WAL for a slot that is not read, such as a deleted connector's slot, fills the disk",
     remedy="if no other client needs the slot, run `select pg_drop_replication_slot(...)`",
     severity=Severity.WARNING,
 )
@@ -184,13 +183,13 @@ def _unread_slots(state: LiveState) -> Finding:
 @RULES.rule(
     "path.wal-sender-timeout",
     condition="the connector acknowledges WAL within wal_sender_timeout; otherwise the server closes the connection",
-    remedy="raise wal_sender_timeout for the connector's role, or lower status.update.interval.ms",
+    remedy="increase wal_sender_timeout for the connector's role, or decrease status.update.interval.ms",
 )
 def _wal_sender_timeout(state: LiveState) -> Finding:
     config, database = state.config, state.postgres.value
     if config is None or database is None:
         reason = NO_CONFIG if config is None else "the state of PostgreSQL could not be read"
-        return Finding(None, reason, "wal_sender_timeout 0, or at least twice the interval of acknowledgements")
+        return Finding(None, reason, "wal_sender_timeout 0, or at least twice the acknowledgement interval")
     interval_ms = parse_int(config.get("status.update.interval.ms"), STATUS_INTERVAL_MS)
     timeout_ms, minimum_ms = database.additional.sender_timeout_ms, STATUS_UPDATES_PER_TIMEOUT * interval_ms
     actual = f"wal_sender_timeout {timeout_ms} ms, an acknowledgement every {interval_ms} ms"
@@ -202,8 +201,8 @@ def _wal_sender_timeout(state: LiveState) -> Finding:
 
 @RULES.rule(
     "path.producer-gives-up",
-    condition="the producer's timeouts are limited; with Connect's default of max.block.ms a task can block forever",
-    remedy="run `outbox apply`; if the check still fails, lower connector.delivery_timeout_ms and run it again",
+    condition="the producer's timeouts are limited; with Connect's default of max.block.ms, a task can block forever",
+    remedy="run `outbox apply`; if the check still fails, decrease connector.delivery_timeout_ms and run it again",
 )
 def _producer_gives_up(state: LiveState) -> Finding:
     config, expected = state.config, f"{MAX_BLOCK_MS_LIMIT} ms at most"

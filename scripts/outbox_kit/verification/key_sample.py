@@ -1,7 +1,7 @@
-"""Sample of the oldest records of the state topics, in search of keys that have a state in a wrong partition.
+"""Sample of the oldest records of the state topics, for finding keys that have a state in a wrong partition.
 
-After partitions were added to a topic, the next record of many keys goes to another partition. No later record
-supersedes their earlier states, which compaction retains at the start of the previous partition.
+After partitions are added to a topic, the next record of many keys goes to another partition. Later records do not
+replace the earlier states of these keys, and compaction retains these states at the start of the previous partition.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.kafka.client import client_settings
 from outbox_kit.kafka.state import Topic
 
-MAX_RECORDS = 2000  # of all topics together
+MAX_RECORDS = 2000  # in total for all topics
 MAX_SECONDS = 5
-WIRE_FORMAT = b"\0"  # first byte of a key in Confluent's wire format; no text of PostgreSQL contains it
+WIRE_FORMAT = b"\0"  # first byte of a key in Confluent's wire format; text in PostgreSQL cannot contain it
 
 
 @dataclass
@@ -26,7 +26,7 @@ class KeySample:
     """Sampled keys of one topic, each with the partitions in which its last sampled record is a state.
 
     The partition of a key is known unless it depends on a `partition_field` or the key contains a schema id.
-    `incomplete_partitions` are those that have more records than were sampled.
+    `incomplete_partitions` are the partitions from which not all records were sampled.
     """
 
     topic: Topic
@@ -45,12 +45,12 @@ class KeySample:
             partitions.add(partition)
 
     def misplaced_count(self) -> int:
-        """Return the number of keys that have a state in a partition other than that of their next record."""
+        """Return the number of keys that have a state in a partition other than the partition of their next record."""
         return sum(self._is_misplaced(*entry) for entry in self.partitions_by_key.items())
 
     def _is_misplaced(self, key: bytes, partitions: set[int]) -> bool:
         if self.has_partition_field or key.startswith(WIRE_FORMAT):
-            # In an incomplete partition, a later tombstone may have removed the state.
+            # In an incomplete partition, a tombstone that was not sampled may have removed the state.
             return len(partitions - self.incomplete_partitions) > 1
         return bool(partitions - {partition_of(key, self.topic.partitions)})
 

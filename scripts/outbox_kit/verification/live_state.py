@@ -1,4 +1,4 @@
-"""Live state of PostgreSQL, Kafka, registry and Connect, as the checks of `outbox verify` use it."""
+"""Live state of PostgreSQL, Kafka, the registry and Connect, for the checks of `outbox verify`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from outbox_kit.results import Reporter
 from outbox_kit.verification.key_sample import count_misplaced_keys
 
 T = TypeVar("T")
-# Maximum number of dead letters to count. The check fails for any dead letter, so a large count need not be exact.
+# Maximum number of dead letters to count. One dead letter fails the check, so a large count does not have to be exact.
 MAX_DEAD_LETTERS = 1000
 DEAD_LETTER_TIMEOUT_S = 10
 RegisteredSchemas = dict[tuple[str, int], SchemaVersion | None]
@@ -42,7 +42,7 @@ RegisteredSchemas = dict[tuple[str, int], SchemaVersion | None]
 
 @dataclass(frozen=True)
 class ReadResult(Generic[T]):
-    """State of one system, or the error because of which it could not be read."""
+    """State of one system, or the error that prevented reading it."""
 
     value: T | None
     error: OutboxError | None = None
@@ -52,7 +52,7 @@ class ReadResult(Generic[T]):
 class LiveState:
     """State of PostgreSQL, Kafka, registry and Connect. `heartbeat_offset` is the end offset of the heartbeat topic.
 
-    `registered` are the schema versions that the live config names. They and `wal_position` are read after the config.
+    `registered` are the schema versions in the live config. `registered` and `wal_position` are read after the config.
     """
 
     deployment: Deployment
@@ -67,12 +67,12 @@ class LiveState:
 
     @property
     def config(self) -> dict[str, str] | None:
-        """The live connector config; None if there is no connector, or Connect could not be read."""
+        """The live connector config, or None if there is no connector or Connect could not be read."""
         return self.connect.value.observed.actual.config if self.connect.value else None
 
     @property
     def offset_lsn(self) -> int | None:
-        """The LSN of the connector's offset, 0 without an offset; None if it could not be read."""
+        """The LSN of the connector's offset, 0 if there is no offset, or None if it could not be read."""
         observed = self.connect.value.observed if self.connect.value else None
         if observed is None or observed.errors.keys() & {"connectors", "offsets"}:
             return None
@@ -80,16 +80,16 @@ class LiveState:
 
 
 def connect_database(deployment: Deployment) -> AbstractContextManager[postgres_client.Connection]:
-    """Connect to the source database, as source.verifier if configured. Raises UnreachableError, RejectedError."""
+    """Connect to the source database, as source.verifier if it is set. Raises UnreachableError, RejectedError."""
     source = deployment.environment.source
     return postgres_client.connected(source, source.verifier, seconds=deployment.read_seconds)
 
 
 def read_live_state(deployment: Deployment, lock: Lock, progress: Reporter) -> LiveState:
-    """Read PostgreSQL, Kafka and registry at the same time, so that systems that do not respond delay verify only once.
+    """Read PostgreSQL, Kafka and the registry concurrently, so that several unresponsive systems cause only one delay.
 
-    Connect is read after PostgreSQL, so that the connector's offset is not older than the slot's LSN. What depends on
-    the live config is read last, but not from systems that could not be read before.
+    Connect is read after PostgreSQL, so that the connector's offset is not older than the slot's LSN. Values that
+    depend on the live config are read last, and only from systems that could be read before.
     """
     for system in ("postgres", "kafka", "registry"):
         progress(f"read {system}")
@@ -137,7 +137,7 @@ def _read_registered(deployment: Deployment, config: dict[str, str]) -> Register
 def _read_postgres(deployment: Deployment, lock: Lock) -> DatabaseState:
     pipeline, environment = deployment.pipeline, deployment.environment
     with connect_database(deployment) as connection:
-        # If the identifier cannot be read, it is empty, and the check postgres.identity is unknown.
+        # If the identifier cannot be read, it is set to an empty text, and the check postgres.identity is unknown.
         identifier = _try_read(lambda: postgres_client.read_system_identifier(connection)).value or ""
         actual = postgres_state.read_actual(connection, pipeline, environment, system_identifier=identifier)
         role_exists = actual.role is not None
@@ -175,7 +175,7 @@ def _read_kafka(deployment: Deployment, lock: Lock) -> KafkaState:
 
 
 def read_open_transactions(client: KafkaClient, topics: Mapping[str, ActualTopic]) -> dict[tuple[str, int], int]:
-    """Return the last stable offset of each partition of `topics` with an open transaction."""
+    """Return the last stable offset of each partition of `topics` that has an open transaction."""
     return client.open_transactions({name: topic.partitions for name, topic in topics.items()})
 
 

@@ -1,4 +1,4 @@
-"""Checks that slot, offset and heartbeat advance. A connector in state RUNNING may still make no progress."""
+"""Checks that the slot, the offset and the heartbeat advance. A connector can be RUNNING without making progress."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ HEARTBEAT_COUNT, GRACE_S, POLL_S = 2, 5.0, 0.2
 HEARTBEAT_MS = 10_000
 NO_PROGRESS_HINT = (
     "fix the other failed checks first, such as kafka.topics, path.partitions or kafka.in-sync; if no other check "
-    "fails, run `outbox restart`, and see the log of the Connect worker"
+    "failed, run `outbox restart`, and check the log of the Connect worker"
 )
 
 
 @dataclass(frozen=True)
 class Sample:
-    """State of slot, heartbeat topic and connector at one time. `is_seeded`: the offset was written by `apply`.
+    """State of slot, heartbeat topic and connector at one time. `is_seeded` means that `apply` wrote the offset.
 
-    A value is None if the slot or the topic does not exist, or the offset could not be read.
+    A value is None if it does not exist or could not be read.
     """
 
     slot: Slot | None
@@ -50,10 +50,10 @@ class Sample:
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples of one run. A connector with a seeded offset reconnects before `after_canary`, at the first row.
+    """Samples of one run. A connector with a seeded offset reconnects at the first row, before `after_canary`.
 
-    `hanging_transactions` are last stable offsets, by topic and partition, that a transaction held before `first` and
-    after `last`.
+    `hanging_transactions` are the last stable offsets, by topic and partition, of transactions that were open before
+    `first` and are still open after `last`.
     """
 
     first: Sample
@@ -91,9 +91,9 @@ PROGRESS_RULES = tuple(RULES)
 
 @RULES.rule(
     "kafka.open-transactions",
-    condition="no other producer keeps a transaction open on a topic of the pipeline: consumers with read_committed do "
-    "not read the records after its first one",
-    remedy="stop the other producer, and wait for its transaction.timeout.ms, or run kafka-transactions",
+    condition="no other producer keeps a transaction open on a topic of the pipeline; consumers with read_committed "
+    "cannot read past the first record of an open transaction",
+    remedy="stop the other producer, then wait for its transaction.timeout.ms or run kafka-transactions",
 )
 def _open_transactions(samples: Samples) -> Finding:
     expected = "no transaction that remains open between two samples"
@@ -101,22 +101,22 @@ def _open_transactions(samples: Samples) -> Finding:
     if not hanging:
         return Finding(True, expected, expected)
     if samples.first.offset_lsn is None or (samples.last.offset_lsn or 0) <= samples.first.offset_lsn:
-        # It may be a transaction of the connector, which commits its offset with its records.
+        # The transaction can be the connector's own, because the connector commits its offset with its records.
         return Finding(None, "the connector makes no progress", expected)
-    actual = ", ".join(f"{topic}-{number} from offset {offset} on" for (topic, number), offset in hanging)
+    actual = ", ".join(f"{topic}-{number} from offset {offset}" for (topic, number), offset in hanging)
     commands = ", ".join(
         f"`kafka-transactions --bootstrap-server {samples.bootstrap_servers} abort --topic {topic} "
         f"--partition {number} --start-offset {offset}`"
         for (topic, number), offset in hanging
     )
-    remedy = f"stop the other producer, and wait for its transaction.timeout.ms, or run {commands}; no record is lost"
+    remedy = f"stop the other producer, then wait for its transaction.timeout.ms or run {commands}; no record is lost"
     return Finding(False, f"open transaction of another producer: {actual}", expected, remedy)
 
 
 @RULES.rule(
     "connect.restarts",
     condition="the task does not restart between two samples",
-    remedy="see the errors of the task in the log of the Connect worker",
+    remedy="check the log of the Connect worker for errors of the task",
     severity=Severity.WARNING,
 )
 def _restarts(samples: Samples) -> Finding:
@@ -136,7 +136,7 @@ def _advance_finding(samples: Samples, first_value: int | None, last_value: int 
 
 
 def _lsn_advance_finding(samples: Samples, first_lsn: int | None, last_lsn: int | None) -> Finding:
-    """Compare two LSNs. After a seeded offset Debezium confirms no LSN before the first processed transaction."""
+    """Compare two LSNs. With a seeded offset, Debezium does not confirm an LSN until it has processed a transaction."""
     finding = _advance_finding(samples, first_lsn, last_lsn)
     if finding.passed is False and samples.last.is_seeded:
         return Finding(None, "no event since the offset was seeded", finding.expected, "write an outbox row")
@@ -144,7 +144,7 @@ def _lsn_advance_finding(samples: Samples, first_lsn: int | None, last_lsn: int 
 
 
 def check(live_state: LiveState, *, canary_sent: bool) -> list[Check]:
-    """Wait for progress, for about two heartbeats at most. If the connector does not run, every check is unknown.
+    """Wait for progress, at most for about two heartbeats. If the connector is not running, every check is unknown.
 
     `canary_sent` means that a canary was sent after the state was read.
     """
@@ -167,7 +167,7 @@ def check(live_state: LiveState, *, canary_sent: bool) -> list[Check]:
             after_canary = sample(live_state.deployment, with_offsets=first.offset_lsn is not None)
         with suppress(WaitTimeoutError):  # the rules report the missing progress
             wait_for("slot, offset and heartbeat to advance", poll, seconds=seconds, interval=POLL_S)
-        hanging = _hanging_transactions(live_state)  # after the last sample, whose offset proves progress
+        hanging = _hanging_transactions(live_state)  # after the last sample, because its offset proves progress
     except OutboxError as error:
         return skip_rules(RULES, error.message)
     servers = live_state.deployment.environment.kafka.bootstrap_servers
@@ -185,7 +185,7 @@ def _hanging_transactions(live_state: LiveState) -> dict[tuple[str, int], int]:
 
 
 def _first_sample(live_state: LiveState) -> Sample | None:
-    """Return the live state as a sample, None if a system could not be read."""
+    """Return the live state as a sample, or None if a system could not be read."""
     database, connect = live_state.postgres.value, live_state.connect.value
     if database is None or live_state.kafka.value is None or connect is None or "connectors" in connect.observed.errors:
         return None
@@ -198,7 +198,7 @@ def _no_progress_reason(first: Sample | None) -> str:
     if first is None:
         return "the state of a system could not be read"
     if not is_running(first.status):
-        return "the connector does not run"
+        return "the connector is not running"
     if first.confirmed_flush is None or first.reader_pid is None:
         return "the slot is not active"
     return ""
@@ -210,7 +210,7 @@ def _timeout_s(live_state: LiveState) -> float:
 
 
 def sample(deployment: Deployment, *, with_offsets: bool) -> Sample:
-    """Read slot, heartbeat topic and connector, `with_offsets` or without. Raises UnreachableError, RejectedError."""
+    """Read slot, heartbeat topic, connector and optionally its offset. Raises UnreachableError, RejectedError."""
     pipeline = deployment.pipeline
     with connect_database(deployment) as connection:
         slot = read_slot(connection, pipeline.source.slot)
@@ -222,6 +222,6 @@ def sample(deployment: Deployment, *, with_offsets: bool) -> Sample:
 
 def _sample(slot: Slot | None, heartbeat_offset: int | None, actual: ActualConnector, *, with_offsets: bool) -> Sample:
     offsets = [entry["offset"] for entry in actual.offsets if entry.get("offset")]
-    # An offset that was written by `apply` has no `messageType`. Debezium adds it with the first event.
+    # An offset that `apply` wrote does not contain `messageType`. Debezium adds `messageType` with the first event.
     is_seeded = with_offsets and all("messageType" not in offset for offset in offsets)
     return Sample(slot, heartbeat_offset, stored_lsn(actual) if with_offsets else None, actual.status, is_seeded)

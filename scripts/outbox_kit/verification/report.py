@@ -1,4 +1,4 @@
-"""Result of one run of `verify`, and its forms: JSON, JUnit XML, and one HTML page with a diagram of the stages."""
+"""Result of one run of `verify`, as JSON, as JUnit XML, and as one HTML page with a diagram of the stages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 
 from outbox_kit.results.checks import Check, Status
 
-# Prefixes of check ids by stage. The longest matching prefix determines the stage of a check.
+# Prefixes of check ids for each stage. The longest matching prefix determines the stage of a check.
 STAGES: dict[str, tuple[str, ...]] = {
     "outbox table": ("postgres.",),
     "slot": (
@@ -32,7 +32,7 @@ STAGES: dict[str, tuple[str, ...]] = {
 
 BACKQUOTED = re.compile(r"`([^`]+)`")
 FORMAT = 1
-"""Version of the JSON document; incremented when a key changes its meaning or is removed."""
+"""Version of the JSON document. It is incremented when a key is removed or its meaning changes."""
 
 STATUSES_WORST_FIRST = {Status.FAIL: "failed", Status.WARN: "warned", Status.UNKNOWN: "unknown", Status.PASS: "passed"}
 
@@ -53,19 +53,19 @@ class Report:
 
     @property
     def summary(self) -> str:
-        """Numbers of checks by status, such as `2 failed, 1 unknown, 60 passed`."""
+        """Number of checks with each status, such as `2 failed, 1 unknown, 60 passed`."""
         counts = Counter(check.status for check in self.checks)
         return ", ".join(f"{counts[status]} {name}" for status, name in STATUSES_WORST_FIRST.items() if counts[status])
 
 
 def worst_status(checks: list[Check]) -> Status:
-    """Return the worst status of the checks, PASS for an empty list."""
+    """Return the worst status of the checks, or PASS for an empty list."""
     statuses = {check.status for check in checks}
     return next((status for status in STATUSES_WORST_FIRST if status in statuses), Status.PASS)
 
 
 def to_json(checks: list[Check]) -> dict[str, Any]:
-    """Return `{"format": 1, "checks": [...]}`, one object per check."""
+    """Return `{"format": 1, "checks": [...]}`, with one object per check."""
     return {"format": FORMAT, "checks": [dataclasses.asdict(check) for check in checks]}
 
 
@@ -76,7 +76,7 @@ class StatusChanges:
         self._previous_statuses: dict[str, Status] = {}
 
     def since_last_run(self, checks: list[Check]) -> list[str]:
-        """Return a line for each check whose status changed; in the first run, for each check that did not pass."""
+        """Return a line for each check whose status changed or, in the first run, for each check that did not pass."""
         lines = []
         for check in checks:
             previous_status = self._previous_statuses.get(check.id, Status.PASS)
@@ -87,7 +87,7 @@ class StatusChanges:
 
 
 def to_junit(report: Report) -> str:
-    """Return one test suite. A failed check is a failure, an unknown one is skipped, a warning passes with output."""
+    """Return a test suite. A failed check is a failure, an unknown check is skipped, a warning passes with output."""
     statuses = [check.status for check in report.checks]
     counts = {
         "tests": str(len(statuses)),
@@ -126,7 +126,7 @@ def _printable(text: str) -> str:
 
 @dataclass(frozen=True)
 class Stage:
-    """Box of the diagram, with the worst status of its checks, and the ids of its checks with status FAIL or WARN."""
+    """Box of the diagram, with the worst status of its checks and the ids of the checks with status FAIL or WARN."""
 
     name: str
     status: Status
@@ -153,7 +153,7 @@ def stages(checks: list[Check]) -> list[Stage]:
 
 
 def to_html(report: Report) -> str:
-    """Return the report as one HTML page, without scripts and external resources."""
+    """Return the report as one HTML page without scripts or external resources."""
     loader = PackageLoader("outbox_kit.verification", ".")
     jinja = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     jinja.filters["commands"] = commands

@@ -1,4 +1,4 @@
-"""Run of `verify`: checks of every system, then the canary, then the checks of progress."""
+"""Run of `verify`: check every system, send the canary, then check for progress."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from outbox_kit.verification.live_state import LiveState, ReadResult, read_live_
 
 T = TypeVar("T")
 
-# Time limit of each read request. A system that does not respond is reported after this time.
+# Time limit for each read request. A system that does not respond is reported after this time.
 READ_LIMIT_S = 5
-# If one of these checks fails, the canary cannot arrive, so it is not sent.
+# If one of these checks fails, the canary cannot arrive, so no canary is sent.
 CANARY_PREREQUISITES = (
     "postgres.reachable",
     "postgres.table",
@@ -58,13 +58,13 @@ def verify(
 ) -> list[Check]:
     """Return every check, always in the same order. The first check of an unreachable system fails.
 
-    `canary_seconds` limits the wait for each record of the canary; with None no canary is sent. Without `states` the
-    states are not compared, and their checks are omitted. Raises RefusedError before the first apply.
+    `canary_seconds` limits the wait for each record of the canary. If it is None, no canary is sent. Without `states`,
+    states are not compared, and the checks of states are omitted. Raises RefusedError before the first apply.
     """
     lock = deployed_lock(deployment)
     with deployment.bounded(READ_LIMIT_S) as bounded_deployment:
         checks = _default_checks(read_live_state(bounded_deployment, lock, progress), canary_seconds, progress)
-    # Consumers do not see records after an open transaction, although the connector has sent them.
+    # Even if the connector has sent records after an open transaction, consumers do not see these records.
     passed_ids = {check.id for check in checks if check.status is Status.PASS}
     canary_arrived = passed_ids >= {"canary.delivered", "kafka.open-transactions"}
     return [*checks, *(state_checks.check(states, progress, canary_arrived=canary_arrived) if states else [])]
@@ -86,7 +86,7 @@ def _default_checks(live_state: LiveState, canary_seconds: float | None, progres
 
 
 def _with_start_remedies(checks: list[Check]) -> list[Check]:
-    """Refer from the checks whose remedy starts the connector to the failed check because of which no command may."""
+    """Replace remedies that start the connector with a reference to the failed check that prevents the start."""
     failed_ids = [check.id for check in checks if check.status is Status.FAIL]
     cause = next((name for name in START_PREREQUISITES if name in failed_ids), None)
     if cause is None:
@@ -114,7 +114,7 @@ def deployed_lock(deployment: Deployment) -> Lock:
 def _system_checks(
     rules: Sequence[Rule[T]], system: ReadResult[T], check: Callable[[T], list[Check]] | None = None
 ) -> list[Check]:
-    """Evaluate the rules of a system. If it could not be read, the first rule fails, and the others are unknown."""
+    """Evaluate the rules of a system. If it could not be read, the first rule fails and the others are unknown."""
     if system.value is not None:
         return check(system.value) if check else evaluate(rules, system.value)
     message, hint = (system.error.message, system.error.hint) if system.error else ("no response", "")
@@ -138,7 +138,7 @@ def _canary_checks(
 
 
 def _contract(live_state: LiveState) -> CanaryContract:
-    """Return the contract of the canary's record, from live config, live topic and lock file."""
+    """Return the contract for the canary's record, from the live config, the live topic and the lock file."""
     router = outbox_router(live_state.config or {})
     routes = router_routes(router) if router else ()
     route = next((route for route in routes if route.aggregate == CANARY_AGGREGATE), None)

@@ -1,4 +1,4 @@
-"""Checks of `verify --states`: whether the topics contain the newest state of every aggregate."""
+"""Checks of `verify --states`, which test whether the topics contain the newest state of every aggregate."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ComparedStates:
 
 @dataclass(frozen=True)
 class StateSchemas:
-    """Descriptions of the schema ids of states that are not those of a schema of their type, by aggregate type."""
+    """Descriptions, by aggregate type, of the schema ids in states that do not belong to a schema of the type."""
 
     pipeline: Pipeline
     wrong_ids: dict[str, list[str]]
@@ -51,7 +51,7 @@ class StateSchemas:
 
 @dataclass(frozen=True)
 class StaleDeadLetters:
-    """Dead letters, acknowledged or not, whose aggregate has an older state or no state on its topic."""
+    """Dead letters, acknowledged or not, whose aggregate has only an older state or no state on its topic."""
 
     pipeline: Pipeline
     dead_letters: list[DeadLetter]
@@ -64,7 +64,7 @@ DEAD_LETTER_RULES = Rules[StaleDeadLetters]()
 
 @COMPARISON_RULES.rule(
     "states.compared",
-    condition="every aggregate type can be compared, because it has a `backfill` or outbox rows of sufficient age",
+    condition="every aggregate type can be compared, because it has a `backfill` or sufficiently old outbox rows",
     remedy="set aggregates.TYPE.backfill in the pipeline file; see docs/backfill.md",
     severity=Severity.WARNING,
 )
@@ -76,8 +76,8 @@ def _compared(states: ComparedStates) -> Finding:
 
 @COMPARISON_RULES.rule(
     "states.complete",
-    condition="the topics contain the newest state of every aggregate, after its older states and in its partition, "
-    "and no state without an aggregate",
+    condition="the topics contain the newest state of every aggregate after its older states and in its partition, and "
+    "do not contain states without an aggregate",
     remedy=COMPLETE_REMEDY,
 )
 def _complete(states: ComparedStates) -> Finding:
@@ -99,7 +99,7 @@ def _complete(states: ComparedStates) -> Finding:
 
 
 def _ahead_remedy(states: ComparedStates) -> str:
-    """Return the commands after which the next events are newer than every record; empty if no record is ahead."""
+    """Return the commands that make the next events newer than every record. Empty if no record is ahead."""
     types = sorted({entry.aggregate_type for entry in states.result.stuck if entry.ahead})
     if not types:
         return ""
@@ -108,16 +108,16 @@ def _ahead_remedy(states: ComparedStates) -> str:
 
 
 def _stuck_remedy(states: ComparedStates) -> str:
-    """Return the commands that send the states again, with the number of tombstones that they may write."""
+    """Return the commands that send the states again, with the limit for the tombstones that they write."""
     aggregates, stuck = states.pipeline.aggregates, states.result.stuck
     types = sorted({entry.aggregate_type for entry in stuck})
     names = ", ".join(name for name in types if aggregates[name].backfill is None)
     if names:
         return (
-            f"run `outbox status` and fix what it reports, then let the service write the states of {names} again, or "
-            "set `backfill` of these aggregate types, and run `outbox stuck --resend`"
+            f"run `outbox status` and fix what it reports, then let the service write the states of {names} again; or "
+            "set `backfill` for these aggregate types, and run `outbox stuck --resend`"
         )
-    # A state of the outbox table whose aggregate was deleted becomes a tombstone too.
+    # If an aggregate was deleted, its state in the outbox table also becomes a tombstone.
     deleted = Counter(entry.aggregate_type for entry in stuck if entry.kind == "ghost")
     misplaced = Counter({name: 0 for name in types})
     for entry in stuck:
@@ -142,8 +142,8 @@ def _table(states: ComparedStates, aggregate_type: str) -> str:
 
 @COMPARISON_RULES.rule(
     "states.equal",
-    condition="the records have the values that the `backfill` queries return (sample of the keys of each JSON type)",
-    remedy="find what changes rows without an event, or writes old states to the outbox; then run `outbox stuck "
+    condition="the records have the values that the `backfill` queries return (for a sample of keys of each JSON type)",
+    remedy="find the cause of row changes without an event, or of old states in the outbox; then run `outbox stuck "
     "--resend`, or `outbox backfill --restart` if only a sample was compared",
 )
 def _equal(states: ComparedStates) -> Finding:
@@ -151,7 +151,7 @@ def _equal(states: ComparedStates) -> Finding:
     different = [entry for entry in result.stuck if entry.kind == "different"]
     count = sum(result.value_counts.values())
     if not count:
-        return Finding(None, "no value was compared: no aggregate type with JSON payloads has a `backfill`", expected)
+        return Finding(None, "no value was compared: aggregate types with JSON payloads have no `backfill`", expected)
     if not different:
         return Finding(True, f"{plural(count, 'value')} compared", expected)
     has_ahead = any(entry.ahead for entry in different)
@@ -161,7 +161,7 @@ def _equal(states: ComparedStates) -> Finding:
     command = "`outbox backfill --restart`" if is_sample else "`outbox stuck --resend`"
     remedy = (
         "find the statement that changed rows without an event, or the service that wrote an old state to the outbox "
-        f"(order of the event and of the row lock), then run {command}"
+        f"(check the order of the event and the row lock), then run {command}"
     )
     actual = f"{len(different)} of {plural(count, 'value')} differ: {listed}"
     return Finding(False, actual, expected, "see states.complete" if has_ahead else remedy)
@@ -169,7 +169,7 @@ def _equal(states: ComparedStates) -> Finding:
 
 @SCHEMA_RULES.rule(
     "states.schema-ids",
-    condition="the registry resolves the schema ids of all states to schemas of their aggregate types",
+    condition="the registry resolves the schema id of every state to a schema of its aggregate type",
     remedy="restore the lost schemas with these ids in the registry; otherwise run `outbox apply`, then "
     "`outbox backfill --restart`",
 )
@@ -183,9 +183,9 @@ def _schema_ids(schemas: StateSchemas) -> Finding:
 
 @DEAD_LETTER_RULES.rule(
     "states.dead-letters",
-    condition="no dead letter, acknowledged or not, is newer than the state of its aggregate on the topic",
+    condition="dead letters, acknowledged or not, are not newer than the state of their aggregate on the topic",
     remedy="run `outbox dead-letter list --all`, fix the cause, and run "
-    "`outbox republish AGGREGATE --key KEY` for the keys",
+    "`outbox republish AGGREGATE --key KEY` for their keys",
 )
 def _dead_letters(stale: StaleDeadLetters) -> Finding:
     dead_letters, expected = stale.dead_letters, "no dead letter is newer than the state of its aggregate"
@@ -212,10 +212,10 @@ def _resend_remedy(stale: StaleDeadLetters) -> str:
 
 
 def read_wrong_ids(comparison: StateComparison, aggregate_types: Collection[str]) -> dict[str, list[str]]:
-    """Return descriptions of the schema ids of states that are not those of a schema of the type, by aggregate type.
+    """Return descriptions, by aggregate type, of the schema ids in states that do not belong to a schema of the type.
 
-    If the registry was rebuilt, an id may belong to another schema. Readers then cannot decode states, or decode them
-    incorrectly. Raises UnreachableError, RejectedError.
+    After the registry was rebuilt, an id can belong to another schema. Readers then cannot decode states, or decode
+    them incorrectly. Raises UnreachableError, RejectedError.
     """
     aggregates = comparison.deployment.pipeline.with_schemas
     found = {
@@ -230,7 +230,7 @@ def _wrong_ids(comparison: StateComparison, aggregate_type: str, expected_name: 
     states = (record for record in comparison.topic(aggregate_type).by_key.values() if record.has_state)
     ids = Counter(record.schema_id for record in states)
     counts = {schema_id: count for schema_id, count in ids.items() if schema_id is not None}
-    # A topic without any schema id has values of a converter with another format.
+    # If no value of a topic contains a schema id, a converter with another format wrote the values.
     unreadable_count = ids[None] if counts else 0
     problems = [f"{plural(unreadable_count, 'state')} of {aggregate_type} without a schema id"] * bool(unreadable_count)
     for schema_id, count in sorted(counts.items()):
@@ -243,7 +243,7 @@ def _wrong_ids(comparison: StateComparison, aggregate_type: str, expected_name: 
 
 
 def _record_name(text: str) -> str:
-    """Return the full name of the record of a schema; its JSON if it is not a named type."""
+    """Return the full name of the record of a schema, or the schema's JSON if it is not a named type."""
     schema = json.loads(text)
     return str(fullname(schema)) if isinstance(schema, dict) and "name" in schema else text
 
@@ -254,15 +254,15 @@ RULES: list[Rule[Any]] = [*COMPARISON_RULES, *SCHEMA_RULES, *DEAD_LETTER_RULES]
 def comparison_of(deployment: Deployment, *, seconds: float, max_records: int) -> StateComparison:
     """Return a comparison for the checks. `seconds` limits each run.
 
-    It logs in as `source.admin`: `source.verifier` cannot read payloads and business tables.
+    The comparison logs in as `source.admin`, because `source.verifier` cannot read payloads and business tables.
     """
     return StateComparison(deployment, OLDER_THAN_S, seconds, max_records)
 
 
 def check(comparison: StateComparison, progress: Reporter, *, canary_arrived: bool = False) -> list[Check]:
-    """Compare the states and return the checks. They are unknown if the comparison exceeds its limits or fails.
+    """Compare the states and return the checks. Checks are unknown if the comparison exceeds its limits or fails.
 
-    `canary_arrived` means that a canary, which was sent before, has arrived.
+    `canary_arrived` means that a canary that was sent before the comparison has arrived.
     """
     pipeline = comparison.deployment.pipeline
     if not pipeline.source.uses_table:
@@ -270,7 +270,7 @@ def check(comparison: StateComparison, progress: Reporter, *, canary_arrived: bo
     try:
         result = comparison.run(progress)
     except (UnreadableStatesError, ConfigurationError) as error:
-        # These errors last until somebody corrects them. A skipped comparison would conceal wrong states until then.
+        # These errors persist until the cause is fixed. Until then, a skipped comparison would hide wrong states.
         finding = Finding(False, error.message, "the states of every aggregate can be read", error.hint, Severity.ERROR)
         compared_rule, *other_rules = RULES
         return [compared_rule.check(finding), *skip_rules(other_rules, f"see {compared_rule.id}")]
@@ -300,7 +300,7 @@ def _stale_dead_letters(comparison: StateComparison, result: ComparisonResult) -
     )
     if len(dead_letters) > MAX_DEAD_LETTERS:
         message = f"topic {deployment.pipeline.dead_letter_topic} has more than {MAX_DEAD_LETTERS} records"
-        raise RefusedError(message, "lower the retention of this topic")
+        raise RefusedError(message, "reduce the retention of this topic")
     dead_letters = [
         dead_letter for dead_letter in dead_letters if dead_letter.aggregate_type in deployment.pipeline.aggregates
     ]
@@ -315,12 +315,12 @@ def _stale_dead_letters(comparison: StateComparison, result: ComparisonResult) -
 
 
 def _is_newer(dead_letter: DeadLetter, comparison: StateComparison, result: ComparisonResult) -> bool:
-    """Return whether the dead letter is newer than the state of its aggregate, or the only trace of the aggregate."""
+    """Return whether the dead letter is newer than its aggregate's state, or the only evidence of the aggregate."""
     name, key = dead_letter.aggregate_type, dead_letter.key
     record = comparison.topic(name).by_key.get(key)
     if record is not None:
         return record.version < dead_letter.version
-    # Without a `backfill` and without an outbox row, nothing shows that the aggregate was deleted later.
+    # Without a `backfill` and an outbox row, it is not known whether the aggregate was deleted later.
     backfill = comparison.deployment.pipeline.aggregates[name].backfill
     return bool(key) and backfill is None and key not in result.compared_keys.get(name, set())
 

@@ -13,14 +13,14 @@ from outbox_kit.postgres import aggregate_queries
 from outbox_kit.postgres import client as postgres_client
 
 AHEAD = (
-    "the source has not reached the source_sequence of records (source epoch, LSN), so that its next events are older: "
-    "another source, such as a connector of another environment, has written them"
+    "the source has not reached the source_sequence (source epoch, LSN) of records, so its next events are older: "
+    "another source, such as a connector of another environment, has written the records"
 )
 UUID_FORM = re.compile(r"\{?[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}\}?")
-CANARY_ARRIVED = "the canary, which is newer, has arrived: the connector does not send these rows again"
+CANARY_ARRIVED = "the canary is newer and has arrived, so the connector will not send these rows again"
 OTHER_PRODUCER = (
-    "records that the connector does not send in this order, or to this partition, are on the topic: another producer, "
-    "such as MirrorMaker or a second connector, has written them, or the live config has another partitioner"
+    "the topic contains records in an order or a partition that the connector does not produce: another producer, such "
+    "as MirrorMaker or a second connector, has written them, or the live config has another partitioner"
 )
 
 
@@ -41,9 +41,9 @@ def likely_causes(comparison: StateComparison, result: ComparisonResult, *, cana
 
 
 def sequence_repair(comparison: StateComparison, result: ComparisonResult) -> str:
-    """Return the statement after which new outbox rows have the highest `seq`; empty if they have it already.
+    """Return the statement that makes new outbox rows have the highest `seq`. Empty if they already have it.
 
-    If the sequence was restarted, the newest row of an aggregate is not the one with the highest `seq`.
+    If the sequence was restarted, the newest row of an aggregate does not have the highest `seq`.
     """
     if not any(entry.kind == "stale" for entry in result.stuck):
         return ""
@@ -54,7 +54,7 @@ def sequence_repair(comparison: StateComparison, result: ComparisonResult) -> st
 
 
 def _other_producers(comparison: StateComparison, stuck: list[StuckAggregate]) -> Iterator[str]:
-    """Yield why records are in wrong partitions or in a wrong order."""
+    """Yield the reasons why records are in wrong partitions or in a wrong order."""
     aggregates, grown_topics = comparison.deployment.pipeline.aggregates, set[str]()
     types = sorted({entry.aggregate_type for entry in stuck if entry.kind == "overwritten" or entry.partitions})
     for name in types:
@@ -69,7 +69,7 @@ def _other_producers(comparison: StateComparison, stuck: list[StuckAggregate]) -
 
 
 def _reformatted_keys(comparison: StateComparison, result: ComparisonResult) -> Iterator[str]:
-    """Yield topics with a key of a ghost that is another form of the key of an existing aggregate."""
+    """Yield topics with a ghost whose key is a different form of an existing aggregate's key."""
     for name in _types(result.stuck, "ghost"):
         ghosts = {
             canonical_key(entry.key): entry.key
@@ -79,11 +79,11 @@ def _reformatted_keys(comparison: StateComparison, result: ComparisonResult) -> 
         other = next((key for key in result.compared_keys[name] if ghosts.get(canonical_key(key), key) != key), None)
         if other is not None:
             topic, ghost = comparison.deployment.pipeline.topic_of(name), ghosts[canonical_key(other)]
-            yield f"topic {topic} has keys in another form than the database: {ghost!r}, not {other!r}"
+            yield f"topic {topic} has keys in a different form than the database: {ghost!r}, not {other!r}"
 
 
 def canonical_key(key: str) -> str:
-    """Return the same text for the forms of one UUID, number, padded or quoted text that services commonly write."""
+    """Return the same text for all forms in which services write a UUID, a number, or padded or quoted text."""
     text = key.strip().strip('"').lower()
     if UUID_FORM.fullmatch(text):
         return text.strip("{}").replace("-", "")
@@ -91,7 +91,7 @@ def canonical_key(key: str) -> str:
 
 
 def _cascading_deletions(comparison: StateComparison, stuck: list[StuckAggregate]) -> Iterator[str]:
-    """Yield the foreign keys that delete business rows of ghosts without the service, which writes the tombstones."""
+    """Yield the foreign keys that delete business rows of ghosts without the service, so tombstones are missing."""
     aggregates = comparison.deployment.pipeline.aggregates
     tables = {name: entry.table for name in _types(stuck, "ghost") if (entry := aggregates[name].backfill)}
     if not tables:
@@ -99,7 +99,7 @@ def _cascading_deletions(comparison: StateComparison, stuck: list[StuckAggregate
     with postgres_client.connected(comparison.deployment.environment.source) as connection:
         for table in tables.values():
             for name, parent in aggregate_queries.cascading_foreign_keys(connection, table).items():
-                yield f"foreign key {name} (ON DELETE CASCADE) deletes rows of {table} with those of {parent}"
+                yield f"foreign key {name} (ON DELETE CASCADE) deletes rows of {table} with the rows of {parent}"
 
 
 def _types(stuck: list[StuckAggregate], kind: Kind) -> list[str]:
@@ -108,16 +108,16 @@ def _types(stuck: list[StuckAggregate], kind: Kind) -> list[str]:
 
 
 def _deleted_records(comparison: StateComparison, stuck: list[StuckAggregate]) -> Iterator[str]:
-    """Yield the topics of missing states whose first records were deleted. Compaction does not change first offsets."""
+    """Yield the topics that lack states and whose first records were deleted. Compaction keeps the first offset."""
     for name in _types(stuck, "missing"):
         topic = comparison.deployment.pipeline.topic_of(name)
         bounds = comparison.deployment.kafka.bounds(topic)
         if any(bound.first > 0 for bound in bounds.values()):
-            yield f"the first records of topic {topic} were deleted, by cleanup.policy=delete or kafka-delete-records"
+            yield f"the first records of topic {topic} were deleted by cleanup.policy=delete or kafka-delete-records"
 
 
 def _other_topics(comparison: StateComparison, stuck: list[StuckAggregate]) -> Iterator[str]:
-    """Yield topics outside the pipeline whose names contain the name of one of its topics, as RegexRouter creates."""
+    """Yield topics outside the pipeline whose names contain a topic name of the pipeline, as RegexRouter creates."""
     deployment = comparison.deployment
     own = {topic.name for topic in desired_topics(deployment.pipeline, deployment.environment)}
     others = deployment.kafka.topics().keys() - own

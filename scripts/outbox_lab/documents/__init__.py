@@ -1,1 +1,1 @@
-"""Generators of documents: reference pages and JSON Schemas, from the code."""
+"""Generate reference pages and JSON Schemas from the code."""

@@ -1,6 +1,6 @@
 """Generate the references in docs/ and the JSON Schemas in connectors/: `python -m outbox_lab.documents [FOLDER]`.
 
-In a page, only the text below MARKER is generated.
+Only the text below MARKER in a page is generated.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PAGES = {"docs/cli.md": commands, "docs/lint.md": rules, "docs/pipeline.md": ref
 
 
 def files(folder: Path) -> dict[str, str]:
-    """Return the text of every generated file, by path."""
+    """Return the content of every generated file by path."""
     return {
         **{name: f"{_introduction(folder / name)}{MARKER}\n{generate()}" for name, generate in PAGES.items()},
         "connectors/pipeline.schema.json": _json_document(pipeline_schema()),

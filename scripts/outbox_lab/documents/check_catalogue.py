@@ -1,4 +1,4 @@
-"""Every check of `verify`, in the order of the report."""
+"""All checks of `verify` in the order of the report."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ SECTIONS: list[tuple[str, list[Any]]] = [
 ]
 RULES: list[Rule[Any]] = [rule for _, rules in SECTIONS for rule in rules]
 IDS = [rule.id for rule in RULES]
-# Checks of a run without --states.
+# Checks that run without --states.
 DEFAULT_IDS = IDS[: -len(state_checks.RULES)]

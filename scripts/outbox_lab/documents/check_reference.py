@@ -1,4 +1,4 @@
-"""Generated part of docs/verify.md: the checks, their time limits, and the remedies that tests run."""
+"""Generate part of docs/verify.md: the checks, their time limits, and the remedies that tests run."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from outbox_lab.documents.check_catalogue import IDS, SECTIONS
 from outbox_lab.documents.markdown import list_item, paragraph
 
 LIMITS = (
-    f"Each request waits at most {READ_LIMIT_S} s for a response, and the validation of the connector config, which "
-    f"connects to the database, {READ_LIMIT_S * VALIDATION_FACTOR} s. Then the check of the system or of the endpoint "
-    "fails, and states the request. The canary waits for `--canary-timeout`, and the checks of progress wait for two "
-    f"heartbeats and {GRACE_S:g} s. The comparison of `--states` takes at most `--states-timeout`; after this time "
-    "its checks are `unknown`."
+    f"Each request waits at most {READ_LIMIT_S} s for a response. The limit is {READ_LIMIT_S * VALIDATION_FACTOR} s "
+    "for the validation of the connector config, because the validation connects to the database. After this time, "
+    "the check of the system or endpoint fails and reports the request. The canary waits for `--canary-timeout`. The "
+    f"progress checks wait for two heartbeats and {GRACE_S:g} s. If the comparison of `--states` takes longer than "
+    "`--states-timeout`, its checks are `unknown`."
 )
 RUN_REMEDIES = (
-    "There are {} checks. For {} of them, a test makes the check fail, runs the commands of the remedy as printed, and "
-    "then expects that the checks pass and that no row is missing. The remedies of the others are not run by a test:"
+    "There are {} checks. For {} of them, a test makes the check fail, runs the remedy's commands as printed, and then "
+    "verifies that all checks pass and that no row is missing. Tests do not run the remedies of the other checks:"
 )
-# Checks whose remedy a test runs as printed, after it has made the check fail: tests/integration/verification.
+# Checks that tests/integration/verification makes fail and then fixes by running the remedy as printed.
 REMEDIES_RUN_BY_TESTS = frozenset(
     {
         "canary.delivered",
@@ -74,9 +74,9 @@ REMEDIES_RUN_BY_TESTS = frozenset(
         "states.dead-letters",
     }
 )
-# All other checks, by the reason why no test runs their remedy.
+# All other checks, by the reason why tests do not run their remedies.
 REMEDIES_NOT_RUN = {
-    "The remedy is a value in the environment file or in the pipeline file": (
+    "The remedy changes a value in the environment file or in the pipeline file": (
         "postgres.reachable",
         "postgres.primary",
         "kafka.reachable",
@@ -86,14 +86,14 @@ REMEDIES_NOT_RUN = {
         "connect.cluster",
         "states.compared",
     ),
-    "The remedy is a change of the database server, or of its hardware": (
+    "The remedy changes the database server or its hardware": (
         "postgres.clock",
         "postgres.free-wal-senders",
         "postgres.slot-retained",
         "postgres.slot-failover",
     ),
-    "The remedy is a change of the brokers": ("kafka.replication", "kafka.in-sync"),
-    "The remedy is a change of the Connect workers: plugins, secrets or converters": (
+    "The remedy changes the brokers": ("kafka.replication", "kafka.in-sync"),
+    "The remedy changes plugins, secrets or converters of the Connect workers": (
         "connect.plugins",
         "connect.smt-version",
         "connect.workers",
@@ -101,12 +101,12 @@ REMEDIES_NOT_RUN = {
         "canary.partition",
         "canary.tombstone",
     ),
-    "The remedy is a change of the service": (
+    "The remedy changes the service": (
         "postgres.partition-field",
         "states.equal",
     ),
-    "Only an operator can decide which object is right: a slot, a connector, a login, another producer, a version of a "
-    "schema, or the schemas of a registry": (
+    "Only an operator can decide which slot, connector, login, producer, schema version or registry schemas are "
+    "correct": (
         "postgres.free-slots",
         "postgres.row-security",
         "kafka.open-transactions",
@@ -114,11 +114,11 @@ REMEDIES_NOT_RUN = {
         "connect.exclusive",
         "states.schema-ids",
     ),
-    "The remedy is a procedure with a second pipeline file, which a test of docs/operations.md runs": (
+    "The remedy is a procedure with a second pipeline file. A test of docs/operations.md runs this procedure": (
         "kafka.partitions",
         "kafka.keys-partition",
     ),
-    "The check reports an effect. The check of its cause has the remedy": (
+    "The check reports a symptom. The remedy belongs to the check that reports the cause": (
         "postgres.slot-moving",
         "kafka.heartbeat",
         "connect.offsets-moving",
@@ -129,7 +129,7 @@ REMEDIES_NOT_RUN = {
 
 
 def checks() -> str:
-    """Return the sections of all checks, in Markdown."""
+    """Return the sections of all checks as Markdown."""
     sections = [f"## Time limits\n\n{paragraph(LIMITS)}"]
     for title, rules in SECTIONS:
         items = [
@@ -151,7 +151,7 @@ def _remedies_section() -> str:
 
 
 def rules() -> str:
-    """Return one item for each rule, in Markdown."""
+    """Return one list item for each rule as Markdown."""
     return "".join(
         list_item(f"`{rule.id}` ({rule.severity}): {rule.condition}.") + list_item(f"Reason: {rule.reason}.", "  ")
         for rule in (*RULES, unknown_keys_rule(lambda _: ()))

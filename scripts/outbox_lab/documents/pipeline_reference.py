@@ -1,4 +1,4 @@
-"""Generates the reference part of docs/pipeline.md and the JSON Schemas in connectors/ from the models."""
+"""Generate the reference part of docs/pipeline.md and the JSON Schemas in connectors/ from the models."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ REFERENCE_SECTIONS: list[tuple[str, list[type[BaseModel]]]] = [
 
 
 def reference() -> str:
-    """Return the description of the keys of all models, as Markdown."""
+    """Return the description of the keys of all models as Markdown."""
     sections = []
     for title, models in REFERENCE_SECTIONS:
         sections += [f"## {title}\n", *map(_section, models)]
@@ -99,12 +99,12 @@ Node = dict[str, Any]
 
 
 def pipeline_schema() -> Node:
-    """Return the JSON Schema of a pipeline file, for editors."""
+    """Return the JSON Schema of a pipeline file for editors."""
     return {"$schema": JSON_SCHEMA_DRAFT, **_map_schemas(Pipeline.model_json_schema(), _for_editors)}
 
 
 def environment_schema() -> Node:
-    """Return the JSON Schema of an environment file. Values may be expressions. Keys under `pipeline:` are optional."""
+    """Return the JSON Schema of an environment file. Values can be expressions. Keys under `pipeline:` are optional."""
     schema = _map_schemas(_map_schemas(environment.Environment.model_json_schema(), _with_expressions), _for_editors)
     overlay = _map_schemas(_map_schemas(Pipeline.model_json_schema(), _for_editors), _partial)
     definitions = overlay.pop("$defs")
@@ -115,7 +115,7 @@ def environment_schema() -> Node:
 
 
 def _map_schemas(node: Any, change: Callable[[Node], Node]) -> Any:  # noqa: ANN401 - any part of a schema
-    """Apply `change` to every schema in `node`, innermost first, but not to data and names of properties."""
+    """Apply `change` to every schema in `node`, innermost first, but not to data or property names."""
     if isinstance(node, list):
         return [_map_schemas(item, change) for item in node]
     if not isinstance(node, dict):
@@ -133,7 +133,7 @@ def _map_schemas(node: Any, change: Callable[[Node], Node]) -> Any:  # noqa: ANN
 
 
 def _for_editors(node: Node) -> Node:
-    """Remove pydantic's titles and OpenAPI keywords; wrap a $ref with other keywords in allOf, as draft 7 requires."""
+    """Remove pydantic's titles and OpenAPI keywords. As draft 7 requires, wrap a $ref with other keywords in allOf."""
     retained = {key: value for key, value in node.items() if key not in ("title", "discriminator", "writeOnly")}
     if "$ref" in retained and len(retained) > 1:
         retained["allOf"] = [{"$ref": retained.pop("$ref")}]
@@ -141,7 +141,7 @@ def _for_editors(node: Node) -> Node:
 
 
 def _with_expressions(node: Node) -> Node:
-    """Allow an expression in place of a scalar value."""
+    """Allow an expression instead of a scalar value."""
     if node.get("type") not in ("integer", "number", "boolean") and not {"pattern", "enum"} & node.keys():
         return node
     annotations: Node = {key: node[key] for key in ("description", "default") if key in node}

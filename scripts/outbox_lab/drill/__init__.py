@@ -1,6 +1,6 @@
-"""Fault drill: a workload under faults, whose ledger is compared with the records that consumers saw.
+"""Fault drill: run a workload under faults, and compare its ledger with the records that consumers received.
 
-A cell is one way of sending under one fault. The writers note each event in a ledger outside of the system under test,
-an observer notes each record, and the verdict counts lost, phantom, early, duplicated and unordered events. See
+A cell is one way of sending under one fault. The writers log each event in a ledger outside the system under test, and
+an observer logs each record. The verdict counts lost, phantom, early, duplicated and unordered events. See
 docs/drill.md.
 """

@@ -1,4 +1,4 @@
-"""Business tables of the drill: accounts, and one entry per event, written in the transaction of the event."""
+"""Business tables of the drill: accounts, and one entry per event that is written in the event's transaction."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ CHANGE: LiteralString = """
 ENTER: LiteralString = "insert into drill.entry values (%s, %s, %s)"
 VISIBLE: LiteralString = "select event_id::text from drill.entry where event_id = any(%s::uuid[])"
 
-# The non-transactional message flushes the WAL: after a crash, PostgreSQL may assign a transaction id again if no
-# flushed WAL contains it, and pg_xact_status would then report on another transaction.
+# The non-transactional message flushes the WAL. Otherwise PostgreSQL could assign the transaction id again after a
+# crash, and pg_xact_status would report the status of another transaction.
 DURABLE_XID: LiteralString = """
     select pg_current_xact_id()::text, pg_logical_emit_message(false, 'outbox-heartbeat', '', true)"""
 ENTRIES: LiteralString = "select event_id::text from drill.entry"
@@ -43,14 +43,14 @@ Connection = psycopg.Connection[Any]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One event, as the ledger notes it and as the service sends it."""
+    """One event, in the form for the ledger and in the form that the service sends."""
 
     noted: Event
     sent: OutboxEvent
 
 
 def prepare(connection: Connection, accounts: int) -> None:
-    """Create the tables if necessary; replace their rows by new accounts."""
+    """Create the tables if necessary, and replace their rows with new accounts."""
     with connection.transaction():
         connection.execute(CREATE)
         connection.execute(RESET)
@@ -58,7 +58,7 @@ def prepare(connection: Connection, accounts: int) -> None:
 
 
 def change_accounts(connection: Connection, names: list[str], rng: random.Random) -> list[Change]:
-    """Change the accounts and insert their entries in the open transaction; return one event per account."""
+    """Change the accounts and insert their entries in the open transaction. Return one event per account."""
     changes = [_change(row, rng) for row in connection.execute(LOCK, (names,)).fetchall()]
     for change in changes:
         event, payload = change.noted, change.sent.payload
@@ -70,12 +70,12 @@ def change_accounts(connection: Connection, names: list[str], rng: random.Random
 
 
 def durable_xid(connection: Connection) -> str:
-    """Return the id of the open transaction, once it is on disk."""
+    """Return the id of the open transaction after it has been flushed to disk."""
     return str(connection.execute(DURABLE_XID).fetchall()[0][0])
 
 
 def entered_events(connection: Connection) -> set[str]:
-    """Return the ids of the events of which the database has an entry."""
+    """Return the ids of the events that have an entry in the database."""
     return {str(row[0]) for row in connection.execute(ENTRIES).fetchall()}
 
 

@@ -1,4 +1,4 @@
-"""One cell: writers, observer, fault and verdict of one way of sending."""
+"""Run one cell: writers, observer, fault and verdict for one way of sending."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from outbox_lab.drill.writer import Writer, WriterSettings, writer_name
 START_S = 60
 RECOVERY_S = 90
 DRAIN_S = 120
-# The end of a way that may lose events: no record for this time.
+# If events may be lost, the cell ends after this time without a new record.
 QUIET_S = 5
-# Records that arrive after the last missing event can still be duplicates or phantoms.
+# Wait after the last missing event, because duplicates and phantoms can still arrive.
 SETTLE_S = 2
 CHART_POINTS = 240
 STATUSES = {"committed": Outcome.COMMITTED, "aborted": Outcome.ROLLED_BACK}
@@ -43,7 +43,7 @@ STATUSES = {"committed": Outcome.COMMITTED, "aborted": Outcome.ROLLED_BACK}
 
 @dataclass(frozen=True)
 class Load:
-    """Load of a cell. `seconds` is its duration without the recovery after faults, `rate` transactions per second."""
+    """Load of a cell: duration without recovery after faults (`seconds`), and transactions per second (`rate`)."""
 
     seconds: float = 20
     rate: float = 60
@@ -53,7 +53,7 @@ class Load:
 
 @dataclass(frozen=True)
 class CellSettings:
-    """A cell: its way, fault and repetition, the seed of the run, and the number of injections."""
+    """Way, fault and repetition of a cell, the seed of the run, and the number of fault injections."""
 
     way: type[Way]
     fault: Fault
@@ -66,18 +66,18 @@ class CellSettings:
 
     @property
     def strategies(self) -> tuple[str, ...]:
-        """Strategies of the receivers. A restored server has an older state of their database too, so none runs."""
+        """Strategies of the receivers. Empty if the fault restores the server, which also resets their database."""
         return tuple(STRATEGIES) if self.receive and not self.fault.restores_database else ()
 
     @property
     def name(self) -> str:
-        """Name of the cell, which names its topics, slot and tables too."""
+        """Name of the cell, which is also used for its topics, slot and tables."""
         return f"{self.way.name}_{self.fault.name}_{self.repetition}".replace("-", "_")
 
 
 @dataclass(frozen=True)
 class FaultTimes:
-    """Times of an injection, in seconds since the epoch. `recovered_at` is the delivery of a later commit."""
+    """Times of an injection in seconds since the epoch. At `recovered_at`, a later commit was delivered."""
 
     started_at: float
     ended_at: float
@@ -86,7 +86,7 @@ class FaultTimes:
 
 @dataclass(frozen=True)
 class CellResult:
-    """Result of a cell, as it is written to its JSON file."""
+    """Result of a cell, which is written to a JSON file."""
 
     way: str
     fault: str
@@ -103,10 +103,10 @@ class CellResult:
     tables_equal: bool | None
     note: str
     detected: str = ""
-    """Checks of `outbox verify` that failed after a fault that needs a repair, with what they saw."""
+    """Checks of `outbox verify` that failed after a fault that needs a repair, and what they observed."""
     receiver_kills: int = 0
     effects: tuple[EffectCounts, ...] = ()
-    """Effects of the receivers, by strategy."""
+    """Effects of the receivers by strategy."""
 
 
 class Cell:
@@ -121,7 +121,7 @@ class Cell:
         self._detected = ""
 
     def run(self) -> CellResult:
-        """Run the cell. Raises OutboxError if the way could not be deployed, or a component is gone for good."""
+        """Run the cell. Raises OutboxError if the way cannot be deployed or a component does not recover."""
         started_at = time.time()
         with self._drill.connect_to_database() as connection:
             accounts.prepare(connection, self._settings.load.accounts)
@@ -168,7 +168,7 @@ class Cell:
     def _receivers(self, topic: str) -> Receivers:
         settings = self._settings
         if settings.receive and not settings.strategies:
-            self._notes.append("no receivers: their database is on the restored server")
+            self._notes.append("receivers did not run, because their database is on the restored server")
         place = Place(self._drill.kafka, self._drill.state.target, topic, self._drill.logs, settings.name)
         return Receivers(place, f"{settings.seed}/{settings.name}/receivers", settings.strategies)
 
@@ -198,7 +198,7 @@ class Cell:
         return start_module("outbox_lab.drill.writer", settings, self._drill.project.folder, log)
 
     def _load(self, observer: Observer, deployed: Deployed) -> list[FaultTimes]:
-        """Let the writers run for the time of the load, with the faults within it."""
+        """Let the writers run for the duration of the load, and inject the faults during this time."""
         self._wait_for_delivery(observer, time.time(), START_S)
         load_s, times = self._settings.load.seconds, []
         end = time.monotonic() + load_s
@@ -222,30 +222,30 @@ class Cell:
         return FaultTimes(started_at, ended_at, self._recovered_at(observer, deployed.topic, ended_at))
 
     def _recovered_at(self, observer: Observer, topic: str, ended_at: float) -> float | None:
-        """Wait for a delivery after a fault; return its time, or an upper bound if the observer misses records."""
+        """Wait for a delivery after a fault. Return its time, or an upper bound if the observer misses records."""
         start = self._ledger_file.stat().st_size
         try:
             return self._wait_for_delivery(observer, ended_at, RECOVERY_S)
         except WaitTimeoutError as error:
             self._notes.append(f"{error.message}; {self._way.state()}")
-        with suppress(OutboxError):  # a broker that does not respond has not recovered
+        with suppress(OutboxError):  # if the broker does not respond, it has not recovered
             later_ids = self._events_after(ended_at, start)
             if any(delivery.event_id in later_ids for delivery in read_deliveries(self._drill.kafka, topic)):
-                self._notes.append("a second reader read later events: the recovery time is an upper bound")
+                self._notes.append("a second reader read later events, so the recovery time is an upper bound")
                 return time.time()
         return None
 
     def _write_states(self, deployed: Deployed) -> None:
-        """Write every state again, as the repair requests of a service."""
+        """Write all states again, as services must do after such a repair."""
         settings = self._writer_settings(deployed)
         try:
             with LedgerFile(self._ledger_file) as ledger:
                 Writer(settings, settings.writers, ledger, Flag()).write_states()
         except psycopg.Error as error:
-            self._notes.append(f"states were not written again: {type(error).__name__}")
+            self._notes.append(f"cannot write the states again: {type(error).__name__}")
 
     def _wait_for_delivery(self, observer: Observer, since: float, seconds: float) -> float:
-        """Wait for the delivery of an event that was written after `since`; return the time of the delivery."""
+        """Wait for the delivery of an event that was written after `since`, and return the time of the delivery."""
 
         start = self._ledger_file.stat().st_size if self._ledger_file.exists() else 0
 
@@ -253,19 +253,19 @@ class Cell:
             later_ids = self._events_after(since, start)
             found = [entry.received_at for entry in observer.deliveries if entry.event_id in later_ids]
             times = [at for at in found if at is not None]
-            return Observation(min(times, default=None), f"{len(later_ids)} later events, none of them delivered")
+            return Observation(min(times, default=None), f"none of {len(later_ids)} later events is delivered")
 
         return wait_for(f"a delivery of {self._settings.way.name}", poll, seconds=seconds, interval=0.5)
 
     def _events_after(self, since: float, start: int) -> set[str]:
-        """Return the events that the writers noted after a time, from the byte `start` of the ledger on."""
+        """Return the events that the writers logged after a time, reading the ledger from byte `start`."""
         if not self._ledger_file.exists():
             return set()
         transactions = Ledger.read(self._ledger_file, start=start).transactions.values()
         return {event.event_id for entry in transactions if entry.intended_at > since for event in entry.events}
 
     def _recover(self, deployed: Deployed) -> None:
-        """Run the recovery of each writer, as its next starts would. Raises WaitTimeoutError if it never succeeds."""
+        """Run the recovery of each writer, as a restart would. Raises WaitTimeoutError if a recovery keeps failing."""
         for number in range(self._settings.load.writers):
             name = writer_name(number)
             wait_for(f"the recovery of {name}", partial(self._recovered, deployed, name), seconds=RECOVERY_S)
@@ -283,7 +283,7 @@ class Cell:
         return Observation(True, "recovered")
 
     def _resolved_ledger(self) -> Ledger:
-        """Read the ledger, and ask PostgreSQL for the unknown outcomes."""
+        """Read the ledger, and query unknown outcomes from PostgreSQL."""
         ledger, fault = Ledger.read(self._ledger_file), self._settings.fault
         with self._drill.connect_to_database() as connection:
             if fault.replaces_database:
@@ -324,7 +324,7 @@ def _recovery(times: FaultTimes) -> float | None:
 
 
 def _thinned(delays: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the largest delay of each of at most CHART_POINTS intervals of time."""
+    """Divide the time into at most CHART_POINTS intervals, and return the largest delay of each interval."""
     if not delays:
         return []
     start, end = delays[0][0], delays[-1][0]

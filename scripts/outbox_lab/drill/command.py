@@ -28,40 +28,40 @@ Ways = Annotated[
     list[str] | None, typer.Option("--way", metavar="NAME", help="Way of sending; repeatable. Default: all.")
 ]
 Faults = Annotated[
-    list[str] | None, typer.Option("--fault", metavar="NAME", help="Fault; repeatable. Default: all that apply.")
+    list[str] | None, typer.Option("--fault", metavar="NAME", help="Fault; repeatable. Default: all applicable.")
 ]
 Seed = Annotated[
     int | None,
     typer.Option("--seed", metavar="NUMBER", help="Seed of the workload and the faults. Default: a random seed."),
 ]
 Times = Annotated[
-    int | None, typer.Option("--times", min=1, metavar="NUMBER", help="Inject the fault this often in each cell.")
+    int | None, typer.Option("--times", min=1, metavar="NUMBER", help="Number of fault injections per cell.")
 ]
-Repeat = Annotated[int, typer.Option("--repeat", min=1, metavar="NUMBER", help="Run each cell this often.")]
+Repeat = Annotated[int, typer.Option("--repeat", min=1, metavar="NUMBER", help="Number of runs per cell.")]
 Seconds = Annotated[
-    float, typer.Option("--seconds", min=1, metavar="SECONDS", help="Duration of the load of each cell.")
+    float, typer.Option("--seconds", min=1, metavar="SECONDS", help="Duration of the load in each cell.")
 ]
 Rate = Annotated[
-    float, typer.Option("--rate", min=1, metavar="NUMBER", help="Transactions per second of all writers together.")
+    float, typer.Option("--rate", min=1, metavar="NUMBER", help="Total transactions per second of all writers.")
 ]
 Materialize = Annotated[
-    bool, typer.Option("--materialize", help="Also run the Spark job, and compare its tables with the ledger.")
+    bool, typer.Option("--materialize", help="Also run the Spark job and compare its tables with the ledger.")
 ]
 Receive = Annotated[
-    bool, typer.Option("--receive", help="Also run receivers, kill them, and compare their effects with the ledger.")
+    bool, typer.Option("--receive", help="Also run and kill receivers, and compare their effects with the ledger.")
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Skip the cells that have a result with this seed.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Skip cells that already have a result for this seed.")]
 Report = Annotated[
-    bool, typer.Option("--report", help="Write build/drill/report.html from the results with --seed, else from all.")
+    bool, typer.Option("--report", help="Write build/drill/report.html from the results of --seed, or from all.")
 ]
 PerYear = Annotated[
-    float, typer.Option("--per-year", min=0, metavar="NUMBER", help="Faults per year, for the expected loss.")
+    float, typer.Option("--per-year", min=0, metavar="NUMBER", help="Number of faults per year for the expected loss.")
 ]
 Value = Annotated[
-    float, typer.Option("--value", min=0, metavar="NUMBER", help="Value of one lost event, for the expected loss.")
+    float, typer.Option("--value", min=0, metavar="NUMBER", help="Value of one lost event for the expected loss.")
 ]
 OutputFormat = Annotated[Output, typer.Option("--output", "-o", help="Format of the data on stdout.")]
-ListCells = Annotated[bool, typer.Option("--list", help="List ways and faults, without running them.")]
+ListCells = Annotated[bool, typer.Option("--list", help="List the ways and faults without running them.")]
 
 
 def drill(
@@ -83,8 +83,8 @@ def drill(
 ) -> None:
     """Count events that are lost under faults.
 
-    The drill starts a stack of its own in build/drill and deletes its data at the end. Each cell, one way of sending
-    under one fault, writes its result to build/drill/results/. Exit code 1 when a way breaks a promise.
+    The drill starts a separate stack in build/drill and deletes its data at the end. A cell is one way of sending under
+    one fault. The result of each cell is written to build/drill/results/. The exit code is 1 if a way breaks a promise.
     """
     project = DrillProject(Path.cwd())
     if list_cells:
@@ -112,12 +112,12 @@ def drill(
 
 
 def _judge(results: list[CellResult], cell_count: int, seed: int) -> None:
-    """Print broken promises and the number of missing results; exit with 1 if there are any."""
+    """Print broken promises and the number of missing results. Exit with 1 if there are any."""
     broken, missing = broken_promises(results), cell_count - len(results)
     for line in broken:
         print_message(f"broken promise: {line}")
     if missing:
-        print_message(f"no result for {plural(missing, 'cell')}: add --seed {seed} --resume to run only these")
+        print_message(f"no result for {plural(missing, 'cell')}: add --seed {seed} --resume to run only these cells")
     if broken or missing:
         raise typer.Exit(exit_codes.ERROR)
 

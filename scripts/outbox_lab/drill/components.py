@@ -1,4 +1,4 @@
-"""Processes that a fault can hit: services of the stack, the writers, the relays, and connections through a proxy."""
+"""Components that a fault can hit: services of the stack, writers, relays, and connections through a proxy."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ STOP_TIMEOUT_S = 30
 RESTART_INTERVAL_S = 1.0
 POLL_S = 0.1
 READY_TIMEOUT_S = 60
-# Greater than the stop_seconds of every service.
+# Must exceed the stop_seconds of every service.
 SERVICE_STOP_S = 45
 STOPPED_STATES = ("stopped", "fatal")
 Settings = TypeVar("Settings")
 
 
 class Component(Protocol):
-    """Something that a fault can kill, pause, resume or restart."""
+    """A component that a fault can kill, pause, resume or restart."""
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to every process of the component."""
 
     def restart(self) -> None:
-        """Stop the component in an orderly way, and start it again."""
+        """Stop the component gracefully, and start it again."""
 
 
 class ServiceComponent:
-    """A service of the embedded stack. Supervisor starts it again after a kill."""
+    """A service of the embedded stack. Supervisor restarts the service after a kill."""
 
     def __init__(self, stack: Stack, service: str) -> None:
         self._stack = stack
@@ -60,11 +60,11 @@ class ServiceComponent:
         self.start()
 
     def start(self) -> None:
-        """Request the start of the service, which must be stopped."""
+        """Request the start of the stopped service."""
         self._control.start(self._service)
 
     def stop(self) -> None:
-        """Stop the service in an orderly way, also if Supervisor is starting it again and again."""
+        """Stop the service gracefully, even if Supervisor is restarting it repeatedly."""
 
         def poll() -> Observation[bool]:
             self._control.stop(self._service)
@@ -75,10 +75,10 @@ class ServiceComponent:
 
 
 class ProcessComponent:
-    """A command that is started again whenever it ends, until `stop` or the end of a `with` block."""
+    """A command that is restarted whenever it ends, until `stop` is called or a `with` block ends."""
 
     def __init__(self, command: Sequence[str], folder: Path, log: Path, *, ready: bytes = b"") -> None:
-        """`ready` is a text that the command logs when a fault would interrupt its work."""
+        """`ready` is a text that the command logs when it is working, so that a fault interrupts its work."""
         self._command = list(command)
         self._ready = ready
         self._folder = folder
@@ -95,12 +95,12 @@ class ProcessComponent:
         self.stop()
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal as soon as the command is ready. Raises WaitTimeoutError after READY_TIMEOUT_S."""
+        """Wait until the command is ready, and send a signal. Raises WaitTimeoutError after READY_TIMEOUT_S."""
         wait_for(f"{self._log.stem} to be ready", self._check_ready, seconds=READY_TIMEOUT_S, interval=0.05)
         self._process.send_signal(number)
 
     def is_ready(self) -> bool:
-        """Return whether the command runs and has logged the text `ready` since its start."""
+        """Return whether the command is running and has logged the text `ready` since its start."""
         return self._check_ready().value is not None
 
     def _check_ready(self) -> Observation[bool]:
@@ -114,7 +114,7 @@ class ProcessComponent:
         self.signal(signal.SIGTERM)
 
     def stop(self) -> None:
-        """Stop the command with SIGTERM, and with SIGKILL if it still runs after STOP_TIMEOUT_S."""
+        """Stop the command with SIGTERM, or with SIGKILL if it is still running after STOP_TIMEOUT_S."""
         self._stopped.set()
         self._thread.join(STOP_TIMEOUT_S)
         with suppress(ProcessLookupError):
@@ -138,20 +138,20 @@ class ProcessComponent:
 
 
 def start_module(module: str, settings: object, folder: Path, log: Path, *, ready: bytes = b"") -> ProcessComponent:
-    """Start a module with `settings`, which it reads with `read_settings` from a file beside its log."""
+    """Start a module. The module reads `settings` with `read_settings` from a file next to its log."""
     settings_file = log.with_suffix(".json")
     settings_file.write_bytes(msgspec.json.encode(settings))
     return ProcessComponent([sys.executable, "-m", module, str(settings_file)], folder, log, ready=ready)
 
 
 def read_settings(kind: type[Settings]) -> Settings:
-    """Return the settings of this process, and let it log to stderr with the time."""
+    """Return the settings of this process, and configure logging to stderr with timestamps."""
     logging.basicConfig(format="%(asctime)s %(message)s")
     return msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=kind)
 
 
 def flag_of_termination() -> Flag:
-    """Return a flag that SIGTERM and SIGINT set, in place of ending this process."""
+    """Return a flag that SIGTERM and SIGINT set instead of ending this process."""
     stop = Flag()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

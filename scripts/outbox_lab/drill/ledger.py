@@ -1,7 +1,7 @@
-"""Ledger of the writers: the events of each transaction, noted before its commit, and the outcome noted after it.
+"""Ledger of the writers, which logs the events of each transaction before its commit and the outcome after it.
 
-The file is outside of the system under test and has one JSON object per line. Every line is on disk before the writer
-continues, so that a killed writer leaves at least the transaction that it was about to commit.
+The file is outside the system under test and contains one JSON object per line. The writer continues only after a line
+is on disk, so that the file also contains the transaction that a killed writer was about to commit.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import Any, Self
 
 
 class Outcome(StrEnum):
-    """What became of a transaction. `UNKNOWN` if the writer or its connection ended before it was told."""
+    """Outcome of a transaction. `UNKNOWN` if the writer or its connection ended before it received the result."""
 
     COMMITTED = "committed"
     ROLLED_BACK = "rolled-back"
     UNKNOWN = "unknown"
     UNDONE = "undone"
-    """Not in the database that replaced the one of the transaction."""
+    """The transaction is missing in the database that replaced the original database."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event of a transaction. Versions of an account are consecutive, and ascend in the order of the commits."""
+    """One event of a transaction. Versions of an account are consecutive and increase in commit order."""
 
     event_id: str
     account: str
@@ -39,7 +39,7 @@ class Event:
 
 @dataclass(slots=True)
 class Transaction:
-    """A transaction of a writer. Times are in seconds since the epoch."""
+    """A writer's transaction. Times are in seconds since the epoch."""
 
     transaction_id: str
     xid: str
@@ -50,19 +50,19 @@ class Transaction:
 
 
 class LedgerFile:
-    """Ledger to which the threads of one process append, during a `with` block."""
+    """Ledger to which the threads of one process append during a `with` block."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("a", encoding="utf-8")
         self._lock = Lock()
 
     def intend(self, transaction_id: str, xid: str, events: list[Event]) -> None:
-        """Note a transaction before its commit."""
+        """Log a transaction before its commit."""
         entry = {"id": transaction_id, "xid": xid, "at": time.time(), "events": [asdict(event) for event in events]}
         self._append(entry)
 
     def end(self, transaction_id: str, outcome: Outcome) -> None:
-        """Note the outcome of a transaction."""
+        """Log the outcome of a transaction."""
         self._append({"id": transaction_id, "outcome": outcome, "at": time.time()})
 
     def __enter__(self) -> Self:
@@ -73,7 +73,7 @@ class LedgerFile:
 
     def _append(self, entry: dict[str, Any]) -> None:
         with self._lock:
-            # A killed writer may have left half a line.
+            # A killed writer may have left an incomplete line.
             self._file.write("\n" + json.dumps(entry))
             self._file.flush()
             os.fsync(self._file.fileno())
@@ -81,15 +81,15 @@ class LedgerFile:
 
 @dataclass
 class Ledger:
-    """The transactions of all writers of a cell, in the order of their notes."""
+    """The transactions of all writers of a cell in the order in which they were logged."""
 
     transactions: dict[str, Transaction] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path, *, start: int = 0) -> Ledger:
-        """Read a ledger file from the byte `start`; only transactions that are noted there are included.
+        """Read a ledger file from byte `start`. Transactions that were logged earlier are not included.
 
-        A half-written line was not noted, so its transaction was not committed.
+        Incomplete lines are ignored, because their transactions were not committed.
         """
         ledger = cls()
         for entry in _entries(path, start):
@@ -101,13 +101,13 @@ class Ledger:
         return ledger
 
     def unknown(self) -> list[Transaction]:
-        """Return the transactions without a known outcome."""
+        """Return the transactions with an unknown outcome."""
         return [entry for entry in self.transactions.values() if entry.outcome is Outcome.UNKNOWN]
 
     def resolve_by_rows(self, event_ids: Collection[str], *, undoes_commits: bool) -> None:
-        """Decide the outcomes by the events of which the database has rows, after it was replaced.
+        """After the database was replaced, determine the outcomes from the events that have rows.
 
-        A committed transaction without rows is undone only if the fault `undoes_commits`; else its events are lost.
+        A committed transaction without rows is undone only if the fault `undoes_commits`, or else its events are lost.
         """
         for transaction in self.transactions.values():
             if transaction.outcome is Outcome.ROLLED_BACK:
@@ -120,7 +120,7 @@ class Ledger:
                 transaction.outcome = Outcome.ROLLED_BACK
 
     def events(self, outcome: Outcome) -> dict[str, tuple[Event, Transaction]]:
-        """Return the events of the transactions with this outcome, by event id."""
+        """Return the events of transactions with this outcome, by event id."""
         return {
             event.event_id: (event, transaction)
             for transaction in self.transactions.values()

@@ -1,4 +1,4 @@
-"""Materialization of a cell's topic by the Spark job, and the comparison of its table with the ledger."""
+"""Materialize a cell's topic with the Spark job, and compare the table with the ledger."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ SHOWN_DIFFERENCES = 5
 
 
 def differences(drill: DrillStack, pipeline_file: Path, cell: str, ledger: Ledger) -> list[str]:
-    """Run the Spark job; return the differences between its table and the newest committed events, empty if equal."""
+    """Run the Spark job, and return the differences between its table and the newest committed events."""
     _run_job(drill, pipeline_file, drill.logs / f"{cell}.spark.log")
     query = sql.SQL("select id, version from public.{}").format(sql.Identifier(cell))
     with psycopg.connect(drill.state.target, connect_timeout=CONNECT_TIMEOUT_S) as connection:
         actual: dict[str, int] = dict(connection.execute(query).fetchall())
     expected = {event.account: event.version for event in newest_events(ledger).values() if not event.is_tombstone}
     found = [
-        f"{account}: table has version {actual.get(account)}, ledger {expected.get(account)}"
+        f"{account}: the table has version {actual.get(account)}, the ledger {expected.get(account)}"
         for account in sorted(actual.keys() | expected.keys())
         if actual.get(account) != expected.get(account)
     ]
@@ -36,7 +36,7 @@ def differences(drill: DrillStack, pipeline_file: Path, cell: str, ledger: Ledge
 
 
 def newest_events(ledger: Ledger) -> dict[str, Event]:
-    """Return the event with the highest version of each account."""
+    """Return the event with the highest version for each account."""
     newest: dict[str, Event] = {}
     for event, _ in ledger.events(Outcome.COMMITTED).values():
         if event.account not in newest or newest[event.account].version < event.version:
@@ -45,7 +45,7 @@ def newest_events(ledger: Ledger) -> dict[str, Event]:
 
 
 def _run_job(drill: DrillStack, pipeline_file: Path, log: Path) -> None:
-    """Run the job; run it again after a failure, as a schedule does. Raises OutboxError after RUNS runs."""
+    """Run the job, and retry it after a failure, as a scheduler would. Raises OutboxError after RUNS runs."""
     drill.wait_for_registry()
     with log.open("wb") as output:
         codes = (_job_exit_code(drill, pipeline_file, output) for _ in range(RUNS))

@@ -1,10 +1,10 @@
-"""Process that polls an outbox table by an incrementing column, and sends the rows that it reads.
+"""Process that polls an outbox table by an incrementing column and sends the rows that it reads.
 
     python -m outbox_lab.drill.poller SETTINGS.json
 
-It stores its position after the delivery of the rows, as JDBC source connectors do, so rows are sent at least once. It
-ends with any error, and continues from the stored position when it is started again. The relay does not use this order:
-the module exists to measure and to explain the alternative, with and without its known hole (docs/relay.md).
+Like JDBC source connectors, it stores its position after the rows are delivered, so rows are sent at least once. It
+ends after any error and continues at the stored position when it is restarted. The relay does not read rows in this
+order. This module measures and explains the alternative, with and without its known gap (docs/relay.md).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from outbox_kit.relay.tables import ORDER_COLUMN, RelayTables
 from outbox_lab.drill.components import read_settings
 from outbox_lab.drill.project import ENVIRONMENT
 
-# The interval of the relay. JDBC source connectors poll every 5 seconds by default.
+# Same interval as the relay. JDBC source connectors poll every 5 seconds by default.
 INTERVAL_S = 0.1
 ADD_ORDER = sql.SQL("""
     alter table {outbox} add if not exists {order} bigint generated always as identity;
@@ -42,8 +42,8 @@ READ_POSITION: LiteralString = "select transaction, place from drill.position wh
 WRITE_POSITION: LiteralString = """
     insert into drill.position values (%s, %s, %s)
     on conflict (outbox) do update set transaction = excluded.transaction, place = excluded.place"""
-# The second condition holds a row back while a transaction that began before its own has not ended. Rows of a
-# transaction are read in the order of its id, so a row that commits later cannot have a lower place.
+# In HORIZON, the second condition skips a row until all transactions with lower ids have ended. Rows are read in the
+# order of transaction ids, so a row that is committed later cannot have a lower position.
 NAIVE = sql.SQL("select {columns}, {order} as place from {outbox} where {order} > %s order by {order} limit %s")
 HORIZON = sql.SQL("""
     select {columns}, {order} as place, (xmin::text)::bigint as transaction from {outbox}
@@ -54,7 +54,7 @@ HORIZON = sql.SQL("""
 
 @dataclass(frozen=True)
 class PollerSettings:
-    """Settings of the process. It reaches PostgreSQL through `port`."""
+    """Settings of the process, which connects to PostgreSQL through `port`."""
 
     pipeline_file: str
     port: int
@@ -63,7 +63,7 @@ class PollerSettings:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The last row that was read: the id of its transaction, which only `horizon` uses, and its number."""
+    """Transaction id and number of the last row that was read. Only `horizon` uses the transaction id."""
 
     transaction: int = 0
     place: int = 0
@@ -71,9 +71,9 @@ class Position:
 
 @dataclass
 class IncrementingPoller:
-    """Reads rows after `position`, the last one that it has read. With `horizon`, no row is missed.
+    """Reads the rows after `position`, the last row that was read. With `horizon`, it does not miss any row.
 
-    The transaction ids of `xmin` have 32 bits, so `horizon` is for tables whose rows are younger than a wraparound.
+    Transaction ids in `xmin` have 32 bits, so `horizon` requires that the rows are younger than a wraparound.
     """
 
     connection: Connection
@@ -83,7 +83,7 @@ class IncrementingPoller:
     position: Position = Position()
 
     def poll(self, limit: int = 1000) -> list[Row]:
-        """Return the next rows, and remember the last one."""
+        """Return the next rows, and set `position` to the last row."""
         names = {
             "columns": self.columns,
             "order": sql.Identifier(ORDER_COLUMN),

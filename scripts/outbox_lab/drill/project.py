@@ -1,4 +1,4 @@
-"""Project of the drill in build/drill: pipeline files of the cells, one environment, and a stack of its own."""
+"""Project of the drill in build/drill, with a pipeline file per cell, one environment and a separate stack."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from outbox_lab.drill.accounts import AGGREGATE
 
 ENVIRONMENT = "drill"
 STANDBY = "standby"
-"""Name of the process of a standby, which a killed drill leaves running."""
+"""Name of the standby process, which keeps running if the drill is killed."""
 PARTITIONS = 4
 STANDBY_STOP_S = 10
 RUNTIME_FOLDERS = ("build/runtime", "smt/target/plugin")
-# Less than the pause of Kafka, so that this pause ends the replication connection.
+# Shorter than the pause of Kafka, so that the pause ends the replication connection.
 SERVER_SETTINGS = {"wal_sender_timeout": "8s", "deadlock_timeout": "1s"}
-# The topics are compacted, as the pipelines of users are, but no record is old enough to be removed: compaction would
-# remove the evidence.
+# The topics are compacted, as in pipelines of users, but compaction must not remove records, because they are the
+# evidence.
 TOPIC_SETTINGS = {"min.compaction.lag.ms": str(7 * 24 * 3600 * 1000)}
 SCHEMA: dict[str, Any] = {
     "type": "record",
@@ -45,25 +45,25 @@ SCHEMA: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class DrillProject:
-    """Folder of the drill inside of a project in which `make setup` ran."""
+    """Folder of the drill in a project in which `make setup` has been run."""
 
     project_folder: Path
 
     @property
     def folder(self) -> Path:
-        """Folder of the drill's own project."""
+        """Folder of the drill's separate project."""
         return self.project_folder / "build" / "drill"
 
     @property
     def results(self) -> Path:
-        """Folder of the results, which a purge of the stack retains."""
+        """Folder of the results, which are kept when the stack is purged."""
         return self.folder / "results"
 
     def write_environment(self, proxy_port: int) -> None:
-        """Write templates, schema and environment file. The connector reaches PostgreSQL through `proxy_port`."""
+        """Write templates, schema and environment file. The connector connects to PostgreSQL through `proxy_port`."""
         connectors = self.folder / "connectors"
         templates = self.project_folder / "connectors" / "templates"
-        if templates.is_dir():  # otherwise the built-in ones are used
+        if templates.is_dir():  # otherwise built-in templates are used
             shutil.copytree(templates, connectors / "templates", dirs_exist_ok=True)
         for name in ("environments", "../schemas"):
             (connectors / name).mkdir(parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ class DrillProject:
         (connectors / "environments" / f"{ENVIRONMENT}.yaml").write_text(yaml.safe_dump(local))
 
     def write_pipeline(self, name: str, **changes: object) -> Path:
-        """Write the pipeline file of one cell, with topics, slot and table of its own; return its path."""
+        """Write the pipeline file of one cell with separate topics, slot and table. Return the path of the file."""
         pipeline: dict[str, object] = {
             "name": name,
             "prefix": name,
@@ -93,17 +93,17 @@ class DrillProject:
 
     @property
     def _local_environment(self) -> Path:
-        """Environment file of the embedded stack, from which that of the drill is derived."""
+        """Environment file of the embedded stack, from which the drill's environment file is derived."""
         return self.project_folder / "connectors" / "environments" / "local.yaml"
 
     @contextmanager
     def running_stack(self, progress: Reporter) -> Iterator[tuple[Stack, StackState]]:
-        """Start the drill's stack without the data of an earlier run; stop it and delete its data at the end.
+        """Start the drill's stack without data of an earlier run. At the end, stop it and delete its data.
 
-        Raises ConfigurationError if the project has no environment file of the embedded stack, and StackError.
+        Raises ConfigurationError if the environment file of the embedded stack is missing. Raises StackError.
         """
         if not self._local_environment.is_file():
-            hint = "copy this file from the repository of outbox-kit, or run the drill there"
+            hint = "copy this file from the outbox-kit repository, or run the drill there"
             raise ConfigurationError(f"{self._local_environment} does not exist", hint)
         for name in RUNTIME_FOLDERS:
             self._link(name)

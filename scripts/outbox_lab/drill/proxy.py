@@ -15,7 +15,7 @@ from outbox_kit.stack.ports import HOST
 
 CHUNK_BYTES = 65_536
 CALL_TIMEOUT_S = 30
-# With this linger option, closing sends a reset instead of an orderly end.
+# With this linger option, closing a socket sends RST instead of FIN.
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -47,7 +47,7 @@ class Proxy:
         self._loop.close()
 
     def reset_connections(self) -> None:
-        """Reset every open connection at both ends. Raises WaitTimeoutError if none is open for CALL_TIMEOUT_S."""
+        """Reset both ends of every connection. Raises WaitTimeoutError if no connection opens within CALL_TIMEOUT_S."""
 
         def poll() -> Observation[int]:
             count = asyncio.run_coroutine_threadsafe(self._abort_all(), self._loop).result(CALL_TIMEOUT_S)
@@ -56,7 +56,7 @@ class Proxy:
         wait_for("a connection to reset", poll, seconds=CALL_TIMEOUT_S, interval=0.1)
 
     def set_delay(self, seconds: float) -> None:
-        """Delay each chunk of at most 64 KiB, in both directions; 0 ends the delay."""
+        """Delay each chunk of at most 64 KiB in both directions. 0 ends the delay."""
         self._delay_s = seconds
 
     async def _listen(self) -> asyncio.Server:
@@ -77,7 +77,7 @@ class Proxy:
         writers = list(self._writers)
         for writer in writers:
             connection: socket.socket = writer.get_extra_info("socket")
-            with suppress(OSError):  # the other end may have closed it
+            with suppress(OSError):  # the peer may have closed it
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
             writer.transport.abort()
         return len(writers) // 2

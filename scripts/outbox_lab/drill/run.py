@@ -1,4 +1,4 @@
-"""Run of the drill: cells one after the other, each result in its own file, so that a run can be continued."""
+"""Run the cells of a drill sequentially, and write each result to a file, so that a run can be continued."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def select_cells(
     receive: bool = False,
     injections: int | None = None,
 ) -> list[CellSettings]:
-    """Return the cells of these ways and faults, by default of all. A fault applies only to ways that it can hit.
+    """Return the cells of these ways and faults (by default, of all). A fault applies only to ways that it can hit.
 
-    By default, each fault has its own number of injections. Raises ConfigurationError for an unknown name, or if no
-    cell remains.
+    By default, each fault has its own number of injections. Raises ConfigurationError if a name is unknown or no cell
+    remains.
     """
     selected_faults = [fault_named(name) for name in faults] or list(FAULTS.values())
     cells = [
@@ -52,13 +52,13 @@ def select_cells(
 
 
 def result_file(project: DrillProject, cell: CellSettings) -> Path:
-    """Return the file of a cell's result."""
+    """Return the path of a cell's result file."""
     name = f"{cell.way.name}--{cell.fault.name}--{cell.repetition}.json"
     return project.results / f"seed-{cell.seed}" / name
 
 
 def read_results(project: DrillProject, seed: int | None) -> list[CellResult]:
-    """Return the results of a seed (None: of all seeds), in the order of WAYS, then of FAULTS."""
+    """Return the results of a seed (None: of all seeds), ordered as in WAYS and FAULTS."""
     files = project.results.glob(f"seed-{'*' if seed is None else seed}/*.json")
     results = [msgspec.json.decode(file.read_bytes(), type=CellResult) for file in files]
     ways, faults = list(WAYS), list(FAULTS)
@@ -69,9 +69,9 @@ def read_results(project: DrillProject, seed: int | None) -> list[CellResult]:
 def run_cells(
     project: DrillProject, cells: Sequence[CellSettings], progress: Reporter, *, resume: bool
 ) -> list[CellResult]:
-    """Run the cells on the drill's own stack; with `resume`, only those without a result. Return all their results."""
+    """Run the cells on the drill's stack (with `resume`, only cells without a result). Return all of their results."""
     pending = [cell for cell in cells if not (resume and result_file(project, cell).exists())]
-    for cell in pending:  # else a cell that fails now would show the result of an earlier run
+    for cell in pending:  # otherwise a cell that fails now would have the result of an earlier run
         result_file(project, cell).unlink(missing_ok=True)
     if pending:
         with drill_stack(project, progress) as drill:
@@ -87,7 +87,7 @@ def _run_pending(drill: DrillStack, cells: Sequence[CellSettings], progress: Rep
         started = time.monotonic()
         try:
             result = Cell(drill, cell).run()
-        except OutboxError as error:  # a cell without a result fails the run, but not the other cells
+        except OutboxError as error:  # a cell without a result fails the run but not the other cells
             progress(f"  no result: {error.message}")
             continue
         finally:
@@ -104,7 +104,7 @@ def _time_left(durations: Sequence[float], cells: int) -> str:
 
 
 def summary(result: CellResult) -> str:
-    """Return the counts of a result in one line."""
+    """Return the counts of a result as one line."""
     verdict = result.verdict
     counts = *COUNTS, "wrong", "unresolved", "undone"
     text = ", ".join(f"{getattr(verdict, name)} {name}" for name in counts)
@@ -114,7 +114,7 @@ def summary(result: CellResult) -> str:
 
 
 def effect_lines(result: CellResult) -> list[str]:
-    """Return the counts of each strategy in one line."""
+    """Return one line with counts for each strategy."""
     return [
         f"  {counts.strategy}: {counts.effects} effects under {plural(result.receiver_kills, 'kill')}: "
         + ", ".join(f"{getattr(counts, name)} {name}" for name in EFFECT_COUNTS)
@@ -127,7 +127,7 @@ def _note(result: CellResult) -> str:
 
 
 def broken_promises(results: Iterable[CellResult]) -> list[str]:
-    """Return one line per promise that a result breaks."""
+    """Return one line for each promise that a result breaks."""
     return [
         f"{result.way}, {result.fault}: {count} {name}"
         for result in results
@@ -162,7 +162,7 @@ def _read(path: Path) -> CellResult:
 
 
 def write_result(path: Path, result: CellResult) -> None:
-    """Write the file of a result, which exists only when it is complete."""
+    """Write a result file. The file never exists with incomplete content."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
     temporary.write_bytes(msgspec.json.format(msgspec.json.encode(result)))

@@ -1,4 +1,4 @@
-"""The drill's stack, as the ways use it: project, addresses, proxy, and the guarantee of the Connect worker."""
+"""The drill's stack as used by the ways: project, addresses, proxy, and the mode of the Connect worker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SERVICES = ("connect", "kafka", "postgres")
 
 @dataclass
 class DrillStack:
-    """A running stack, and what the ways need of it."""
+    """A running stack, and the parts of it that the ways use."""
 
     project: DrillProject
     stack: Stack
@@ -40,12 +40,12 @@ class DrillStack:
 
     @property
     def kafka(self) -> Kafka:
-        """Settings of clients of the broker."""
+        """Settings of Kafka clients."""
         return Kafka(bootstrap_servers=self.state.kafka, replication_factor=1, min_insync_replicas=1)
 
     @property
     def logs(self) -> Path:
-        """Folder of the logs of the writers and relays."""
+        """Folder for logs of the writers and relays."""
         return self.project.folder / "logs"
 
     def proxied_dsn(self) -> str:
@@ -53,7 +53,7 @@ class DrillStack:
         return self.state.postgres.replace(f":{self.state.postgres_port}/", f":{self.proxy.port}/")
 
     def connect_to_database(self) -> psycopg.Connection[tuple[object, ...]]:
-        """Open a connection to the source database; wait until the server accepts it."""
+        """Open a connection to the source database. Wait until the server accepts the connection."""
 
         def poll() -> Observation[psycopg.Connection[tuple[object, ...]]]:
             try:
@@ -64,9 +64,9 @@ class DrillStack:
         return wait_for("PostgreSQL", poll, seconds=CONNECTION_S)
 
     def wait_for_registry(self) -> None:
-        """Wait until the registry answers REGISTRY_REQUESTS requests in a row.
+        """Wait until the registry responds to REGISTRY_REQUESTS consecutive requests.
 
-        After a kill of PostgreSQL, it rejects one request for each broken connection of its pool.
+        After PostgreSQL is killed, the registry rejects one request for each broken connection in its pool.
         """
         answered = 0
 
@@ -79,7 +79,7 @@ class DrillStack:
         wait_for("the registry", poll, seconds=REGISTRY_S, interval=0.05)
 
     def set_exactly_once(self, *, enabled: bool) -> None:
-        """Restart the Connect worker with or without support for exactly-once sources, unless it is set already."""
+        """If necessary, restart the Connect worker with or without support for exactly-once sources."""
         path = self.stack.layout.configuration / "connect.properties"
         value = "enabled" if enabled else "disabled"
         lines = path.read_text().splitlines()

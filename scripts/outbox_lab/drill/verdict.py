@@ -1,4 +1,4 @@
-"""Verdict of a cell: the ledger of the writers compared with the deliveries."""
+"""Verdict of a cell, which compares the ledger of the writers with the deliveries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from outbox_lab.drill.observer import Delivery
 
 @dataclass(frozen=True)
 class Delays:
-    """Time from commit to delivery, in seconds; None without an observed delivery."""
+    """Time from commit to delivery in seconds, or None without an observed delivery."""
 
     p50: float | None
     p99: float | None
@@ -23,11 +23,11 @@ class Delays:
 class Verdict:
     """Counts of events of one cell.
 
-    `lost`: committed and never delivered. `phantom`: delivered, but not of a committed transaction. `early`: readable
-    on the topic before the row. `duplicated`: further deliveries of an event. `unordered`: first deliveries after that
-    of a newer version of the same account. `unresolved`: the outcome of the transaction could not be determined.
-    `wrong`: deliveries of committed events with another version, or a tombstone in place of a state or vice versa.
-    `undone`: acknowledged, and not in the database that was restored or promoted afterwards; neither lost nor phantom.
+    `lost`: committed but never delivered. `phantom`: delivered, but the transaction did not commit. `early`: readable
+    on the topic before its row was visible. `duplicated`: additional deliveries of an event. `unordered`: first
+    delivered after a newer version of the same account. `unresolved`: the outcome of the transaction could not be
+    determined. `wrong`: deliveries of committed events with an incorrect version, or a tombstone instead of a state or
+    vice versa. `undone`: acknowledged, but missing in the restored or promoted database; neither lost nor phantom.
     """
 
     committed: int
@@ -47,12 +47,12 @@ class Verdict:
 
 
 COUNTS = ("lost", "phantom", "early", "duplicated", "unordered")
-"""Counts of a verdict that the reports show."""
+"""Names of the counts that the reports show."""
 SHOWN_EVENTS = 20
 
 
 def judge(ledger: Ledger, deliveries: Sequence[Delivery]) -> Verdict:
-    """Compare a ledger, whose outcomes are resolved, with the deliveries of each partition in their order."""
+    """Compare a ledger with resolved outcomes with the deliveries, which are ordered within each partition."""
     committed = ledger.events(Outcome.COMMITTED)
     unresolved = ledger.events(Outcome.UNKNOWN)
     first = _first_deliveries(deliveries)
@@ -86,12 +86,12 @@ def _is_wrong(delivery: Delivery, committed: Mapping[str, tuple[Event, Transacti
 
 
 def delays_over_time(ledger: Ledger, deliveries: Sequence[Delivery]) -> list[tuple[float, float]]:
-    """Return commit time and delay of each observed event, in seconds, in the order of the commits."""
+    """Return the commit time and delay of each observed event in seconds, in commit order."""
     return sorted(_commit_and_delay(_first_deliveries(deliveries), ledger))
 
 
 def _first_deliveries(deliveries: Sequence[Delivery]) -> dict[str, Delivery]:
-    """Return the first delivery of each event, in the order of the deliveries."""
+    """Return the first delivery of each event in delivery order."""
     first: dict[str, Delivery] = {}
     for delivery in deliveries:
         first.setdefault(delivery.event_id, delivery)
@@ -127,5 +127,5 @@ def _delays(first: dict[str, Delivery], ledger: Ledger) -> Delays:
 
 
 def _quantile(ordered: list[float], share: float) -> float:
-    """Return the smallest value that is not exceeded by `share` of the values."""
+    """Return the smallest value that at least a fraction `share` of the values does not exceed."""
     return round(ordered[max(0, math.ceil(share * len(ordered)) - 1)], 3)

@@ -1,8 +1,8 @@
-"""Process of the writers: business transactions of several threads, at a limited rate, until SIGTERM.
+"""Process whose writer threads run business transactions at a limited rate until SIGTERM.
 
     python -m outbox_lab.drill.writer SETTINGS.json
 
-A lost connection is opened again, and the transaction that it interrupted has an unknown outcome.
+A writer reconnects after a lost connection. The interrupted transaction has an unknown outcome.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ logger = logging.getLogger(__name__)
 
 ROLLBACK_SHARE = 0.08
 MAX_EVENTS = 3
-# As transactions of services do that call another service or wait for a lock: others begin and commit meanwhile.
+# Share of long transactions, as in services that call another service or wait for a lock while others commit.
 OPEN_SHARE = 0.05
 LONGEST_OPEN_S = 0.2
 STATES_PER_TRANSACTION = 20
 RECONNECT_INTERVAL_S = 0.2
 CONNECT_TIMEOUT_S = 5
-# A statement that waits longer ends with an error, so that a paused server or a lost connection is noticed.
+# Statements that wait longer fail, so that the writer detects a paused server or a lost connection.
 SESSION_OPTIONS = "-c statement_timeout=20s -c lock_timeout=10s"
 
 
 @dataclass(frozen=True)
 class WriterSettings:
-    """Settings of the writers of one cell. `rate` is in transactions per second of all writers together."""
+    """Settings of the writers of one cell. `rate` is the total number of transactions per second."""
 
     dsn: str
     ledger: str
@@ -56,16 +56,16 @@ class WriterSettings:
 
 
 def writer_name(number: int) -> str:
-    """Return the name of a writer, which is the same after a restart."""
+    """Return the name of a writer, which is stable across restarts."""
     return f"writer-{number}"
 
 
 class RolledBackError(Exception):
-    """The writer has decided to roll back the transaction."""
+    """The writer decided to roll back the transaction."""
 
 
 class Writer:
-    """One thread: transactions over one connection at a time."""
+    """One writer thread, which uses one connection at a time."""
 
     def __init__(self, settings: WriterSettings, number: int, ledger: LedgerFile, stop: Flag) -> None:
         self._settings = settings
@@ -75,7 +75,7 @@ class Writer:
         self._stop = stop
 
     def run(self) -> None:
-        """Write until the stop flag is set, and open a new connection after each error."""
+        """Write until the stop flag is set. Open a new connection after each error."""
         while not self._stop.is_set():
             try:
                 with self._connected() as connection, closing(open_sender(self._settings.sender, self._name)) as sender:
@@ -109,7 +109,7 @@ class Writer:
             self._stop.wait(max(0.0, next_start - time.monotonic()))
 
     def write_states(self) -> None:
-        """Write a new state of every account, as a service does after its database was restored."""
+        """Write a new state of every account, as a service does after its database is restored."""
         numbers = range(1, self._settings.accounts + 1)
         with self._connected() as connection, closing(open_sender(self._settings.sender, self._name)) as sender:
             for start in range(0, len(numbers), STATES_PER_TRANSACTION):
@@ -143,7 +143,7 @@ class Writer:
             self._ledger.end(transaction_id, Outcome.COMMITTED)
 
     def _stay_open(self) -> None:
-        """Keep a share of the transactions open for a random time before their end."""
+        """Keep a fraction of the transactions open for a random time before they end."""
         if self._rng.random() < OPEN_SHARE:
             self._stop.wait(self._rng.uniform(0, LONGEST_OPEN_S))
 

@@ -277,7 +277,7 @@ def test_rejects_an_unsupported_connector_before_stopping_it(shared: ExistingCon
         (
             with_connector("library-outbox"),
             "old-freed",
-            "exists although 'old-freed', which it is to replace, is still RUNNING",
+            "exists although connector 'old-freed', which it replaces, is still RUNNING",
         ),
     ):
         with pytest.raises(RefusedError, match=message):

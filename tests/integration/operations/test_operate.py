@@ -121,7 +121,7 @@ def test_pause_keeps_the_slot(run: Run, deployment: Deployment, write: Callable[
 def test_shows_the_cause_of_a_failed_task_and_restarts_it(
     run: Run, deployment: Deployment, source_dsn: str, write: Callable[..., str]
 ) -> None:
-    assert "neither connector nor task is FAILED" in run("restart", "--failed").stderr
+    assert "neither the connector nor a task is FAILED" in run("restart", "--failed").stderr
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         connection.execute("alter table operate_event rename column event_type to other_type")
         connection.execute(

@@ -384,7 +384,7 @@ def test_names_why_a_state_has_no_aggregate(
         finally:
             connection.execute("alter table stuck_book drop column shelf; drop table stuck_shelf")
             connection.execute("delete from stuck_book where id = %s", (new_form,))
-    assert f"topic {TOPIC} has keys in another form than the database: {old_form!r}, not {new_form!r}" in check.seen
+    assert f"topic {TOPIC} has keys in a different form than the database: {old_form!r}, not {new_form!r}" in check.seen
     assert "foreign key stuck_book_shelf_fkey (ON DELETE CASCADE) deletes rows of public.stuck_book" in check.seen
     wait_record(pipeline, TOPIC, 4, send(source_dsn, "book", old_form, None, table=TABLE))
 

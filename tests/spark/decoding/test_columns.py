@@ -193,7 +193,7 @@ def nested(name: str, *fields: str) -> dict[str, Any]:
         ([{"name": "n", "type": ["null", "R"]}], "field n cannot be a column: the record R is recursive"),
         (
             [{"name": "n", "type": {"type": "map", "values": nested("Tag", "at", "At")}}],
-            "field n cannot be a column: the field at of its record Tag differs from another only in case",
+            "field n cannot be a column: the field at of its record Tag differs from another field only in case",
         ),
     ],
 )

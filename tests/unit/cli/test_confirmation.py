@@ -74,9 +74,9 @@ def test_a_declined_question_exits_with_1(deployment: Deployment, enter: Type, a
 @pytest.mark.parametrize("answer", ["y", "yes", "library", "Library@fixed", "fixed", "library@production"])
 def test_another_name_is_refused(deployment: Deployment, enter: Type, answer: str) -> None:
     enter(answer)
-    with pytest.raises(RefusedError, match="confirm is 'library@fixed'"):
+    with pytest.raises(RefusedError, match="expected 'library@fixed'"):
         confirm_names(deployment, "Delete 7 objects", hint="")
-    with pytest.raises(RefusedError, match=f"not '{answer}'; nothing was changed"):
+    with pytest.raises(RefusedError, match=f"found '{answer}'; nothing was changed"):
         require_names(deployment, answer)
 
 

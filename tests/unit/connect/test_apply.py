@@ -200,7 +200,7 @@ def test_does_not_change_the_config_before_the_connector_has_stopped(
 REJECTED, CRASH = Fault(error(400, "it is invalid")), Fault(error(500, "internal"))
 LOST = Fault(error(500, "Request timed out"))
 RESTORED = "; connector c keeps its previous config, and state {} was requested"
-LEFT_STOPPED = "; connector c may be STOPPED, so that WAL is retained: run `outbox apply` again"
+LEFT_STOPPED = "; connector c may be STOPPED, and the server then retains WAL: run `outbox apply` again"
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_restores_the_last_working_config_while_stopped(serve: Serve) -> None:
 def test_reports_both_causes_when_the_last_working_config_fails(serve: Serve) -> None:
     error = error_of(serve(worker(lambda _: True)), LAST_WORKING)
     assert "connector c FAILED: x.Y: no; rolled back to the last working config (" in error.message
-    assert "with which the connector FAILED too: connector c FAILED: org.postgresql.util.PSQLException" in error.message
+    assert "but the connector FAILED again: connector c FAILED: org.postgresql.util.PSQLException" in error.message
     assert "outside the config" in error.hint
 
 

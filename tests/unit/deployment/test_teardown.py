@@ -208,7 +208,7 @@ def test_delivered_rows_follow_the_offset(offsets: list[dict[str, object]], expe
 @pytest.mark.parametrize(
     ("events", "error", "message"),
     [
-        (psycopg.errors.QueryCanceled("timeout"), RejectedError, "whether it contains undelivered events is unknown"),
+        (psycopg.errors.QueryCanceled("timeout"), RejectedError, "whether the WAL contains undelivered events"),
         (2, RefusedError, "has 2 undelivered events; nothing was deleted"),
     ],
     ids=["unreadable", "undelivered rows"],

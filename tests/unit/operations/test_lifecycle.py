@@ -45,7 +45,7 @@ def test_restart_of_failed_tasks_does_not_restart_running_tasks(deployment: Depl
     messages: list[str] = []
     lifecycle.restart(deployment, messages.append, only_failed=True)
     assert writes(server) == []
-    assert messages == ["neither connector nor task is FAILED: connector RUNNING, tasks: RUNNING"]
+    assert messages == ["neither the connector nor a task is FAILED: connector RUNNING, tasks: RUNNING"]
 
 
 def test_a_restart_that_fails_again_shows_the_root_cause(deployment: Deployment, connect: FakeConnect) -> None:

@@ -67,7 +67,7 @@ def test_refuses_more_levels(tmp_path: Path, count: int) -> None:
 def test_refuses_many_values(tmp_path: Path) -> None:
     """The limit of branches bounds the number of pairs that lint compares."""
     fields = [{"name": f"f{number}", "type": "int"} for number in range(MAX_NODES // 3)]
-    with pytest.raises(ConfigurationError, match=f"over {MAX_NODES} JSON values"):
+    with pytest.raises(ConfigurationError, match=f"more than {MAX_NODES} JSON values"):
         read_schema(write_schema(tmp_path, json.dumps({"type": "record", "name": "A", "fields": fields})))
     union = [{"type": "record", "name": f"R{number}", "fields": []} for number in range(MAX_BRANCHES + 1)]
     for branches in (union, union[:-1]):
@@ -86,7 +86,7 @@ def test_does_not_wait_for_a_named_pipe(tmp_path: Path) -> None:
 
 
 def test_refuses_a_large_file(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="over 2000000 bytes"):
+    with pytest.raises(ConfigurationError, match="larger than 2000000 bytes"):
         read_schema(write_schema(tmp_path, record(doc="x" * 2_000_000)))
 
 

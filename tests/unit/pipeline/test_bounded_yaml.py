@@ -38,7 +38,7 @@ HOSTILE = {
     "dashes": ("- " * 5000, f"nested over {MAX_LEVELS} levels"),
     "a sexagesimal number": ("a: 1" + ":1" * 20_000, "a number has over 40 digits"),
     "a sexagesimal fraction": ("a: 1" + ":1" * 500 + ":1.5", "a number has over 40 digits"),
-    "many bytes": ("# " + "x" * 500_000, "over 500000 bytes"),
+    "many bytes": ("# " + "x" * 500_000, "larger than 500000 bytes"),
 }
 
 

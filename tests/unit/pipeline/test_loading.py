@@ -176,7 +176,7 @@ INVALID: list[tuple[dict[str, Any], str]] = [
     *(
         (
             {"connector/overrides": {"max.batch.size": "7", key: "x"}},
-            f"connector.overrides: {key} cannot be overridden: rows could be lost",
+            f"connector.overrides: {key} cannot be overridden, because rows could be lost",
         )
         for key in PROTECTED
     ),

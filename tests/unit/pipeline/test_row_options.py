@@ -61,7 +61,7 @@ INVALID: list[tuple[dict[str, Any], str, str]] = [
     (
         {**TEXT, "materializations": [{"aggregate": "book", "target": "lake", "table": "book"}]},
         "",
-        "materialization of 'book': its payload is text, without a schema for the columns",
+        "materialization of 'book': its payload is text and has no schema for the columns",
     ),
     (
         {**BYTES, f"{BOOK}/schema": "schemas/book.avsc"},
@@ -71,7 +71,7 @@ INVALID: list[tuple[dict[str, Any], str, str]] = [
     (
         {**BYTES, "materializations": [{"aggregate": "book", "target": "lake", "table": "book"}]},
         "",
-        "materialization of 'book': its payload is bytes, without a schema for the columns",
+        "materialization of 'book': its payload is bytes and has no schema for the columns",
     ),
     (
         {**NO_TABLE, f"{BOOK}/payload": "avro"},
@@ -306,8 +306,8 @@ UNSUPPORTED: list[tuple[str, dict[str, Any], str]] = [
         "EventRouter does not support source.schema_version_column",
     ),
     (EVENT_ROUTER, {f"{SOURCE}/cloudevents_source": "/x"}, "EventRouter does not support source.cloudevents_source"),
-    (CHAIN, CONFLUENT_AVRO, "a chain parses JSON only: aggregate author has payload confluent-avro"),
-    (CHAIN, TEXT, "a chain parses JSON only: aggregate book has payload text"),
+    (CHAIN, CONFLUENT_AVRO, "a chain parses only JSON: aggregate author has payload confluent-avro"),
+    (CHAIN, TEXT, "a chain parses only JSON: aggregate book has payload text"),
     (CHAIN, {f"{BOOK}/unknown_fields": "ignore"}, "a chain rejects unknown fields: aggregate book"),
     (CHAIN, {f"{SOURCE}/schema_version_column": "v"}, "a chain does not support source.schema_version_column"),
     (CHAIN, {f"{SOURCE}/cloudevents_source": "/x"}, "a chain does not support source.cloudevents_source"),

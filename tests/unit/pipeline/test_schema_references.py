@@ -185,10 +185,10 @@ INVALID: list[tuple[dict[str, Any], list[dict[str, Any]], str, str]] = [
     (
         record("Order", "Currency"),
         [{**CURRENCY, "type": "string"}],
-        "the top level must be a record (in a reference also an enum or a fixed)",
+        "the top level must be a record (or, in a reference, an enum or a fixed)",
         "define one of these types",
     ),
-    ({**CURRENCY, "name": "Order"}, [], "0-Order.avsc: the top level must be a record", "define a record there"),
+    ({**CURRENCY, "name": "Order"}, [], "0-Order.avsc: the top level must be a record", "define a record"),
 ]
 
 

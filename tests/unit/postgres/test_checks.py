@@ -62,7 +62,7 @@ CASES = [
     Case("postgres.identity", "system identifier 7302, timeline 1", {"system_identifier": "7302"}),
     Case("postgres.identity", "system identifier 7301, timeline 2", {"timeline": 2}),
     Case("postgres.wal-level", "replica", {"wal_level": "replica"}),
-    Case("postgres.wal-level", "another value from the next restart of the server on", {}, {"wal_level_changes": True}),
+    Case("postgres.wal-level", "another value after the next restart of the server", {}, {"wal_level_changes": True}),
     Case(
         "postgres.connector-role",
         "no role reader",

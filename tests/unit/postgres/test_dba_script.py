@@ -159,7 +159,7 @@ def test_script_contains_no_password(library: Pipeline, environment: Environment
 
 
 def test_reports_a_missing_verifier(library: Pipeline, environment: Environment) -> None:
-    assert "-- No verifier: without source.verifier `outbox verify` logs in as the owner." in script(
+    assert "-- No verifier: source.verifier is not set, so `outbox verify` logs in as the owner." in script(
         library, environment
     )
     assert "No verifier" not in script(library, with_verifier(environment))
@@ -226,4 +226,4 @@ def test_messages_need_no_table_privileges(library: Pipeline, environment: Envir
 
 
 def test_documents_the_scope_of_the_verifier_delete(library: Pipeline, environment: Environment) -> None:
-    assert "may delete any row" in script(library, with_verifier(environment))
+    assert "can delete any row" in script(library, with_verifier(environment))

@@ -167,19 +167,19 @@ UNSAFE: list[tuple[dict[str, Any], LockedSource | None, str, str]] = [
     (
         {"system_identifier": "7302"},
         LOCKED,
-        "system identifier of the database is 7302, the lock file has 7301",
+        "the system identifier of the database is 7302, but the lock file has 7301",
         f"check source.host; after a restore or migration: {RECOVER_HINT}",
     ),
     (
         {"timeline": 2},
         LOCKED,
-        "timeline of the server is 2, the lock file has 1",
+        "the timeline of the server is 2, but the lock file has 1",
         RECOVER_HINT,
     ),
     (
         {"timeline": 1},
         LOCKED.model_copy(update={"timeline": 3}),
-        "timeline of the server is 1, the lock file has 3",
+        "the timeline of the server is 1, but the lock file has 3",
         RECOVER_HINT,
     ),
     ({"slot": None}, LOCKED, "slot 'library_outbox', created at 16/B374D848, does not exist", RECOVER_HINT),
@@ -187,7 +187,7 @@ UNSAFE: list[tuple[dict[str, Any], LockedSource | None, str, str]] = [
     (
         {},
         LOCKED.model_copy(update={"slot": "old_slot"}),
-        "source.slot is 'library_outbox', the lock file has 'old_slot'",
+        "source.slot is 'library_outbox', but the lock file has 'old_slot'",
         APPLY_RECOVER_HINT,
     ),
     (
@@ -257,16 +257,19 @@ def test_rejects_a_missing_partition_field(library: Pipeline) -> None:
         # A standby has its primary's identifier, but not the positions of its slots.
         ({"is_standby": True, "system_identifier": "7302", "slot": None}, "the database is a standby"),
         # A different database is the cause of a missing slot or publication.
-        ({"system_identifier": "7302", "slot": None, "publication": None}, "system identifier of the database is 7302"),
-        ({"system_identifier": "7302", "timeline": 2}, "system identifier of the database is 7302"),
-        ({"timeline": 2, "slot": None}, "timeline of the server is 2"),
-        ({"timeline": 2, "publication": {**PUBLICATION, "pubinsert": False}}, "timeline of the server is 2"),
+        (
+            {"system_identifier": "7302", "slot": None, "publication": None},
+            "the system identifier of the database is 7302",
+        ),
+        ({"system_identifier": "7302", "timeline": 2}, "the system identifier of the database is 7302"),
+        ({"timeline": 2, "slot": None}, "the timeline of the server is 2"),
+        ({"timeline": 2, "publication": {**PUBLICATION, "pubinsert": False}}, "the timeline of the server is 2"),
         ({"slot": None, "publication": {**PUBLICATION, "filtered": True}}, "slot 'library_outbox', created at"),
         (
             {"system_identifier": "7302", "slot": replace(SLOT, wal_status="lost")},
-            "system identifier of the database is 7302",
+            "the system identifier of the database is 7302",
         ),
-        ({"system_identifier": "7302", "publication": None}, "system identifier of the database is 7302"),
+        ({"system_identifier": "7302", "publication": None}, "the system identifier of the database is 7302"),
     ],
 )
 def test_reports_the_cause_before_its_consequences(library: Pipeline, changes: dict[str, Any], message: str) -> None:

@@ -40,8 +40,8 @@ def test_passes_for_a_deployed_pipeline(live: LiveState) -> None:
 
 
 CONFIGS: list[tuple[dict[str, str | None], str, str]] = [
-    ({f"{PREFIX}book.partitions": "9"}, "path.partitions", "library.book has 4 partitions, its route has 9"),
-    ({f"{PREFIX}book.partitions": None}, "path.partitions", "library.book has 4 partitions, its route has 0"),
+    ({f"{PREFIX}book.partitions": "9"}, "path.partitions", "library.book has 4 partitions; its route has 9"),
+    ({f"{PREFIX}book.partitions": None}, "path.partitions", "library.book has 4 partitions; its route has 0"),
     (
         {"transforms.outbox.max.record.bytes": "2000000"},
         "path.record-size",
@@ -58,7 +58,7 @@ CONFIGS: list[tuple[dict[str, str | None], str, str]] = [
     (
         {f"{PREFIX}book.schema.1.id": "8"},
         "path.schema-ids",
-        "library.book-value version 1 has id 7, the router writes 8",
+        "library.book-value version 1 has id 7, but the router writes 8",
     ),
     ({f"{PREFIX}book.schema.1": '"string"'}, "path.schema-ids", "library.book-value version 1 differs from"),
     (
@@ -66,7 +66,7 @@ CONFIGS: list[tuple[dict[str, str | None], str, str]] = [
         "path.schema-ids",
         "library.book-value version 1 differs from",
     ),
-    ({f"{PREFIX}book.schema.versions": "5"}, "path.schema-ids", "library.book-value has no version 5"),
+    ({f"{PREFIX}book.schema.versions": "5"}, "path.schema-ids", "library.book-value does not have version 5"),
     (
         {"status.update.interval.ms": "60000"},
         "path.wal-sender-timeout",
@@ -123,7 +123,7 @@ def test_checks_the_timeout_of_the_server(live: LiveState, timeout: int, passed:
 def test_detects_a_version_missing_in_the_registry(live: LiveState) -> None:
     removed: dict[tuple[str, int], SchemaVersion | None] = {**live.registered, ("library.author-value", 1): None}
     actual = not_passed(replace(live, registered=removed))
-    assert actual == {"path.schema-ids": "library.author-value has no version 1, which the router has"}
+    assert actual == {"path.schema-ids": "library.author-value does not have version 1, which the router uses"}
 
 
 @pytest.mark.parametrize("system", ["postgres", "kafka", "registry", "connect"])

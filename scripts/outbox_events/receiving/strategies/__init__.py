@@ -1,1 +1,1 @@
-"""Strategies: how each event is applied once, or at least once."""
+"""Strategies for applying each event once or at least once."""

@@ -1,4 +1,4 @@
-"""Transactions and statements of the service: psycopg connections, opened again after a failure, or SQLAlchemy."""
+"""Transactions and statements on a psycopg connection, which is reopened after a failure, or through SQLAlchemy."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     SyncConnection: TypeAlias = psycopg.Connection[Any] | sqlalchemy.Connection | sqlalchemy.orm.Session
 
 
-SAVEPOINT_HINT = "execute a statement that may fail in a savepoint: `with connection.transaction():`"
+SAVEPOINT_HINT = "execute statements that may fail in a savepoint: `with connection.transaction():`"
 Connected = TypeVar("Connected")
 
 
 class Database(Generic[Connected]):
-    """Opens transactions. `connect` returns a psycopg Connection, which is kept, or a SQLAlchemy Session.
+    """Opens transactions. `connect` returns a psycopg Connection, which is kept open, or a SQLAlchemy Session.
 
-    lambda: psycopg.connect(dsn) and sessionmaker(engine) are examples.
+    Examples of `connect` are `lambda: psycopg.connect(dsn)` and `sessionmaker(engine)`.
     """
 
     def __init__(self, connect: Callable[[], Connected]) -> None:
@@ -43,7 +43,7 @@ class Database(Generic[Connected]):
 
     @contextmanager
     def transaction(self) -> Iterator[Connected]:
-        """Open a transaction; commit at the end of the block, roll back after an exception."""
+        """Open a transaction. Commit it at the end of the block, or roll it back after an exception."""
         connected = self._connection if self._connection and not self._connection.closed else self._connect()
         if isinstance(connected, psycopg.Connection):
             self._connection = connected
@@ -56,20 +56,20 @@ class Database(Generic[Connected]):
                 yield cast(Connected, session)
 
     def close(self) -> None:
-        """Close the kept connection."""
+        """Close the connection that was kept open."""
         if self._connection is not None:
             self._connection.close()
 
 
 @contextmanager
 def _committed(connection: psycopg.Connection[Any]) -> Iterator[None]:
-    """Run the block in a transaction of its own, whose effects are certainly committed at its end.
+    """Run the block in a separate transaction, and ensure that its effects are committed at the end.
 
-    Within an open transaction psycopg would set a savepoint only. After an error that a handler has ignored, PostgreSQL
-    would answer COMMIT with a rollback, without an error.
+    In an open transaction, psycopg would only set a savepoint. If a handler has ignored an error, PostgreSQL would
+    silently roll back on COMMIT.
     """
     if not _has_status(connection, TransactionStatus.IDLE):
-        message = "the connection is already in a transaction: a rollback would undo the effects of the event"
+        message = "the connection is already in a transaction, whose rollback would undo the effects of the event"
         hint = "return an idle connection from `connect`, such as psycopg.connect(dsn, options='-c lock_timeout=5s')"
         raise ReceiverStoppedError(message, hint)
     try:
@@ -77,11 +77,11 @@ def _committed(connection: psycopg.Connection[Any]) -> Iterator[None]:
             yield
             if _has_status(connection, TransactionStatus.INERROR):
                 raise RejectedError(
-                    "a handler ignored an error of the database: its transaction cannot commit", SAVEPOINT_HINT
+                    "a handler ignored a database error, so its transaction cannot commit", SAVEPOINT_HINT
                 )
     except Exception as error:
         if is_outage(error):
-            connection.close()  # after a failover, the server at its other end can be read-only for good
+            connection.close()  # after a failover, its server may be read-only permanently
         raise
 
 
@@ -90,7 +90,7 @@ def _has_status(connection: psycopg.Connection[Any], status: TransactionStatus) 
 
 
 def execute(connection: SyncConnection, statement: str, table: str, **values: object) -> list[tuple[Any, ...]]:
-    """Execute a statement with named parameters through psycopg or SQLAlchemy; return its rows."""
+    """Execute a statement with named parameters through psycopg or SQLAlchemy, and return its rows."""
     if isinstance(connection, psycopg.Connection):
         refuse_autocommit(connection)
         with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
@@ -108,6 +108,6 @@ def execute(connection: SyncConnection, statement: str, table: str, **values: ob
 
 @lru_cache(maxsize=64)
 def composed(statement: str, table: str, names: tuple[str, ...]) -> sql.Composed:
-    """Return a statement of psycopg with the table and with a parameter for each name."""
+    """Return a psycopg statement with the table inserted and a parameter for each name."""
     placeholders = {name: sql.Placeholder(name) for name in names}
     return sql.SQL(statement).format(table=sql.Identifier(*table.split(".")), **placeholders)

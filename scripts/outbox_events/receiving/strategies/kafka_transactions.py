@@ -1,4 +1,4 @@
-"""Strategy with Kafka transactions: the records that handlers send and the offsets are committed together.
+"""Strategy with Kafka transactions: records that handlers send are committed together with the offsets.
 
     strategy = KafkaTransactions({"bootstrap.servers": ..., "transactional.id": "statistics-0"})
 
@@ -6,9 +6,10 @@
     def announce(event: Event, transaction: KafkaTransaction) -> None:
         transaction.send(Record("library.loan", event.key, event.raw_value))
 
-Only records that are sent through the transaction are exactly once, and only for readers with read_committed. The
-commit of a database to which a handler writes is another one, before that of Kafka, so its changes are applied at least
-once. For both, use ProcessedEvents with an outbox table of the service's own: see docs/receiving.md.
+Only records that are sent through the transaction are delivered exactly once, and only to consumers with
+read_committed. If a handler also writes to a database, the database commits separately, before Kafka, so these changes
+are applied at least once. To combine both, use ProcessedEvents with the service's own outbox table: see
+docs/receiving.md.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from outbox_events.receiving.strategy import Work
 
 SETTINGS: Mapping[str, Any] = {
     "enable.auto.commit": False,  # offsets are committed in the transaction
-    "isolation.level": "read_committed",  # also waits for offsets of open transactions, when partitions are assigned
+    "isolation.level": "read_committed",  # on assignment, also wait for offsets in open transactions
 }
 FENCED_HINT = (
     "stop the other process with this transactional.id, or raise transaction.timeout.ms if a batch exceeded it; "
@@ -40,12 +41,12 @@ FENCED_HINT = (
 
 
 class KafkaTransactions:
-    """Consume, transform, produce: handlers send records through the KafkaTransaction that they receive.
+    """Consume, transform and produce: handlers send records through the KafkaTransaction that is passed to them.
 
-    After an unknown outcome the next transaction is begun by a new producer, whose initialization ends the old
-    transaction, and the committed offsets tell which events were applied: those are duplicates and are not applied
-    again. A recoverer such as DeadLetterTopic sends in the same transaction as the offset; the producer that
-    DeadLetterTopic requires then only checks that the topic exists, and needs no transactional.id.
+    After an unknown outcome, a new producer is created, and its initialization ends the old transaction. The committed
+    offsets then show which events were applied; these events are duplicates and are not applied again. A recoverer such
+    as DeadLetterTopic sends its record in the same transaction as the offset. The producer that is passed to
+    DeadLetterTopic then only checks that the topic exists, and does not need a transactional.id.
     """
 
     def __init__(
@@ -55,13 +56,13 @@ class KafkaTransactions:
         seconds: float = DELIVERY_S,
         create: Callable[[dict[str, Any]], Producer] = Producer,
     ) -> None:
-        """`producer_settings` contain a transactional.id, unique per running process and the same after a restart.
+        """`producer_settings` contain a transactional.id that is unique per running process and stable across restarts.
 
-        `seconds` limits each wait for the brokers. `create` makes a producer of the settings.
+        `seconds` limits each wait for the brokers. `create` creates a producer from its settings.
         """
         if not producer_settings.get("transactional.id"):
             message = "transactional.id is missing in the settings of the producer"
-            raise ConfigurationError(message, "set it to the group and a number of the process, such as statistics-0")
+            raise ConfigurationError(message, "set it to the group and the number of the process, such as statistics-0")
         self._settings = {**PRODUCER_SETTINGS, **producer_settings}
         self._seconds = seconds
         self._create = create
@@ -70,12 +71,12 @@ class KafkaTransactions:
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """Settings without which the offsets would not belong to the transaction."""
+        """Settings that are required to commit the offsets in the transaction."""
         return SETTINGS
 
     def bind(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
-        """Create the producer, which ends an open transaction of an earlier process with this transactional.id."""
-        del settings  # the transactions name the group of the consumer
+        """Create the producer, which ends open transactions of an earlier process with this transactional.id."""
+        del settings  # the consumer provides the group
         self._offsets = TransactionOffsets(consumer, self._seconds)
         self._new_producer()
 
@@ -85,15 +86,15 @@ class KafkaTransactions:
         return None
 
     def revoked(self, partitions: list[TopicPartition]) -> None:
-        """Forget the partitions. No transaction is open here, because the receiver polls between transactions."""
+        """Discard the partitions. No transaction is open, because the receiver polls only between transactions."""
         self._offsets.forget(partitions)
 
     @contextmanager
     def transaction(self, events: Sequence[Event]) -> Iterator[Work[KafkaTransaction]]:
-        """Yield a Kafka transaction; commit its records with the offsets after the events.
+        """Yield a Kafka transaction, and commit its records together with the offsets after the events.
 
-        Raises NotCommittedError, for example if the partitions belong to another consumer now, UnknownOutcomeError,
-        and ReceiverStoppedError if another producer with this transactional.id has taken over.
+        Raises NotCommittedError, for example if the partitions now belong to another consumer. Raises
+        UnknownOutcomeError, or ReceiverStoppedError if another producer with this transactional.id has taken over.
         """
         with self._open() as transaction:
             duplicates = [event for event in events if self._offsets.is_committed(event)]
@@ -102,9 +103,9 @@ class KafkaTransactions:
 
     @contextmanager
     def recovery(self, event: Event) -> Iterator[KafkaTransaction]:
-        """Yield a Kafka transaction; commit what the recoverer sends with the offset after the event.
+        """Yield a Kafka transaction, and commit the recoverer's records together with the offset after the event.
 
-        It is aborted if an earlier recovery of the event, whose outcome was unknown, has committed.
+        The transaction is aborted if an earlier recovery with an unknown outcome has already committed the event.
         """
         with self._open() as transaction:
             yield transaction
@@ -119,7 +120,7 @@ class KafkaTransactions:
 
     @contextmanager
     def _open(self) -> Iterator[KafkaTransaction]:
-        """Begin a transaction and, if it is not known what has committed, read it; abort after an exception."""
+        """Begin a transaction, and abort it after an exception. If necessary, read the committed offsets first."""
         transaction = self._begin()
         try:
             if self._is_uncertain:
@@ -131,7 +132,7 @@ class KafkaTransactions:
             raise
 
     def _begin(self) -> KafkaTransaction:
-        """Begin a transaction, by a new producer if the last one cannot be used."""
+        """Begin a transaction, with a new producer if the last one cannot be used."""
         try:
             return KafkaTransaction(self._producer or self._new_producer(), seconds=self._seconds)
         except (ProducerUnusableError, RefusedError) as error:
@@ -142,7 +143,7 @@ class KafkaTransactions:
         transaction.flush()
         assert self._producer is not None  # noqa: S101 - for the type checker
         self._offsets.send(self._producer, events)
-        self._is_uncertain = True  # also if the process is interrupted between the commit and the next line
+        self._is_uncertain = True  # also if an interrupt occurs between the commit and the next line
         try:
             transaction.commit()
         except NotCommittedError:
@@ -154,7 +155,7 @@ class KafkaTransactions:
         self._is_uncertain = False
 
     def _new_producer(self) -> Producer:
-        """Replace the producer, and end the transaction of the last one: what its commit had reached is committed."""
+        """Replace the producer. This commits the last transaction if its commit had begun, and otherwise aborts it."""
         self._close_producer()
         self._is_uncertain = True
         producer = self._create(self._settings)
@@ -162,27 +163,25 @@ class KafkaTransactions:
             fence(producer, seconds=self._seconds)
         except ProducerUnusableError as error:
             _stop_if_fenced(error)
-            raise UnreachableError(
-                error.message, "check the brokers, and the rights to use the transactional.id"
-            ) from error
+            raise UnreachableError(error.message, "check the brokers and the ACLs of the transactional.id") from error
         self._producer = producer
         return producer
 
     def _close_producer(self) -> None:
         producer, self._producer = self._producer, None
         if producer is not None:
-            producer.purge()  # otherwise the end of the last reference would wait for the brokers
+            producer.purge()  # otherwise its deallocation would wait for the brokers
 
 
 def _stop_if_fenced(error: OutboxError) -> None:
-    """Raise ReceiverStoppedError if another producer has the transactional.id: a new one would fence it in turn."""
+    """Raise ReceiverStoppedError if another producer has taken over, so that no new producer fences it."""
     cause = error.__cause__
     if isinstance(cause, KafkaException) and kafka_error(cause).code() in FENCED_CODES:
         raise ReceiverStoppedError(f"the producer was fenced: {error.message}", FENCED_HINT) from error
 
 
 class TransactionOffsets:
-    """Adds offsets to transactions, and knows what was committed before the current position."""
+    """Adds offsets to transactions, and keeps the offsets that were committed before the current position."""
 
     def __init__(self, consumer: Consumer, seconds: float) -> None:
         self._consumer = consumer
@@ -190,31 +189,31 @@ class TransactionOffsets:
         self._committed: dict[tuple[str, int], int] = {}
 
     def read_committed(self) -> None:
-        """Read the committed offsets of the assigned partitions; waits for transactions that are being completed."""
+        """Read the committed offsets of the assigned partitions. Waits for transactions that are being completed."""
         self._committed = offsets.committed(self._consumer, self._consumer.assignment(), self._seconds)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forget partitions that were assigned or revoked."""
+        """Discard the committed offsets of partitions that were assigned or revoked."""
         for partition in partitions:
             self._committed.pop((partition.topic, partition.partition), None)
 
     def is_committed(self, event: Event) -> bool:
-        """Return whether a transaction with this event had committed when the offsets were read."""
+        """Return whether a transaction with this event had been committed when the offsets were read."""
         return event.offset < self._committed.get(event.source, 0)
 
     def send(self, producer: Producer, events: Sequence[Event]) -> None:
-        """Add the offsets after these events to the open transaction, with the consumer's generation of the group.
+        """Add the offsets after these events, with the consumer's group generation, to the open transaction.
 
-        Raises NotCommittedError, for example if the group has given the partitions to another consumer.
+        Raises NotCommittedError, for example if the group has assigned the partitions to another consumer.
         """
         ends = {event.source: event.offset + 1 for event in events}
         places = [
-            TopicPartition(*source, max(end, self._committed.get(source, 0)))  # a duplicate must not rewind
+            TopicPartition(*source, max(end, self._committed.get(source, 0)))  # duplicates must not rewind the offset
             for source, end in ends.items()
         ]
         metadata = self._consumer.consumer_group_metadata()
-        # After a consumer has left the group its metadata names no member, so that nothing would be left to fence.
-        # It joins again only while it polls: metadata read before this check belongs to a member, or is refused here.
+        # After a consumer has left the group, its metadata has no member id, so the broker cannot fence it. A consumer
+        # rejoins only while it polls, so metadata that was read before this check is from a member or is refused.
         if not self._consumer.memberid():
             message = "the consumer has left the group, so the offsets cannot be committed"
             raise NotCommittedError(message, "raise max.poll.interval.ms, or set a smaller batch_size")
@@ -222,6 +221,4 @@ class TransactionOffsets:
             producer.send_offsets_to_transaction(places, metadata, self._seconds)
         except KafkaException as error:
             message = f"offsets cannot be added to the Kafka transaction: {kafka_error(error).str()}"
-            raise NotCommittedError(
-                message, "the events are received again, by the current owner of the partitions"
-            ) from error
+            raise NotCommittedError(message, "the current owner of the partitions receives the events again") from error

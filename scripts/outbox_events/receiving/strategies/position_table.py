@@ -1,6 +1,6 @@
-"""Positions in a table: one row per consumer group and partition, updated in the transaction of the effects.
+"""Table of positions with one row per consumer group and partition, updated in the transaction of the effects.
 
-The functions without a connection run with random histories of a simulated broker, too.
+The functions without a connection are also tested with random histories of a simulated broker.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Partition = tuple[str, int]
 
 @dataclass(frozen=True)
 class StoredPosition:
-    """Offset of the next event of a partition, and the id of the topic that the offset belongs to."""
+    """Offset of the next event of a partition, and the id of the topic to which the offset belongs."""
 
     topic_id: str
     next_offset: int
@@ -36,18 +36,18 @@ class StoredPosition:
 
 @dataclass(frozen=True)
 class PartitionState:
-    """A partition as the broker describes it. The id is empty if the cluster assigns no ids to topics."""
+    """State of a partition as reported by the broker. The topic id is empty if the cluster assigns no topic ids."""
 
     topic_id: str
     first: int
-    """Offset of the first record that retention has kept."""
+    """Offset of the first record that has not been deleted by retention."""
     end: int
     """Offset after the last record that the consumer can read."""
 
 
 @dataclass(frozen=True)
 class Division:
-    """Events divided by the stored positions, and the positions after them."""
+    """Events divided by the stored positions, and the resulting positions."""
 
     new: Sequence[Event]
     duplicates: Sequence[Event]
@@ -55,7 +55,7 @@ class Division:
 
 
 def divide(events: Iterable[Event], positions: Mapping[Partition, int]) -> Division:
-    """Divide events, in the order of their delivery: those before the position of their partition are duplicates."""
+    """Divide events in delivery order. Events before the stored position of their partition are duplicates."""
     following, new, duplicates = dict(positions), list[Event](), list[Event]()
     for event in events:
         if event.offset < following[event.source]:
@@ -67,7 +67,7 @@ def divide(events: Iterable[Event], positions: Mapping[Partition, int]) -> Divis
 
 
 def refuse_start(source: Partition, stored: StoredPosition, actual: PartitionState, table: str) -> None:
-    """Raise RefusedError if the partition does not continue at the stored position."""
+    """Raise RefusedError if reading the partition cannot continue at the stored position."""
     place = f"topic {source[0]}, partition {source[1]}: the stored position {stored.next_offset}"
     if stored.topic_id and actual.topic_id and stored.topic_id != actual.topic_id:
         message = f"{place} belongs to topic id {stored.topic_id}, but the topic was created again as {actual.topic_id}"
@@ -77,21 +77,21 @@ def refuse_start(source: Partition, stored: StoredPosition, actual: PartitionSta
         raise RefusedError(message, f"set next_offset in {table} to {actual.first} to continue without these records")
     if stored.next_offset > actual.end:
         message = f"{place} is after the end {actual.end}: the partition lost records"
-        raise RefusedError(message, f"set next_offset in {table} to an offset from which to read again")
+        raise RefusedError(message, f"set next_offset in {table} to the offset at which to continue")
 
 
 def refuse_change(source: Partition, known: StoredPosition | None, stored: StoredPosition | None, table: str) -> None:
-    """Raise ReceiverStoppedError if the stored position changed in a way that no consumer of the group causes.
+    """Raise ReceiverStoppedError if the stored position was changed by something other than a consumer of the group.
 
-    `known` is the position at which this consumer started or which it stored last. An event that is applied to another
-    position would skip the events in between.
+    `known` is the position at which this consumer started or that it stored last. If it continued at any other
+    position, events in between could be skipped.
     """
     place = f"topic {source[0]}, partition {source[1]}"
-    hint = "start the receiver again, which continues at the stored position"
+    hint = "restart the receiver to continue at the stored position"
     if known is None:
-        raise ReceiverStoppedError(f"{place}: the stored position was not verified when it was assigned", hint)
+        raise ReceiverStoppedError(f"{place}: the position was not verified when the partition was assigned", hint)
     if stored is None:
-        raise ReceiverStoppedError(f"{place}: {table} has no position any more", hint)
+        raise ReceiverStoppedError(f"{place}: {table} no longer has a position", hint)
     if stored.topic_id != known.topic_id:
         message = f"{place}: the stored position belongs to topic id {stored.topic_id}, not to {known.topic_id}"
         raise ReceiverStoppedError(message, hint)
@@ -101,10 +101,10 @@ def refuse_change(source: Partition, known: StoredPosition | None, stored: Store
 
 
 class PartitionStates:
-    """Asks the brokers about the partitions of a consumer. Methods raise KafkaException."""
+    """Requests the states and committed offsets of a consumer's partitions. Methods raise KafkaException."""
 
     def __init__(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
-        """`settings` are those of the consumer."""
+        """`settings` are the settings of the consumer."""
         self._consumer = consumer
         self._admin = admin_client(settings)
         is_uncommitted = settings.get("isolation.level") == "read_uncommitted"
@@ -120,7 +120,7 @@ class PartitionStates:
         return states
 
     def committed(self, partitions: Sequence[TopicPartition]) -> dict[Partition, int]:
-        """Return the committed offsets of the group, of partitions that have one."""
+        """Return the group's committed offsets, without partitions that have none."""
         return offsets.committed(self._consumer, partitions, REQUEST_S)
 
 
@@ -131,7 +131,7 @@ INSERT = """
         cast({topics} as text[]), cast({partitions} as integer[]), cast({topic_ids} as text[]),
         cast({offsets} as bigint[])) as given (topic, partition, topic_id, next_offset)
     order by topic, partition on conflict do nothing"""
-# Sorted, so that two consumers with the same partitions cannot wait for each other.
+# Sorted, so that two consumers with the same partitions cannot deadlock.
 LOCK = """
     select topic, partition, topic_id, next_offset from {table}
     where consumer_group = cast({group} as text) and (topic, partition) in (
@@ -148,7 +148,7 @@ ADVANCE = """
 def insert_missing(
     connection: SyncConnection, group: str, positions: Mapping[Partition, StoredPosition], table: str
 ) -> None:
-    """Insert the positions of partitions that have none."""
+    """Insert positions for the partitions that do not have a stored position."""
     offsets = [position.next_offset for position in positions.values()]
     topic_ids = [position.topic_id for position in positions.values()]
     execute(connection, INSERT, table, group=group, **_columns(positions), topic_ids=topic_ids, offsets=offsets)
@@ -157,13 +157,13 @@ def insert_missing(
 def lock(
     connection: SyncConnection, group: str, partitions: Iterable[Partition], table: str
 ) -> dict[Partition, StoredPosition]:
-    """Lock and return the positions. Waits for a transaction of another consumer with one of the partitions."""
+    """Lock and return the positions. Waits for transactions of other consumers that have locked one of them."""
     rows = execute(connection, LOCK, table, group=group, **_columns(partitions))
     return {(topic, partition): StoredPosition(topic_id, offset) for topic, partition, topic_id, offset in rows}
 
 
 def advance(connection: SyncConnection, group: str, offsets: Mapping[Partition, int], table: str) -> None:
-    """Store the offsets of the next events of locked positions."""
+    """Store the offsets of the next events in locked positions."""
     execute(connection, ADVANCE, table, group=group, **_columns(offsets), offsets=list(offsets.values()))
 
 
@@ -173,9 +173,9 @@ def _columns(partitions: Iterable[Partition]) -> dict[str, list[str] | list[int]
 
 
 def create_table_sql(table: str = DEFAULT_TABLE) -> sql.Composed:
-    """Return the statement that creates the table, if it does not exist.
+    """Return the statement that creates the table if it does not exist.
 
-    Each transaction updates few rows of a small table, so pages keep room for new versions of a row (HOT updates).
+    Each transaction updates a few rows of a small table, so the fillfactor leaves space for row versions (HOT updates).
     """
     return sql.SQL(
         "create table if not exists {} (consumer_group text not null, topic text not null, "

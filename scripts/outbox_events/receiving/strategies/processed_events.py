@@ -1,4 +1,4 @@
-"""Strategy with a table of processed events: each event once, in the transaction of its effects."""
+"""Strategy with a table of processed events, which applies each event once."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from outbox_events.receiving.strategy import ConsumerOffsets, Work
 
 
 class ProcessedEvents(ConsumerOffsets, Generic[Connected]):
-    """Inserts the ids of the events first, then calls the handlers with the connection, then commits.
+    """Inserts the ids of the events, calls the handlers with the connection, and commits.
 
-    Handlers write through the connection, also outbox rows (`emit`), and must not commit. An event that is received
-    again, or that was produced twice with one id, has no second effect.
+    Handlers write through the connection, including outbox rows (`emit`), and must not commit. An event has no further
+    effect if it is received again or was produced twice with the same id.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class ProcessedEvents(ConsumerOffsets, Generic[Connected]):
     ) -> None:
         """`connect` returns a psycopg Connection or a SQLAlchemy Session.
 
-        `group` separates the ids of services in the table, and is the group.id of the Receiver unless it is given.
+        `group` separates the ids of services in the table. The default is the group.id of the Receiver.
         """
         self.database = Database(connect)
         self.group = group or ""
@@ -40,13 +40,13 @@ class ProcessedEvents(ConsumerOffsets, Generic[Connected]):
         self.identify = identify
 
     def bind(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
-        """Use the consumer's group, unless another was given."""
+        """Use the group of the consumer unless a group was passed."""
         del consumer
         self.group = self.group or str(settings["group.id"])
 
     @contextmanager
     def transaction(self, events: Sequence[Event]) -> Iterator[Work[Connected]]:
-        """Claim the events; yield the connection and the events that are new."""
+        """Claim the events, and yield the connection and the new events."""
         ids = [self.identify(event) for event in events]
         with self.database.transaction() as connection:
             new = processed_table.claim(connection, self.group, set(ids), table=self.table)  # type: ignore[arg-type]
@@ -57,7 +57,7 @@ class ProcessedEvents(ConsumerOffsets, Generic[Connected]):
             yield Work(connection, to_handle, duplicates)
 
     def recovery(self, event: Event) -> AbstractContextManager[Connected]:
-        """Open a transaction without a claim, so that the event can be replayed with its id."""
+        """Open a transaction without claiming the event, so that it can be replayed with the same id."""
         del event
         return self.database.transaction()
 

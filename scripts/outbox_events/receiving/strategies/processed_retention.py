@@ -1,4 +1,4 @@
-"""Deletion of old ids from the table of processed events, and the check that they are not needed any more."""
+"""Delete old ids from the table of processed events, and check that they are no longer needed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from outbox_events.receiving.strategies.processed_table import DEFAULT_TABLE
 
 KEEP = timedelta(days=7)
 ROWS_PER_PAGE = 64
-# A table without shards is not in pg_partition_tree.
+# pg_partition_tree does not return a table without partitions.
 SHARDS = """
     select n.nspname, c.relname, (pg_relation_size(c.oid) / current_setting('block_size')::int)::int
     from pg_class c join pg_namespace n on n.oid = c.relnamespace
@@ -42,14 +42,14 @@ def expire(
     *,
     table: str = DEFAULT_TABLE,
 ) -> int:
-    """Delete the ids of a group, or of all, that were processed longer ago than `keep`; return their number.
+    """Delete the ids of one group or of all groups that are older than `keep`, and return their number.
 
-    Reads the table once, in transactions of about `batch` rows, and needs no index. An event whose id was deleted is
-    applied again if it is received again: see `check_retention`. Raises RefusedError within a transaction.
+    Reads the table once in transactions of about `batch` rows, without an index. If an event is received after its id
+    was deleted, it is applied again: see `check_retention`. Raises RefusedError in an open transaction.
     """
     if connection.info.transaction_status != TransactionStatus.IDLE:
-        message = "expire commits after each batch, and the connection is in a transaction"
-        raise RefusedError(message, "commit first, or use a connection of its own")
+        message = "expire commits after each batch, but the connection is in a transaction"
+        raise RefusedError(message, "commit first, or use a separate connection")
     quoted = sql.Identifier(*table.split(".")).as_string(connection)
     pages, deleted = max(1, batch // ROWS_PER_PAGE), 0
     with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
@@ -65,7 +65,7 @@ def expire(
 
 
 def _database_time(cursor: psycopg.Cursor[tuple[Any, ...]]) -> datetime:
-    """Return the clock of the server, which also set `processed_at`."""
+    """Return the time of the server, whose clock also sets `processed_at`."""
     now: datetime = cursor.execute("select now()").fetchall()[0][0]
     return now
 
@@ -80,12 +80,12 @@ def _delete(schema: str, name: str, pages: tuple[int, int], cutoff: datetime, gr
 def check_retention(
     settings: Mapping[str, Any], topics: Sequence[str], keep: timedelta, retries: Retries | None = None
 ) -> None:
-    """Raise ConfigurationError if an event can be received again after its id was deleted.
+    """Raise ConfigurationError if an event could be received again after its id was deleted.
 
-    `settings` are those of the Receiver. A record can be read as long as its topic keeps it: up to retention.ms, plus
-    segment.ms until its segment is deleted. A compacted topic keeps the newest record of a key without a limit. There
-    the check covers a restart from committed offsets, which expire after offsets.retention.minutes without consumers;
-    a group that starts at the beginning again receives events whose ids were deleted. Raises UnreachableError.
+    `settings` are the settings of the Receiver. A topic keeps a record for up to retention.ms, plus segment.ms until
+    the segment is deleted. A compacted topic keeps the newest record of a key indefinitely. For such a topic, the check
+    covers a restart from committed offsets, which expire after offsets.retention.minutes without consumers. A group
+    that starts at the beginning receives events whose ids were deleted. Raises UnreachableError.
     """
     admin = admin_client(settings)
     offsets: timedelta | None = None
@@ -93,7 +93,7 @@ def check_retention(
         config = _config(admin, ResourceType.TOPIC, topic)
         if "delete" in config["cleanup.policy"]:
             if int(config["retention.ms"]) < 0:
-                _require(keep, None, f"topic {topic} keeps records without a limit (retention.ms=-1)")
+                _require(keep, None, f"topic {topic} keeps records indefinitely (retention.ms=-1)")
             names = ("retention.ms", "segment.ms")
             horizon = timedelta(milliseconds=sum(int(config[name]) for name in names))
             values = " + ".join(f"{name}={config[name]}" for name in names)
@@ -101,14 +101,14 @@ def check_retention(
         else:
             offsets = offsets or _offsets_retention(admin)
             minutes = int(offsets.total_seconds() / 60)
-            reason = f"topic {topic} is compacted and committed offsets last {offsets} without consumers"
+            reason = f"topic {topic} is compacted, and committed offsets are kept for {offsets} without consumers"
             _require(keep, offsets, f"{reason} (offsets.retention.minutes={minutes})")
     longest = _longest_retry(retries or Retries())
-    _require(keep, longest, f"the retries of an event last up to {longest}")
+    _require(keep, longest, f"an event can be retried for up to {longest}")
 
 
 def _require(keep: timedelta, horizon: timedelta | None, reason: str) -> None:
-    """Raise ConfigurationError if `keep` is shorter than the horizon; None is a horizon without an end."""
+    """Raise ConfigurationError if `keep` is shorter than the horizon. None means that the horizon is unlimited."""
     if horizon is None or keep < horizon:
         message = f"ids of processed events are kept for {keep}, but {reason}"
         fix = "limit retention.ms of the topic" if horizon is None else f"set keep to at least {horizon}"
@@ -116,7 +116,7 @@ def _require(keep: timedelta, horizon: timedelta | None, reason: str) -> None:
 
 
 def _longest_retry(retries: Retries) -> timedelta:
-    """Return the sum of the delays between the attempts, with the largest jitter."""
+    """Return the sum of the delays between the attempts with the maximum jitter."""
     delays = (
         min(retries.first_delay_s * retries.factor**number, retries.max_delay_s)
         for number in range(min(retries.attempts - 1, 1000))
@@ -125,7 +125,7 @@ def _longest_retry(retries: Retries) -> timedelta:
 
 
 def _offsets_retention(admin: AdminClient) -> timedelta:
-    """Return how long the brokers keep the offsets of a group without consumers."""
+    """Return how long the brokers keep the committed offsets of a group without consumers."""
     try:
         broker = next(iter(admin.list_topics(timeout=REQUEST_S).brokers))
     except KafkaException as error:

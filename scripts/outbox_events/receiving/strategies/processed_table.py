@@ -1,7 +1,7 @@
-"""Table of processed events: the id of an event is inserted before its effects, in the same transaction.
+"""Table of processed events. The id of an event is inserted before its effects in the same transaction.
 
-The insert comes first, so that a second process with the same event waits for the first: if the first commits, the
-second sees a duplicate, and if the first rolls back, the second goes on.
+Because the id is inserted first, a second process with the same event waits for the first process. If the first process
+commits, the event is a duplicate for the second. If it rolls back, the second applies the event.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 DEFAULT_TABLE = "public.processed_event"
 WAIT = "30s"
-"""Limit of each wait for another transaction, as lock_timeout, unless the connection has one."""
+"""Limit (lock_timeout) of each wait for another transaction, unless the connection sets lock_timeout."""
 LOCK_NOT_AVAILABLE = "55P03"
-# Sorted, so that two processes with the same events cannot wait for each other. Each step needs the rows of the one
-# before it, so lock_timeout is set before the first insert, and set back after the last.
+# Sorted, so that two processes with the same events cannot deadlock. Each CTE depends on the rows of the previous one,
+# so lock_timeout is set before the first insert and restored after the last insert.
 CLAIM = """
     with setting as materialized (select current_setting('lock_timeout') as before),
     changed as materialized (
@@ -37,7 +37,7 @@ CLAIM = """
         select cast({group} as text), id from changed, unnest(cast({ids} as text[])) as id order by id
         on conflict do nothing returning event_id)
     select array_agg(event_id), set_config('lock_timeout', (select before from setting), true) from claimed"""
-# One probe of one partition per id; `event_id = any(ids)` would look for every id in every partition.
+# This query looks up each id in only one partition. `event_id = any(ids)` would look up all ids in all partitions.
 KNOWN = """
     select id from unnest(cast({ids} as text[])) as id
     cross join lateral (
@@ -52,11 +52,11 @@ RESPONSE = """
 def claim(
     connection: SyncConnection, group: str, event_ids: Collection[str], *, table: str = DEFAULT_TABLE
 ) -> set[str]:
-    """Insert the ids in the open transaction; return those that were not processed before by this group.
+    """Insert the ids in the open transaction. Return the ids that this group had not processed before.
 
-    `connection` is a psycopg 3 Connection, or a SQLAlchemy 2 Connection or Session. Waits for another transaction
-    that has inserted one of the ids. Raises RefusedError if the ids would be committed on their own, and
-    WaitTimeoutError if the other transaction does not end within the connection's lock_timeout, or 30 s without one.
+    `connection` is a psycopg 3 Connection, or a SQLAlchemy 2 Connection or Session. Waits for other transactions that
+    have inserted one of the ids. Raises RefusedError if the ids would be committed separately, and WaitTimeoutError if
+    another transaction does not end within the connection's lock_timeout (30 s if it is not set).
     """
     with _limited_wait(table):
         ((claimed, _),) = execute(connection, CLAIM, table, group=group, ids=list(event_ids), wait=WAIT)
@@ -81,41 +81,41 @@ async def claim_async(
 
 @contextmanager
 def _limited_wait(table: str) -> Iterator[None]:
-    """Raise WaitTimeoutError for the end of a wait for another transaction."""
+    """Raise WaitTimeoutError if a wait for another transaction exceeds lock_timeout."""
     try:
         yield
     except Exception as error:
         if getattr(driver_error(error), "sqlstate", None) == LOCK_NOT_AVAILABLE:
             message = f"another transaction has inserted the id of an event into {table} and has not ended"
-            raise WaitTimeoutError(message, "find it by pg_blocking_pids(), and end it") from error
+            raise WaitTimeoutError(message, "find it with pg_blocking_pids(), and end it") from error
         raise
 
 
 def known(
     connection: SyncConnection, group: str, event_ids: Collection[str], *, table: str = DEFAULT_TABLE
 ) -> set[str]:
-    """Return those of the ids that a committed transaction of this group has claimed. Locks and writes nothing."""
+    """Return the ids that a committed transaction of this group has claimed. Does not lock or write rows."""
     return {row[0] for row in execute(connection, KNOWN, table, group=group, ids=list(event_ids))}
 
 
 def store_response(
     connection: SyncConnection, group: str, event_id: str, response: bytes, *, table: str = DEFAULT_TABLE
 ) -> None:
-    """Store the response to a claimed event in the same transaction, so that a duplicate gets the same response."""
+    """Store the response to a claimed event in the same transaction, so that duplicates get the same response."""
     execute(connection, RESPOND, table, group=group, id=event_id, response=response)
 
 
 def response(connection: SyncConnection, group: str, event_id: str, *, table: str = DEFAULT_TABLE) -> bytes | None:
-    """Return the stored response to a processed event; None if it has none."""
+    """Return the stored response to a processed event, or None."""
     rows = execute(connection, RESPONSE, table, group=group, id=event_id)
     return bytes(rows[0][0]) if rows and rows[0][0] is not None else None
 
 
 def create_table_sql(table: str = DEFAULT_TABLE, *, shards: int = 1) -> sql.Composed:
-    """Return the statements that create the table, if it does not exist, with `shards` partitions by hash of the id.
+    """Return the statements that create the table if it does not exist, with `shards` hash partitions by event id.
 
-    Several shards serve the maintenance of a very large table, and make claims slower (docs/performance.md). Autovacuum
-    follows each daily `expire`, so that new ids take the room of deleted ones.
+    Several shards simplify maintenance of a very large table, but make claims slower (docs/performance.md). The
+    autovacuum setting triggers a vacuum after each daily `expire`, so that new ids reuse the space of deleted ids.
     """
     name, storage = sql.Identifier(*table.split(".")), sql.SQL("with (autovacuum_vacuum_scale_factor = 0.05)")
     whole = sql.SQL(

@@ -1,4 +1,4 @@
-"""Transactions and statements through SQLAlchemy 2, an optional dependency: imported only for its own objects."""
+"""Transactions and statements through SQLAlchemy 2, which is imported only if its objects are passed."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ ENDED_HINT = "use `with session.begin_nested():` for statements that may fail"
 
 @contextmanager
 def committed(session: Session) -> Iterator[Session]:
-    """Run the block in a transaction of the session, whose effects are certainly committed at its end; close it.
+    """Run the block in a transaction, ensure that its effects are committed at the end, and close the session.
 
-    Raises RejectedError if a handler commits, which would separate its effects from those of the other events, or
-    rolls back.
+    Raises RejectedError if a handler commits or rolls back, which would separate its effects from the effects of the
+    other events.
     """
     is_complete = False
 
     def refuse(session: Session) -> None:
-        # SQLAlchemy also calls it when a savepoint is released.
+        # SQLAlchemy also calls this function when a savepoint is released.
         if not is_complete and not session.in_nested_transaction():
-            raise RejectedError("a handler called commit(): the receiver commits", ENDED_HINT)
+            raise RejectedError("a handler called commit(), but only the receiver may commit", ENDED_HINT)
 
     event.listen(session, "before_commit", refuse)
     try:
@@ -36,21 +36,21 @@ def committed(session: Session) -> Iterator[Session]:
                 yield session
                 if not transaction.is_active:
                     raise RejectedError("a handler ended the transaction of the receiver", ENDED_HINT)
-                # Fails after an error that a handler ignored: COMMIT would roll back silently.
+                # Fails if a handler ignored an error, because COMMIT would silently roll back.
                 session.execute(text("select 1"))
             except Exception as error:
                 if is_outage(error):
-                    session.invalidate()  # after a failover, the server at the other end can be read-only for good
+                    session.invalidate()  # after a failover, its server may be read-only permanently
                 raise
             is_complete = True
     finally:
-        event.remove(session, "before_commit", refuse)  # `connect` can return the same session again
+        event.remove(session, "before_commit", refuse)  # `connect` may return the same session again
 
 
 def execute(
     bind: Connection | Session | scoped_session[Any], statement: str, table: str, values: dict[str, object]
 ) -> list[tuple[Any, ...]]:
-    """Execute a statement; return its rows. Raises RefusedError for isolation level AUTOCOMMIT."""
+    """Execute a statement, and return its rows. Raises RefusedError for isolation level AUTOCOMMIT."""
     connection = bind if isinstance(bind, Connection) else bind.connection()
     if getattr(connection.connection.dbapi_connection, "autocommit", False):
         message = "the SQLAlchemy connection has the isolation level AUTOCOMMIT"

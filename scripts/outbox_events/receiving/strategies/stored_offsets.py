@@ -1,4 +1,4 @@
-"""Strategy with the positions of the partitions in the database: each record once, without a table of events."""
+"""Strategy that stores partition positions in the database and applies each record once without a table of events."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from outbox_events.receiving.strategy import Work
 
 
 class StoredOffsets(Generic[Connected]):
-    """Stores the position of each partition in the transaction of the effects, and starts at the stored position.
+    """Stores the position of each partition in the transaction of the effects, and starts at the stored positions.
 
-    Each record has its effects once, also when a consumer that lost the partition still works: it waits for the lock
-    of the position and then sees a newer one. An event that was produced twice has two records and two effects. The
-    receiver commits the offsets of the group too, for tools that show the lag; they only determine where a partition
-    without a stored position starts.
+    Each record takes effect once, even if a consumer that lost the partition is still working: the consumer waits for
+    the lock on the position and then reads a newer position. An event that was produced twice has two records and takes
+    effect twice. The receiver also commits the group's offsets so that tools can show the lag. These offsets determine
+    only where a partition without a stored position starts.
     """
 
     def __init__(
@@ -46,8 +46,8 @@ class StoredOffsets(Generic[Connected]):
     ) -> None:
         """`connect` returns a psycopg Connection or a SQLAlchemy Session.
 
-        `start` applies to a partition with neither a stored position nor a committed offset of the group. Raises
-        ConfigurationError for another value.
+        `start` applies to a partition that has neither a stored position nor a committed offset. Raises
+        ConfigurationError if `start` is not one of its values.
         """
         if start not in ("earliest", "latest"):
             raise ConfigurationError(f"start must be earliest or latest, not {start!r}")
@@ -56,12 +56,12 @@ class StoredOffsets(Generic[Connected]):
         self.table = table
         self._start = start
         self._states: PartitionStates | None = None
-        # Kept after a partition is revoked: the rest of a batch is applied, if its position allows it.
+        # Kept after a partition is revoked, because the rest of its batch may still be applied.
         self._known: dict[Partition, StoredPosition] = {}
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """A reset would skip or repeat records if retention overtakes the consumer."""
+        """Disable the offset reset, which would skip or repeat records if retention overtakes the consumer."""
         return {"auto.offset.reset": "error"}
 
     def bind(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
@@ -70,9 +70,9 @@ class StoredOffsets(Generic[Connected]):
         self._states = PartitionStates(consumer, settings)
 
     def assigned(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """Return the stored positions; store those of new partitions.
+        """Return the stored positions. Store positions for new partitions.
 
-        Raises RefusedError, naming the next step, for a partition that does not continue at its position.
+        Raises RefusedError, which names the next step, if a partition cannot be continued at its stored position.
         """
         assert self._states is not None  # noqa: S101 - the receiver binds before it subscribes
         states = self._states.read(partitions)
@@ -86,17 +86,17 @@ class StoredOffsets(Generic[Connected]):
         with self.database.transaction() as connection:
             position_table.insert_missing(connection, self.group, starts, self.table)  # type: ignore[arg-type]
             stored = position_table.lock(connection, self.group, states, self.table)  # type: ignore[arg-type]
-        for source, state in states.items():  # after the commit: the next step of an error changes the stored row
+        for source, state in states.items():  # after the commit, because the next step changes the stored row
             refuse_start(source, stored[source], state, self.table)
         self._known |= stored
         return [TopicPartition(*source, position.next_offset) for source, position in stored.items()]
 
     def revoked(self, partitions: list[TopicPartition]) -> None:
-        """Do nothing: the position is in the database."""
+        """Do nothing, because the position is in the database."""
 
     @contextmanager
     def transaction(self, events: Sequence[Event]) -> Iterator[Work[Connected]]:
-        """Lock the positions and advance them; yield the connection and the events after the locked positions."""
+        """Lock and advance the positions. Yield the connection and the events after the locked positions."""
         with self.database.transaction() as connection:
             division = self._advance(connection, events)
             yield Work(connection, division.new, division.duplicates)
@@ -104,15 +104,15 @@ class StoredOffsets(Generic[Connected]):
 
     @contextmanager
     def recovery(self, event: Event) -> Iterator[Connected]:
-        """Open a transaction that advances the position over the event.
+        """Open a transaction that advances the position past the event.
 
-        Raises AlreadyAppliedError if the position is behind the event: another consumer has applied it, or an earlier
-        recovery was committed without a response.
+        Raises AlreadyAppliedError if the position is already after the event, because another consumer applied it or
+        because an earlier recovery was committed but its response was lost.
         """
         with self.database.transaction() as connection:
             division = self._advance(connection, [event])
             if not division.new:
-                raise AlreadyAppliedError(f"the position of the group is behind event {event.place}")
+                raise AlreadyAppliedError(f"the position of the group is after event {event.place}")
             yield connection
         self._remember(division)
 

@@ -1,4 +1,4 @@
-"""Strategy without deduplication: a database transaction per batch; events are applied at least once."""
+"""Strategy without deduplication: one database transaction per batch, and events are applied at least once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from outbox_events.receiving.strategy import ConsumerOffsets, Work
 
 
 class WithoutDeduplication(ConsumerOffsets, Generic[Connected]):
-    """Commits the effects, then the offsets. For handlers whose effects can be repeated, such as upserts of states."""
+    """Commits the effects and then the offsets. For handlers with idempotent effects, such as upserts of states."""
 
     def __init__(self, connect: Callable[[], Connected]) -> None:
         """`connect` returns a psycopg Connection or a SQLAlchemy Session."""

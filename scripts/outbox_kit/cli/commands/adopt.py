@@ -25,11 +25,11 @@ def adopt(
 ) -> None:
     """Replace a connector that outbox-kit did not create.
 
-    The pipeline's connector continues with the slot and offset of CONNECTOR: no row is lost or sent twice.
+    The pipeline's connector continues with the slot and offset of CONNECTOR, so no row is lost or sent twice.
     """
     with common.deployment() as deployment:
         name = deployment.pipeline.connector.name
-        action = f"Replace connector {old_connector} by {name}, and delete {old_connector},"
+        action = f"Replace connector {old_connector} with {name}, and delete {old_connector},"
         confirm(common, deployment, action, hint="add --yes to skip confirmation")
         result = backfills.adopt(deployment, old_connector, print_message)
     if common.output is Output.JSON:

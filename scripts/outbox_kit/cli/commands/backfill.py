@@ -31,7 +31,7 @@ def backfill(
     aggregates: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="AGGREGATE", help="Aggregate types. Default: all that have a key `backfill` in the pipeline file."
+            metavar="AGGREGATE", help="Aggregate types. Default: all types that have `backfill` in the pipeline file."
         ),
     ] = None,
     batch_size: Annotated[
@@ -42,14 +42,14 @@ def backfill(
         typer.Option("--rows-per-second", min=0.1, metavar="ROWS", help="Limit the rate, in rows per second."),
     ] = None,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Start again at the first aggregate, even if all have been written.")
+        bool, typer.Option("--restart", help="Start again with the first aggregate, even if all were written.")
     ] = False,
     delete: DeleteOption = False,
     lock_timeout: LockTimeoutOption = LOCK_TIMEOUT_S,
     acknowledge: Annotated[
         bool,
         typer.Option(
-            "--acknowledge", help="Write no rows; record that the service has written every state of AGGREGATE again."
+            "--acknowledge", help="Record that the service has written every state of AGGREGATE again; write no rows."
         ),
     ] = False,
 ) -> None:
@@ -78,10 +78,10 @@ def republish(
         list[str] | None, typer.Option("--key", metavar="AGGREGATE_ID", help="Republish this aggregate; repeatable.")
     ] = None,
     keys_from: Annotated[
-        Path | None, typer.Option("--keys-from", metavar="FILE", help="Read keys from FILE, one per line; - is stdin.")
+        Path | None, typer.Option("--keys-from", metavar="FILE", help="Read keys from FILE, one per line; - for stdin.")
     ] = None,
     tombstones: Annotated[
-        bool, typer.Option("--tombstones", help="Write a tombstone for each key without a row in the source table.")
+        bool, typer.Option("--tombstones", help="Write a tombstone for each key that has no row in the source table.")
     ] = False,
     max_deletions: MaxDeletionsOption = DEFAULT_LIMIT,
     delete: DeleteOption = False,
@@ -89,8 +89,8 @@ def republish(
 ) -> None:
     """Write the latest state of selected aggregates to the outbox.
 
-    With --tombstones, the command asks before it writes tombstones. Exit code 1 when a key has no row in the source
-    table, unless --tombstones is given.
+    With --tombstones, the command asks for confirmation before it writes tombstones. Exit with code 1 if a key has no
+    row in the source table, unless --tombstones is given.
     """
     selected_keys = [*(keys or []), *(_read_keys(keys_from) if keys_from else [])]
     if not selected_keys:
@@ -113,7 +113,7 @@ def republish(
 
 
 def _read_keys(path: Path) -> list[str]:
-    """Return the non-empty lines of a file (`-`: of stdin). Spaces are part of a key."""
+    """Return the non-empty lines of a file, or of stdin if the path is `-`. Spaces are part of a key."""
     try:
         text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -28,11 +28,11 @@ COLUMNS = ["place", "time", "aggregate_type", "key", "event_id", "reason", "mess
 CONSUMER_COLUMNS = ["place", "time", "group", "topic", "record", "key", "event_id", "reason", "message"]
 TopicOption = Annotated[
     str | None,
-    typer.Option("--topic", metavar="NAME", help="Dead letter topic of a consumer. Default: that of the connector."),
+    typer.Option("--topic", metavar="NAME", help="Dead letter topic of a consumer. Default: the connector's topic."),
 ]
-PlaceArgument = Annotated[str, typer.Argument(metavar="PARTITION/OFFSET", help="Place from `outbox dead-letter list`.")]
+PlaceArgument = Annotated[str, typer.Argument(metavar="PARTITION/OFFSET", help="Place shown by `dead-letter list`.")]
 OptionalPlaceArgument = Annotated[
-    str | None, typer.Argument(metavar="PARTITION/OFFSET", help="Place from `outbox dead-letter list`.")
+    str | None, typer.Argument(metavar="PARTITION/OFFSET", help="Place shown by `dead-letter list`.")
 ]
 
 
@@ -78,7 +78,7 @@ def show(common: CommonOptions, place: PlaceArgument, topic: TopicOption = None)
 
 
 def _parse_row(row: bytes) -> object:
-    """Return the row as a JSON value; as text if it is no JSON."""
+    """Return the row as a JSON value, or as text if it is not JSON."""
     text = row.decode(errors="replace")
     try:
         return json.loads(text)
@@ -87,7 +87,7 @@ def _parse_row(row: bytes) -> object:
 
 
 def _describe_value(value: bytes | None) -> dict[str, object]:
-    """Return the value as text; in base64 if it is no text."""
+    """Return the value as text, or in base64 if it is not UTF-8."""
     try:
         return {"value": None if value is None else value.decode()}
     except UnicodeDecodeError:
@@ -101,20 +101,20 @@ def replay(
     place: OptionalPlaceArgument = None,
     replay_all: Annotated[bool, typer.Option("--all", help="Replay all unacknowledged dead letters.")] = False,
     republish: Annotated[
-        bool, typer.Option("--republish", help="Send the latest states of the aggregates, not the rows.")
+        bool, typer.Option("--republish", help="Send the latest states of the aggregates instead of the rows.")
     ] = False,
     topic: TopicOption = None,
 ) -> None:
     """Send dead letters again and acknowledge them.
 
-    A row is written to the outbox again, with the same event id; a record of a consumer is sent to its topic and
-    partition. The command asks first, and refuses a state that is older than that on the topic. Exit code 1 when a dead
-    letter was refused.
+    A row is written to the outbox again with the same event id, and a consumer's record is sent to its topic and
+    partition again. The command asks first. It refuses a state that is older than the state on the topic. Exit with
+    code 1 if a dead letter was refused.
     """
     with common.deployment() as deployment:
         source = dead_letter_source(deployment.pipeline, topic)
         if republish and not source.of_connector:
-            raise typer.BadParameter("only rows of the connector have a state", param_hint="--republish")
+            raise typer.BadParameter("only dead letters of the connector can be republished", param_hint="--republish")
         dead_letters = selected_dead_letters(deployment, place, topic, select_all=replay_all)
         result = Replay()
         if dead_letters:
@@ -151,15 +151,15 @@ def _print_result(result: Replay, output: Output) -> None:
 def drop(
     common: CommonOptions,
     place: OptionalPlaceArgument = None,
-    drop_all: Annotated[bool, typer.Option("--all", help="Drop all existing dead letters.")] = False,
+    drop_all: Annotated[bool, typer.Option("--all", help="Drop all unacknowledged dead letters.")] = False,
     purge: Annotated[
-        bool, typer.Option("--purge", help="Delete the records before the first unacknowledged dead letter, too.")
+        bool, typer.Option("--purge", help="Also delete the records before the first unacknowledged dead letter.")
     ] = False,
     topic: TopicOption = None,
 ) -> None:
-    """Mark dead letters as handled without a replay.
+    """Mark dead letters as handled without replaying them.
 
-    The command asks before it marks all dead letters, and before it deletes records. --purge alone marks none.
+    The command asks before it marks all dead letters or deletes records. --purge alone does not mark dead letters.
     """
     with common.deployment() as deployment:
         count = purged = 0
@@ -191,7 +191,7 @@ def acknowledge(
 ) -> None:
     """Mark dead letters as handled, without deleting them.
 
-    With --all, the command asks before it marks them, because nothing lists them as open afterwards.
+    With --all, the command asks for confirmation, because acknowledged dead letters are no longer listed by default.
     """
     if acknowledge_all == (to is not None):
         raise typer.BadParameter("exactly one of --to PARTITION/OFFSET and --all is required", param_hint="--to")
@@ -205,9 +205,9 @@ def acknowledge(
 
 
 def _confirm_all(common: CommonOptions, deployment: Deployment, topic: str | None) -> list[Place]:
-    """Ask whether to acknowledge all dead letters; return the last place of each partition.
+    """Ask whether to acknowledge all dead letters, and return the last place of each partition.
 
-    Dead letters that arrive after the question remain, because the user has not seen them.
+    Dead letters that arrive after the prompt remain unacknowledged, because the user has not seen them.
     """
     dead_letters = dead_letter_topic.read_dead_letters(deployment.kafka, deployment.pipeline, topic=topic)
     if dead_letters:
@@ -235,9 +235,9 @@ def parse_place(text: str, option: str = "PARTITION/OFFSET") -> Place:
 def selected_dead_letters(
     deployment: Deployment, place: str | None, topic: str | None, *, select_all: bool
 ) -> list[DeadLetter]:
-    """Return the dead letter at `place`, or all that are not acknowledged.
+    """Return the dead letter at `place`, or all dead letters that are not acknowledged.
 
-    Raises BadParameter unless exactly one of both is selected, and RefusedError if `place` has no dead letter.
+    Raises BadParameter if both or neither are selected, and RefusedError if there is no dead letter at `place`.
     """
     if select_all == (place is not None):
         message = "exactly one of PARTITION/OFFSET and --all is required"

@@ -33,7 +33,7 @@ def demo(
     """Run the worked example on the embedded stack.
 
     The demo writes outbox rows, materializes them into two targets, compares the targets with the source tables, and
-    writes build/demo/result.json. Exit code 1 when a target or the number of dead letters is not as expected.
+    writes build/demo/result.json. Exit with code 1 if a target or the number of dead letters is wrong.
     """
     from outbox_kit.demo.run import Demo  # noqa: PLC0415 - only this command needs the import
 

@@ -37,9 +37,9 @@ def plan(
         Path | None, typer.Option("--save", metavar="FILE", help="Save the plan to FILE for `outbox apply --plan`.")
     ] = None,
 ) -> None:
-    """Show the changes that apply would make.
+    """Show the changes that `outbox apply` would make.
 
-    Exit code 3 when changes are pending.
+    Exit with code 3 if changes are pending.
     """
     with common.deployment() as deployment:
         new_plan = deployments.make_plan(deployment, recover=recover, only=_parse_systems(only))
@@ -63,17 +63,17 @@ def apply(
     recover: RecoverOption = False,
     allowed_objects: Annotated[
         list[str] | None,
-        typer.Option("--allow", metavar="OBJECT", help="Allow a dangerous change of this object; repeatable."),
+        typer.Option("--allow", metavar="OBJECT", help="Allow a dangerous change to this object; repeatable."),
     ] = None,
     plan_file: Annotated[
         Path | None, typer.Option("--plan", metavar="FILE", help="Make exactly the changes of the plan in FILE.")
     ] = None,
     wait_seconds: WaitOption = 0,
     rollback: Annotated[
-        bool, typer.Option("--rollback/--no-rollback", help="Restore the last working config if the new one fails.")
+        bool, typer.Option("--rollback/--no-rollback", help="Restore the last working config if the new config fails.")
     ] = True,
 ) -> None:
-    """Deploy database objects, topics, schemas and connector."""
+    """Deploy the database objects, topics, schemas and connector of a pipeline."""
     systems = _parse_systems(only)
     with common.deployment() as deployment:
         shown_plan = _read_saved_plan(plan_file, recover, systems) if plan_file else None

@@ -17,10 +17,10 @@ from outbox_kit.cli.options import CommonOptions, Output, WaitOption, common_opt
 def destroy(
     common: CommonOptions,
     drop_slot: Annotated[
-        bool, typer.Option("--drop-slot", help="Drop the slot even if it has undelivered rows, which are lost.")
+        bool, typer.Option("--drop-slot", help="Drop the slot even if undelivered rows are lost as a result.")
     ] = False,
     delete_topics: Annotated[
-        bool, typer.Option("--delete-topics", help="Delete topics even if they have records, which are lost.")
+        bool, typer.Option("--delete-topics", help="Delete topics even if they contain records.")
     ] = False,
     delete_schemas: Annotated[
         bool, typer.Option("--delete-schemas", help="Also delete the aggregates' schema subjects (soft deletion).")
@@ -28,10 +28,10 @@ def destroy(
     wait_seconds: WaitOption = 0,
     confirmed_text: ConfirmOption = None,
 ) -> None:
-    """Delete connector, slot, publication and topics.
+    """Delete the connector, slot, publication and topics of a pipeline.
 
-    The command asks for the names of pipeline and environment. A topic with records is deleted only with
-    --delete-topics. The outbox table and its rows are retained.
+    The command asks for the names of the pipeline and the environment. A topic that contains records is deleted only
+    with --delete-topics. The outbox table and its rows are retained.
     """
     options = deployments.DestroyOptions(drop_slot, delete_topics, delete_schemas)
     with common.deployment() as deployment:

@@ -25,9 +25,9 @@ UNKNOWN = "unknown"
 
 @common_options("output")
 def status(common: CommonOptions) -> None:
-    """Show connector, slot, WAL positions and dead letters.
+    """Show the connector, the slot, the WAL positions and the number of dead letters.
 
-    Exit code 1 unless every system responds, connector and tasks are RUNNING, and the slot is active.
+    Exit with code 1 unless every system responds, the connector and its tasks are RUNNING, and the slot is active.
     """
     with common.deployment() as deployment:
         report = pipeline_status.read_status(deployment)
@@ -48,9 +48,9 @@ def restart(
     common: CommonOptions,
     failed: Annotated[bool, typer.Option("--failed", help="Restart only a FAILED connector or FAILED tasks.")] = False,
 ) -> None:
-    """Restart connector and tasks, and wait until they run.
+    """Restart the connector and its tasks, and wait until they are running.
 
-    The command fails before any change if a start could lose rows.
+    If a start could lose rows, the command fails without changing anything.
     """
     with common.deployment() as deployment:
         _print_status(common, lifecycle.restart(deployment, print_message, only_failed=failed))
@@ -60,7 +60,7 @@ def restart(
 def pause(common: CommonOptions) -> None:
     """Pause the connector.
 
-    Its task stays assigned and keeps the replication slot active, but sends no records to Kafka.
+    The task of a paused connector keeps the replication slot active, but does not send records to Kafka.
     """
     _change_state(common, lifecycle.pause, "paused")
 
@@ -70,9 +70,9 @@ def resume(
     common: CommonOptions,
     skip_rows: SkipRowsOption = False,
 ) -> None:
-    """Resume a paused or stopped connector, and wait until it runs.
+    """Resume a paused or stopped connector, and wait until it is running.
 
-    The command fails before any change if a start could lose rows.
+    If a start could lose rows, the command fails without changing anything.
     """
     _change_state(common, partial(lifecycle.resume, skip_rows=skip_rows), "running")
 
@@ -81,7 +81,7 @@ def resume(
 def stop(common: CommonOptions) -> None:
     """Stop the connector.
 
-    Its task ends and releases the replication slot. The connector's config and offsets are retained.
+    The connector's task ends and releases the replication slot. The connector's config and offsets are retained.
     """
     _change_state(common, lifecycle.stop, "stopped")
 

@@ -27,22 +27,22 @@ class LogLevel(StrEnum):
 def log_level(
     common: CommonOptions,
     logger: Annotated[
-        str | None, typer.Argument(metavar="LOGGER", help="Logger, for example io.debezium or root. Default: all.")
+        str | None, typer.Argument(metavar="LOGGER", help="Logger, such as io.debezium or root. Default: all loggers.")
     ] = None,
     level: Annotated[
         LogLevel | None,
         typer.Argument(
             metavar="LEVEL",
             case_sensitive=False,
-            help="New level, until the worker restarts: OFF, FATAL, ERROR, WARN, INFO, DEBUG or TRACE.",
+            help="New level until the worker restarts: OFF, FATAL, ERROR, WARN, INFO, DEBUG or TRACE.",
         ),
     ] = None,
 ) -> None:
-    """Show the log levels of a worker, or set one on every worker."""
+    """Show the log levels of a worker, or set the level of a logger on every worker."""
     with common.deployment() as deployment:
         if logger and level:
             deployment.connect.set_log_level(logger, level.value)
-            # The message says `will`: each worker receives the change through a topic, shortly after the response.
+            # The message says `will`, because workers receive the change through a topic after the response.
             print_message(f"{logger} will log at {level.value} on every worker until the worker restarts")
             return
         loggers = deployment.connect.loggers()
@@ -53,5 +53,5 @@ def log_level(
         print_json({"loggers": selected_loggers})
         return
     if logger is not None and logger not in selected_loggers:
-        print_message(f"{logger} has no own level: it inherits the level of its parent logger")
+        print_message(f"{logger} does not have its own level; it inherits the level of its parent logger")
     print_table(["logger", "level"], [list(entry) for entry in selected_loggers.items()])

@@ -18,7 +18,7 @@ app = typer.Typer(help="Show, export and reset the connector's offset.", no_args
 
 
 class ResetTarget(StrEnum):
-    """Values of --to: the position to which `reset` sets the offset unless --from is given."""
+    """Values of --to. Without --from, `reset` sets the offset to this position."""
 
     SLOT = "slot"
 
@@ -26,7 +26,7 @@ class ResetTarget(StrEnum):
 @app.command()
 @common_options("output")
 def show(common: CommonOptions) -> None:
-    """Show and compare the WAL positions of connector, slot and server."""
+    """Show and compare the WAL positions of the connector, the slot and the server."""
     with common.deployment() as deployment:
         positions = offsets.show(deployment)
     if common.output is Output.JSON:
@@ -50,7 +50,7 @@ def export(
 ) -> None:
     """Write the connector's offset and the slot's LSNs to a file.
 
-    Only the owner of the file can read it.
+    Only the file's owner can read the file.
     """
     with common.deployment() as deployment:
         offsets.export(deployment, file)
@@ -61,20 +61,20 @@ def export(
 @common_options("output")
 def reset(
     common: CommonOptions,
-    to: Annotated[  # noqa: ARG001 - the only value
+    to: Annotated[  # noqa: ARG001 - there is only one value
         ResetTarget,
-        typer.Option("--to", help="Reset the offset to this position; slot: the slot's confirmed_flush_lsn."),
+        typer.Option("--to", help="Reset the offset to this position: the slot's confirmed_flush_lsn (slot)."),
     ] = ResetTarget.SLOT,
     backup_file: Annotated[
-        Path | None, typer.Option("--from", metavar="FILE", help="Reset to the offset in a file of `offsets export`.")
+        Path | None, typer.Option("--from", metavar="FILE", help="Reset to the offset in a file that `export` wrote.")
     ] = None,
     skip_rows: SkipRowsOption = False,
     confirmed_text: ConfirmOption = None,
 ) -> None:
-    """Back up and set the offset of the connector.
+    """Back up the connector's offset, and set it to a different position.
 
-    The connector is stopped meanwhile. The command prints whether rows are sent again or lost, and asks for the names
-    of pipeline and environment.
+    The connector is stopped during the reset. The command first prints whether rows will be sent again or lost, and
+    asks for the names of the pipeline and the environment.
     """
     with common.deployment() as deployment:
         if confirmed_text is not None:

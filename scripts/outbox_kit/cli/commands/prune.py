@@ -26,7 +26,7 @@ COUNTS = ("newest", "young", "unproven", "following", "changed")
 def prune(
     common: CommonOptions,
     older_than: Annotated[
-        str, typer.Option("--older-than", metavar="AGE", help="Retain rows younger than this: 30s, 15m, 12h or 7d.")
+        str, typer.Option("--older-than", metavar="AGE", help="Retain rows younger than this, such as 15m, 12h or 7d.")
     ] = "3d",
     batch_size: Annotated[
         int, typer.Option("--batch", min=1, max=100_000, metavar="ROWS", help="Number of rows per transaction.")
@@ -34,18 +34,18 @@ def prune(
     delete_newest: Annotated[
         bool, typer.Option("--all", help="Also delete the newest row of each aggregate. See docs/prune.md.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the rows, and delete none.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the rows without deleting them.")] = False,
     partitions: Annotated[
         bool,
-        typer.Option("--partitions", help="Drop partitions of which every row would be deleted; delete no single row."),
+        typer.Option("--partitions", help="Drop partitions whose rows would all be deleted; delete no other rows."),
     ] = False,
     wait_seconds: SlotWaitOption = 60,
     confirmed_text: ConfirmOption = None,
 ) -> None:
-    """Delete outbox rows that are proven to be on their topic.
+    """Delete outbox rows whose delivery to their topic is proven.
 
-    The command asks for the names of pipeline and environment. Rows that are not proven remain. Of each aggregate the
-    newest row remains, unless the aggregate is deleted.
+    The command asks for the names of the pipeline and the environment. It retains rows whose delivery is not proven,
+    and the newest row of each aggregate unless the aggregate was deleted.
     """
     options = PruneOptions(_parse_age(older_than), batch_size, wait_seconds, not delete_newest, dry_run)
     with common.deployment() as deployment:
@@ -73,7 +73,7 @@ def _confirm(deployment: Deployment, older_than: str, *, delete_newest: bool, pa
 
 
 def _parse_age(text: str) -> float:
-    """Return an age in seconds: 7d is 604800."""
+    """Return an age in seconds, for example 604800 for 7d."""
     match = AGE_PATTERN.fullmatch(text)
     if match is None:
         message = f"found {text!r}; must be a number with a unit: 30s, 15m, 12h or 7d"

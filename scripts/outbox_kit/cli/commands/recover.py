@@ -25,9 +25,9 @@ def recover(
 ) -> None:
     """Recover from a lost slot or a replaced database.
 
-    The command names the cause and asks. It creates the slot, increases the source epoch, sends rows that no topic
-    proves again, starts the connector, and sends the states of types with `backfill`. It changes nothing if the
-    connector can continue. Exit code 1 when a loss is possible.
+    The command prints the cause and asks for confirmation. It creates the slot, increases the source epoch, sends the
+    rows whose delivery no record proves, starts the connector, and sends the states of all types that have `backfill`.
+    It changes nothing if the connector can continue. Exit with code 1 if events can be lost.
     """
     limit = parse_limit(max_deletions)
     with common.deployment() as deployment:

@@ -16,7 +16,7 @@ from outbox_kit.cli.options import CommonOptions, common_options
 
 
 class AfterSend(StrEnum):
-    """What happens to a row that was sent."""
+    """What the relay does with a row after it was sent."""
 
     DELETE = "delete"
     MARK = "mark"
@@ -34,23 +34,23 @@ def relay(
     ] = AfterSend.DELETE,
     once: Annotated[bool, typer.Option("--once", help="Send the existing rows, then exit.")] = False,
     batch: Annotated[
-        int, typer.Option("--batch", min=1, max=10_000, help="Send at most this many rows at once.")
+        int, typer.Option("--batch", min=1, max=10_000, help="Send at most this many rows per batch.")
     ] = 500,
     interval_ms: Annotated[
-        int, typer.Option("--interval-ms", min=1, max=5_000, help="Wait this long if there are no rows.")
+        int, typer.Option("--interval-ms", min=1, max=5_000, help="Wait this long when there are no rows to send.")
     ] = 100,
     no_connect: Annotated[
-        bool, typer.Option("--no-connect", help="Skip the check of the connector, without Kafka Connect.")
+        bool, typer.Option("--no-connect", help="Do not query Kafka Connect to check that the connector is stopped.")
     ] = False,
     metrics_file: Annotated[
         Path | None,
-        typer.Option("--metrics-file", help="Write metrics to this file, for the textfile collector of Prometheus."),
+        typer.Option("--metrics-file", help="Write metrics to this file for the textfile collector of Prometheus."),
     ] = None,
 ) -> None:
-    """Send outbox rows without the connector, by polling.
+    """Send outbox rows by polling the table, without the connector.
 
-    Several processes share the table. Stop a process with SIGTERM: it completes its batch and exits. The command fails
-    if the connector runs.
+    Several relay processes can share the table. To stop a process, send SIGTERM; the process completes its batch and
+    exits. The command fails if the connector is running.
     """
     from outbox_kit.relay import RelayOptions, run_relay  # noqa: PLC0415 - only this command needs the import
 

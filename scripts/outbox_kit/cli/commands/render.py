@@ -14,7 +14,7 @@ from outbox_kit.cli.options import CommonOptions, common_options
 
 
 class Format(StrEnum):
-    """Values of --format of `outbox render`."""
+    """Values of the option --format of `outbox render`."""
 
     CONNECT = "connect"
     SQL = "sql"
@@ -24,12 +24,12 @@ class Format(StrEnum):
 def render(
     common: CommonOptions,
     output_format: Annotated[
-        Format, typer.Option("--format", help="connect: connector config as JSON; sql: database objects as a script.")
+        Format, typer.Option("--format", help="Print the connector config as JSON (connect) or an SQL script (sql).")
     ] = Format.CONNECT,
 ) -> None:
-    """Print the connector config or database script of a pipeline.
+    """Print the connector config of a pipeline, or the SQL script that creates its database objects.
 
-    The command reads only files. Placeholders that the Connect worker resolves are printed unresolved.
+    The command reads files and opens no connection. Placeholders for the Connect worker are not resolved.
     """
     if output_format is Format.SQL:
         sys.stdout.write(deployment.render_sql(common.pipeline, common.environment, common.overrides))

@@ -22,12 +22,12 @@ def up(
     common: CommonOptions,
     ports: Annotated[
         list[str] | None,
-        typer.Option("--port", metavar="SERVICE=PORT", help="Port for a service, for example kafka=9092; repeatable."),
+        typer.Option("--port", metavar="SERVICE=PORT", help="Set the port of a service, as in kafka=9092; repeatable."),
     ] = None,
 ) -> None:
     """Start the stack and wait until every service is ready.
 
-    A service without --port uses a free port.
+    A service for which --port is not given uses a free port.
     """
     state = _stack(common).up(print_message, ports=_parse_ports(ports or []))
     _print_addresses(state.addresses(), common.output)
@@ -47,7 +47,7 @@ def down(
 def status(common: CommonOptions) -> None:
     """Show the addresses and processes of the stack.
 
-    The printed DSNs contain passwords. Exit code 1 when the stack is not running.
+    The printed DSNs contain passwords. Exit with code 1 if the stack is not running.
     """
     stack = _stack(common)
     state = stack.state()
@@ -69,7 +69,7 @@ def logs(
     ],
     lines: Annotated[int, typer.Option("--lines", min=1, metavar="NUMBER", help="Number of lines to print.")] = 50,
 ) -> None:
-    """Print the end of a service's log."""
+    """Print the last lines of a service's log."""
     print_text(_stack(common).logs(service, lines))
 
 

@@ -32,8 +32,8 @@ def stuck(
 ) -> None:
     """List aggregates whose latest state may not be on their topic.
 
-    With --resend, the command asks before it writes tombstones for deleted aggregates. Exit code 1 when an aggregate is
-    stuck, unless --resend wrote the state of every stuck aggregate again.
+    With --resend, the command asks for confirmation before it writes tombstones for deleted aggregates. Exit with code
+    1 if an aggregate is stuck, unless --resend wrote the state of every stuck aggregate again.
     """
     with common.deployment() as deployment:
         aggregates = stuck_aggregates.list_stuck(deployment, print_message, older_than=older_than)
@@ -52,7 +52,7 @@ def stuck(
 
 
 def _resend(common: CommonOptions, deployment: Deployment, aggregates: list[StuckAggregate], max_deletions: str) -> int:
-    """Write the latest states after the tombstones among them were confirmed; return the number of outbox rows."""
+    """Ask the user to confirm the tombstones, write the latest states, and return the number of outbox rows."""
     keys = stuck_aggregates.keys_to_resend(deployment, aggregates)
     tombstones = confirm_tombstones(common, deployment, keys, max_deletions, exact=True)
     misplaced = misplaced_states(deployment, aggregates)

@@ -30,7 +30,7 @@ def verify(
     canary_timeout: Annotated[
         float, typer.Option("--canary-timeout", min=1, metavar="SECONDS", help="Wait at most this long for the canary.")
     ] = 60,
-    no_canary: Annotated[bool, typer.Option("--no-canary", help="Send no canary event: nothing is written.")] = False,
+    no_canary: Annotated[bool, typer.Option("--no-canary", help="Write nothing: do not send a canary event.")] = False,
     junit_file: Annotated[
         Path | None, typer.Option("--junit", metavar="FILE", help="Write the report as JUnit XML.")
     ] = None,
@@ -42,7 +42,7 @@ def verify(
     ] = False,
     states_timeout: Annotated[
         float,
-        typer.Option("--states-timeout", min=1, metavar="SECONDS", help="Compare states at most this long per run."),
+        typer.Option("--states-timeout", min=1, metavar="SECONDS", help="Limit the time for comparing states per run."),
     ] = 300,
     max_records: Annotated[
         int,
@@ -56,18 +56,18 @@ def verify(
             "--every",
             min=1,
             metavar="SECONDS",
-            help="Repeat at this interval; print status changes, or a line of JSON per run.",
+            help="Repeat at this interval; print status changes, or with --output json one line per run.",
         ),
     ] = None,
 ) -> None:
     """Check the deployed systems, and send a canary event.
 
     With --states, also check that the topics contain the newest state of every aggregate. Free disk space, quotas and
-    the clocks of the brokers are not checked (docs/verify.md). Exit code 1 when a check fails.
+    the clocks of the brokers are not checked (docs/verify.md). Exit with code 1 if a check fails.
     """
     canary_seconds = None if no_canary else canary_timeout
     with common.deployment() as deployment:
-        # One comparison for all runs of --every: it keeps the records that it has read.
+        # All runs of --every share one comparison, because the comparison keeps the records that it has read.
         comparison = (
             verification.comparison_of(deployment, seconds=states_timeout, max_records=max_records) if states else None
         )
@@ -104,7 +104,7 @@ def _run(
 def _watch(run: Callable[[], Report], output: Output, interval: float) -> None:
     """Run the checks every `interval` seconds, until interrupted.
 
-    Print the status changes, or with --output json the report of each run as one line.
+    Print the status changes. With --output json, print the report of each run as one line instead.
     """
     status_changes = verification.StatusChanges()
     try:
@@ -128,7 +128,7 @@ def _print_report(report: Report, output: Output) -> None:
         return
     print_table(["check", "status", "seen"], [[check.id, check.status, check.seen] for check in report.checks])
     for check in report.checks:
-        # No remedy for UNKNOWN: the cause is usually a different check, which failed and has a remedy.
+        # A check is usually UNKNOWN because another check failed, and the failed check has a remedy.
         if check.status in (Status.WARN, Status.FAIL):
             print_message(f"{check.id}: expected {check.expected}; {check.remedy}")
     print_message(report.summary)

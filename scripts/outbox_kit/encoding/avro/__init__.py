@@ -1,1 +1,1 @@
-"""Encoding of JSON as Avro, and check of Avro bodies."""
+"""Encoding of JSON as Avro, and validation of Avro bodies."""

@@ -1,4 +1,4 @@
-"""Check that bytes are exactly one Avro value of a schema. Logical types are not checked."""
+"""Validation of Avro bodies: the bytes must be exactly one value of a schema. Logical types are not checked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from outbox_kit.encoding.json_values import MAX_DEPTH
 from outbox_kit.encoding.row import PayloadError
 
 MAX_EMPTY_ITEMS = 100_000
-"""Number of items allowed in addition to one per byte, because nulls in arrays take no bytes."""
+"""Number of items allowed in addition to one item per byte, because an array item such as null can take no bytes."""
 MAX_INT_BYTES, MAX_LONG_BYTES = 5, 10
 SIZES = {"null": 0, "float": 4, "double": 8}
 ENDS_EARLY = "the bytes end before the end of the value"
@@ -26,7 +26,7 @@ class AvroBodyChecker:
         self._schema = parse_schema(json.loads(schema), self._named)
 
     def check(self, body: bytes, start: int = 0) -> None:
-        """Raise PayloadError unless the bytes from `start` to the end are one value of the schema."""
+        """Raise PayloadError if the bytes from `start` to the end are not exactly one value of the schema."""
         reader = _Reader(body, start, self._named)
         reader.check(self._schema, 0)
         if reader.offset != len(body):

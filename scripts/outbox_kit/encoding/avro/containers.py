@@ -1,4 +1,4 @@
-"""Avro encoding of JSON objects and arrays, and of unions, whose branch the value selects."""
+"""Avro encoding of JSON objects and arrays, and of unions. The value determines the branch of a union."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MIN_WORK, WORK_PER_CHARACTER = 100_000, 20
 
 
 class Work:
-    """State of the encoding of one payload: skipped fields, and the rest of the limit for branches of unions."""
+    """State of encoding one payload: number of skipped fields, and remaining work for trying union branches."""
 
     def __init__(self) -> None:
         self.skipped = 0
@@ -24,14 +24,14 @@ class Work:
         self.skipped, self.remaining = 0, MIN_WORK + WORK_PER_CHARACTER * length
 
     def count(self, value: object) -> None:
-        """Count the tokens and characters of a value that a branch of a union reads. Raises LimitError."""
+        """Count the tokens and characters of a value for each union branch that reads it. Raises LimitError."""
         self.remaining -= _size(value)
         if self.remaining < 0:
             raise LimitError
 
 
 class LimitError(Exception):
-    """Unions within unions multiply the work, so that without a limit a small payload could take hours."""
+    """The work limit was exceeded. Nested unions multiply the work, so a small payload could take hours."""
 
 
 def _size(value: object) -> int:
@@ -60,7 +60,7 @@ class ArrayNode(Node):
 
 
 class MapNode(Node):
-    """Writes objects as maps, in one block. The keys of maps are data and never in messages."""
+    """Writes objects as maps in one block. Messages never contain the keys of a map, because the keys are data."""
 
     def __init__(self, values: Node) -> None:
         super().__init__("map", OBJECTS)
@@ -84,13 +84,13 @@ class MapNode(Node):
 
 
 def block(items: list[bytes]) -> bytes:
-    """Return the item count, the items and the end marker."""
+    """Return a block: the item count, the items and the end marker."""
     return long_bytes(len(items)) + b"".join(items) + b"\x00" if items else b"\x00"
 
 
 @dataclass(frozen=True)
 class Field:
-    """Field of a record; `default` is its default as Avro binary, None without one."""
+    """Field of a record. `default` is the default value as Avro binary, or None if the field has no default."""
 
     name: str
     node: Node
@@ -98,7 +98,7 @@ class Field:
 
 
 class RecordNode(Node):
-    """Writes objects as records. Fields can have any order, and missing fields get the default."""
+    """Writes objects as records. Fields can be in any order, and missing fields get their default."""
 
     def __init__(self, name: str, work: Work, *, ignore_unknown: bool) -> None:
         super().__init__(f"record {name}", OBJECTS)
@@ -139,7 +139,7 @@ class RecordNode(Node):
 
 
 class UnionNode(Node):
-    """Writes a value as the first branch, in the schema's order, that accepts it and skips the fewest fields."""
+    """Writes a value with the branch that accepts it and skips the fewest fields. The first branch wins a tie."""
 
     def __init__(self, branches: Sequence[Node], work: Work) -> None:
         accepted = frozenset().union(*(branch.accepted for branch in branches))

@@ -1,4 +1,4 @@
-"""Compilation of an Avro schema to nodes that encode JSON text."""
+"""Compilation of an Avro schema into nodes that encode JSON text."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class AvroEncoder:
         self._root = _Compiler(named, self._work, ignore_unknown=ignore_unknown).compile(parsed)
 
     def encode(self, text: str) -> tuple[bytes, int]:
-        """Return the Avro body, and the number of fields that were skipped. Raises PayloadError."""
+        """Return the Avro body and the number of skipped fields. Raises PayloadError."""
         self._work.start(len(text))
         if not text.strip(WHITE_SPACE):
             raise mismatch(self._root.expected, "no value")
@@ -78,7 +78,7 @@ class AvroEncoder:
 
 
 class _Compiler:
-    """Compiles schema nodes. `named` has the definitions by full name."""
+    """Compiles schema nodes. `named` contains the definitions of named types by full name."""
 
     def __init__(self, named: dict[str, Any], work: Work, *, ignore_unknown: bool) -> None:
         self._named, self._work, self._ignore_unknown = named, work, ignore_unknown
@@ -138,7 +138,7 @@ def _binary(schema: dict[str, Any]) -> Node:
 
 
 def default_bytes(schema: Any, value: Any, named: dict[str, Any]) -> bytes:  # noqa: ANN401 - any schema and default
-    """Return a default, which has the JSON form of the Avro specification. That of a union is of its first branch."""
+    """Encode a default, which is JSON as in the Avro specification. A union's default belongs to its first branch."""
     if isinstance(schema, list):
         return long_bytes(0) + default_bytes(schema[0], value, named)
     schema = definition(schema, named)
@@ -153,7 +153,7 @@ def default_bytes(schema: Any, value: Any, named: dict[str, Any]) -> bytes:  # n
 
 
 def definition(schema: Any, named: dict[str, Any]) -> Any:  # noqa: ANN401 - any node of a schema
-    """Return the definition of a node that is not a union: an object whose type is a name of the specification."""
+    """Return the definition of a node that is not a union, as an object whose type is a built-in Avro type."""
     while isinstance(schema, str) or not isinstance(schema["type"], str) or schema["type"] in named:
         name = schema if isinstance(schema, str) else schema["type"]
         if isinstance(name, str) and name not in named:

@@ -1,4 +1,4 @@
-"""Base class of the nodes of a compiled Avro schema, which encode JSON values; Avro's variable-length numbers."""
+"""Base class of the nodes of a compiled Avro schema, which encode JSON values, and Avro's varints."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from outbox_kit.encoding.json_values import kind_of
 from outbox_kit.encoding.row import PayloadError
 
 CONTINUATION = 0x80
-"""Bit of a byte after which further bytes follow."""
+"""Bit that is set in each byte of a varint except the last byte."""
 MAX_LONG = 2**63 - 1
 MIN_LONG = -(2**63)
 
 
 class Node(ABC):
-    """Encodes the JSON values of one schema node. `accepted` are the Python types of its JSON values."""
+    """Encodes the JSON values of one schema node. `accepted` contains the Python types of these JSON values."""
 
     def __init__(self, expected: str, accepted: frozenset[type]) -> None:
         self.expected = expected
@@ -24,7 +24,7 @@ class Node(ABC):
         return type(value) in self.accepted
 
     def encode(self, value: object) -> bytes:
-        """Return the Avro encoding. Raises PayloadError for a value that does not fit."""
+        """Return the Avro encoding of a value. Raises PayloadError if the value does not fit the schema node."""
         if type(value) not in self.accepted:
             raise mismatch(self.expected, kind_of(value))
         return self.write(value)
@@ -39,7 +39,7 @@ def mismatch(expected: str, actual: str) -> PayloadError:
 
 
 def long_bytes(value: int) -> bytes:
-    """Return an int or long as zigzag varint."""
+    """Return an int or long as a zigzag varint."""
     rest = (value << 1) ^ (value >> 63)
     if rest < CONTINUATION:
         return bytes((rest,))
@@ -52,5 +52,5 @@ def long_bytes(value: int) -> bytes:
 
 
 def prefixed(data: bytes) -> bytes:
-    """Return the bytes after their length."""
+    """Return the length of the bytes, followed by the bytes."""
     return long_bytes(len(data)) + data

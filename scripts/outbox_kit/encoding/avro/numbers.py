@@ -1,4 +1,4 @@
-"""Avro encoding of JSON numbers, and of decimals in strings. Only float and double are rounded."""
+"""Avro encoding of JSON numbers, and of decimals in strings. Only floats and doubles are rounded."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ MAX_EXPONENT = 2**31 - 1
 
 
 class MalformedNumberError(Exception):
-    """The exponent of a JSON number has more than 32 bits. The connector rejects the payload, whatever its schema."""
+    """The exponent of a JSON number exceeds 32 bits. The connector rejects such a payload regardless of the schema."""
 
 
 def exact_long(value: object, expected: str) -> int:
-    """Return a number as a long; `1.0` and `1e3` are integers too. Raises PayloadError."""
+    """Return a number as a long. `1.0` and `1e3` are also accepted as integers. Raises PayloadError."""
     if isinstance(value, IntText):
         number = int(value)
         if not MIN_LONG <= number <= MAX_LONG:
             raise mismatch(expected, OUT_OF_RANGE)
         return number
     decimal = read_decimal(value, expected)
-    # A high exponent would create all its zeros.
+    # The number is converted only if it is small, because a high exponent would create a huge integer.
     if decimal.is_zero():
         return 0
     if decimal.adjusted() < MAX_LONG_DIGITS and decimal == decimal.to_integral_value():
@@ -93,7 +93,7 @@ def nearest_double(value: object) -> float:
 
 
 def _rounded_once(encoded: bytes, double: float, text: str) -> bytes:
-    """Return the float that is nearest to the text. The double can be a tie of two floats that the text is not."""
+    """Return the float nearest to the text. The double can be halfway between two floats although the text is not."""
     single = FLOAT32.unpack(encoded)[0]
     bits = FLOAT32_BITS.unpack(encoded)[0]
     if single == double:
@@ -114,7 +114,7 @@ def _magnitude(encoded: bytes) -> float:
 
 
 class DecimalNode(Node):
-    """Writes decimals as bytes or fixed. Numbers that exceed scale or precision are rejected."""
+    """Writes decimals as bytes or fixed. Numbers that exceed the scale or the precision are rejected."""
 
     def __init__(self, precision: int, scale: int, size: int | None) -> None:
         super().__init__(f"decimal({precision},{scale})", NUMBERS | {str})
@@ -143,7 +143,7 @@ class DecimalNode(Node):
 
 
 class BigDecimalNode(Node):
-    """Writes big-decimals: the unscaled value and the scale of the number, in one value of bytes."""
+    """Writes big-decimals as one bytes value, which contains the unscaled value and the scale of the number."""
 
     def __init__(self) -> None:
         super().__init__("big-decimal", NUMBERS | {str})
@@ -155,7 +155,7 @@ class BigDecimalNode(Node):
 
 
 def read_decimal(value: object, expected: str) -> Decimal:
-    """Return the number of a JSON number or of a string. Raises PayloadError, MalformedNumberError."""
+    """Return a JSON number, or the number in a string. Raises PayloadError and MalformedNumberError."""
     text = str(value)
     match = PLAIN_DECIMAL.fullmatch(text) if len(text) <= MAX_DIGITS else None
     if match is not None and abs(int(match["exponent"] or 0)) <= MAX_EXPONENT:
@@ -168,6 +168,6 @@ def read_decimal(value: object, expected: str) -> Decimal:
 
 
 def signed_bytes(value: int) -> bytes:
-    """Return the shortest two's complement."""
+    """Return the shortest two's complement representation."""
     bits = value if value >= 0 else ~value
     return value.to_bytes(bits.bit_length() // 8 + 1, "big", signed=True)

@@ -18,7 +18,7 @@ BASE64_FORM = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 INT_LIMIT = 2**31
 STRINGS = frozenset({str})
 RESOLUTIONS = {"millis": (3, 1_000_000), "micros": (6, 1_000), "nanos": (9, 1)}
-"""Fraction digits and nanoseconds per tick."""
+"""Fraction digits, and nanoseconds per tick, of each resolution."""
 
 
 class NullNode(Node):
@@ -56,7 +56,7 @@ class StringNode(Node):
 
 
 class EnumNode(Node):
-    """Writes symbols. The default is not used, because only readers use it."""
+    """Writes symbols. The default of the enum is ignored, because only readers use it."""
 
     def __init__(self, name: str, symbols: Sequence[str]) -> None:
         super().__init__(f"enum {name} [{', '.join(symbols)}]", STRINGS)
@@ -70,7 +70,7 @@ class EnumNode(Node):
 
 
 class UuidNode(Node):
-    """Writes UUIDs in the form 8-4-4-4-12, as string or as fixed(16)."""
+    """Writes UUIDs of the form 8-4-4-4-12 as string or fixed(16)."""
 
     def __init__(self, *, is_fixed: bool) -> None:
         super().__init__("uuid", STRINGS)
@@ -84,7 +84,7 @@ class UuidNode(Node):
 
 
 class BytesNode(Node):
-    """Writes bytes and fixed from hexadecimal digits after `\\x`, as PostgreSQL writes bytea, or from base64."""
+    """Writes bytes and fixed. The input is base64, or hexadecimal digits after `\\x`, as in bytea output."""
 
     def __init__(self, size: int | None) -> None:
         name = "bytes" if size is None else f"fixed({size})"
@@ -108,7 +108,7 @@ class BytesNode(Node):
             try:
                 return base64.b64decode(text.rstrip("=") + "=" * (-len(text.rstrip("=")) % 4), validate=True)
             except binascii.Error:
-                pass  # one character more than a multiple of four
+                pass  # the length is one more than a multiple of four
         raise mismatch(self.expected, OTHER_FORMAT)
 
 
@@ -150,7 +150,7 @@ class TimeNode(Node):
 
 
 class TimestampNode(Node):
-    """Writes timestamps from text with a UTC offset, local timestamps from text without one, and both from ticks."""
+    """Writes timestamps from ISO 8601 text or ticks. The text has a UTC offset unless the timestamp is local."""
 
     def __init__(self, kind: str) -> None:
         self._digits, self._nanos = RESOLUTIONS[kind.rpartition("-")[2]]

@@ -38,8 +38,8 @@ def _transforms_with_aggregates(lint_input: LintInput) -> list[Transform]:
 
 @RULES.rule(
     "route.keys",
-    "every `aggregate.*` key is an option of a listed aggregate type and, if it names one, of a listed schema version",
-    reason="Connect does not validate these keys, and the task fails when it starts",
+    "every `aggregate.*` key is an option of a listed aggregate type, or of a listed schema version of such a type",
+    reason="Connect does not validate these keys, so the task fails at its start if a key is wrong",
 )
 def check_unknown_aggregate_keys(lint_input: LintInput) -> Iterator[Finding]:
     for transform in _transforms_with_aggregates(lint_input):
@@ -50,7 +50,7 @@ def check_unknown_aggregate_keys(lint_input: LintInput) -> Iterator[Finding]:
 
 
 def _known_keys(transform: Transform) -> set[str]:
-    """Return the keys of options of listed aggregate types, without keys of a schema version that is not listed."""
+    """Return the option keys of listed aggregate types. Keys of a schema version that is not listed are excluded."""
     pattern = re.compile(AGGREGATE_KEY_PATTERNS[transform.class_name])
     labels = {name: [version.label for version in schema_versions(transform, name)] for name in transform.aggregates}
     return {
@@ -64,7 +64,7 @@ def _known_keys(transform: Transform) -> set[str]:
 
 
 def _names_and_options(key: str) -> Iterator[tuple[str, str]]:
-    """Yield each aggregate type and option that a key can mean: both can contain dots."""
+    """Yield each pair of aggregate type and option into which a key can be split. Both can contain dots."""
     parts = key.split(".")
     if parts[0] == "aggregate":
         yield from ((".".join(parts[1:end]), ".".join(parts[end:])) for end in range(2, len(parts)))
@@ -72,8 +72,8 @@ def _names_and_options(key: str) -> Iterator[tuple[str, str]]:
 
 @RULES.rule(
     "route.schemas",
-    "every aggregate type with payload json or Avro has schema versions; each is an Avro record with a registry id",
-    reason="payloads are encoded with the schemas, and records contain the id; without schemas the task does not start",
+    "every aggregate type with a json or Avro payload has schema versions; each is an Avro record with a registry id",
+    reason="schemas encode the payloads, and records contain the schema id; without schemas, the task does not start",
 )
 def check_schema_version_keys(lint_input: LintInput) -> Iterator[Finding]:
     for transform in _transforms_with_aggregates(lint_input):
@@ -105,8 +105,8 @@ def _payload_format(transform: Transform, aggregate_type: str) -> str:
 
 @RULES.rule(
     "schema.unions",
-    "the JSON values of a payload fit only one branch of each union, except for branches that do not change the value",
-    reason="a JSON value does not name its branch, and the transform writes the first branch that accepts the value",
+    "a JSON value of a payload fits only one branch of each union, except for branches that do not change the value",
+    reason="a JSON value does not name its branch, so the transform writes the first branch that accepts the value",
     severity=Severity.WARNING,
 )
 def check_unions(lint_input: LintInput) -> Iterator[Finding]:
@@ -123,7 +123,7 @@ def check_unions(lint_input: LintInput) -> Iterator[Finding]:
 
 
 def _ambiguities(schema: str | None) -> list[Ambiguity]:
-    """Return no ambiguities of a schema that is not valid; another rule reports it."""
+    """Return the ambiguities of a schema, or an empty list for an invalid schema, which another rule reports."""
     try:
         return find_ambiguities(schema or "")
     except SCHEMA_ERRORS:
@@ -132,7 +132,7 @@ def _ambiguities(schema: str | None) -> list[Ambiguity]:
 
 @RULES.rule(
     "schema.docs",
-    "schemas in the connector config have no attribute `doc`",
+    "schemas in the connector config do not contain the attribute `doc`",
     reason="`doc` does not affect the encoding, and the size of a connector config is limited",
     severity=Severity.WARNING,
 )

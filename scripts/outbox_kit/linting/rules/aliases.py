@@ -32,7 +32,7 @@ def check_alias_types(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "alias.listed",
     "the alias of every `transforms.ALIAS.*` and `predicates.ALIAS.*` is listed",
-    reason="Connect ignores settings of an alias that is not listed: the transform or predicate is not used",
+    reason="Connect ignores the settings of an alias that is not listed, and does not use its transform or predicate",
 )
 def check_unlisted_aliases(lint_input: LintInput) -> Iterator[Finding]:
     for list_key in ALIAS_LIST_KEYS:
@@ -57,7 +57,7 @@ def check_predicate_aliases(lint_input: LintInput) -> Iterator[Finding]:
             transforms_by_predicate[name] = transform
         elif "negate" in transform.settings:
             key = f"{transform.prefix}predicate"
-            yield violation(f"{transform.prefix}negate is set, {key} is not", f"{key} is set", f"set {key}")
+            yield violation(f"{transform.prefix}negate is set, but {key} is not", f"{key} is set", f"set {key}")
     for name, transform in transforms_by_predicate.items():
         if name not in listed_predicates:
             actual = f"{transform.prefix}predicate={name} is not listed in predicates"

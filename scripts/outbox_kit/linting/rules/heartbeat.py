@@ -1,4 +1,4 @@
-"""Rules for heartbeats. Without heartbeats the slot retains WAL while only tables other than the outbox are written."""
+"""Rules for heartbeats. Without heartbeats, the slot retains WAL while transactions write only other tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RULES = LintRules()
 @RULES.rule(
     "heartbeat.interval",
     f"`{INTERVAL_KEY}` is greater than 0",
-    reason="without heartbeats, while only other tables are written, the slot does not advance and WAL fills the disk",
+    reason="without heartbeats, the slot does not advance while only other tables are written, and WAL fills the disk",
 )
 def check_interval(lint_input: LintInput) -> Iterator[Finding]:
     if lint_input.config and parse_int(lint_input.config.get(INTERVAL_KEY)) <= 0:
@@ -31,8 +31,8 @@ def check_interval(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "heartbeat.query",
     f"`{QUERY_KEY}` writes a logical decoding message that is not transactional",
-    reason="the slot advances only to the LSN of an event that the connector receives, and a logical decoding message "
-    "is received without a table in the publication",
+    reason="the slot advances only to the LSN of an event that the connector receives, and the connector receives "
+    "logical decoding messages even without a table in the publication",
 )
 def check_query(lint_input: LintInput) -> Iterator[Finding]:
     if not lint_input.config:
@@ -53,7 +53,7 @@ def check_query(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "heartbeat.prefix",
     "the connector does not capture the logical decoding messages of its heartbeat",
-    reason="the transform rejects the record of a heartbeat message, and the task stops",
+    reason="otherwise the transform rejects the record of the heartbeat message, and the task stops",
 )
 def check_prefix(lint_input: LintInput) -> Iterator[Finding]:
     message_call = MESSAGE_CALL_PATTERN.search(lint_input.config.get(QUERY_KEY, ""))
@@ -65,7 +65,7 @@ def check_prefix(lint_input: LintInput) -> Iterator[Finding]:
         yield violation(f"{MESSAGE_PREFIXES} and {EXCLUDE_KEY} are both set", MESSAGE_PREFIXES, f"remove {EXCLUDE_KEY}")
     elif included is not None and _matches(included, message_call[2]):
         actual = f"{MESSAGE_PREFIXES}={included} includes {message_call[2]!r}"
-        yield violation(actual, "the prefix of events only", f"set {MESSAGE_PREFIXES} to source.message_prefix")
+        yield violation(actual, "only the prefix of events", f"set {MESSAGE_PREFIXES} to source.message_prefix")
     elif included is None and not _matches(excluded or "", message_call[2]):
         expected = f"{EXCLUDE_KEY}={message_call[2]}"
         yield violation(f"{EXCLUDE_KEY} omits {message_call[2]!r}", expected, f"set {EXCLUDE_KEY} to {message_call[2]}")
@@ -74,7 +74,7 @@ def check_prefix(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "heartbeat.topic",
     "`apply` creates the heartbeat topic, and the topic is not compacted",
-    reason="Connect's producer does not create topics: a missing topic blocks heartbeats and all later records",
+    reason="Connect's producer does not create topics, so a missing topic blocks heartbeats and all later records",
 )
 def check_topic(lint_input: LintInput) -> Iterator[Finding]:
     if not lint_input.config:
@@ -90,7 +90,7 @@ def check_topic(lint_input: LintInput) -> Iterator[Finding]:
 
 
 def _matches(patterns: str, message_prefix: str) -> bool:
-    """Return whether a pattern of the list matches the entire message prefix in any case, as in Debezium."""
+    """Return whether a pattern of the list matches the entire message prefix, ignoring case as Debezium does."""
     return any(_full_match(pattern, message_prefix) for pattern in split_list(patterns))
 
 

@@ -18,7 +18,7 @@ RULES = LintRules()
 
 
 def schema_error(aggregate: Aggregate) -> ConfigurationError | None:
-    """Return the error in an aggregate's schema files, None for valid files and for an aggregate without a schema."""
+    """Return the error in an aggregate's schema files, or None if they are valid or the aggregate has no schema."""
     if aggregate.schema_file is not None:
         try:
             inlined_schema(aggregate)
@@ -29,7 +29,7 @@ def schema_error(aggregate: Aggregate) -> ConfigurationError | None:
 
 @RULES.rule(
     "files",
-    "the connector config can be rendered from pipeline file, environment file and template",
+    "the connector config can be rendered from the pipeline file, the environment file and the template",
     reason="the other rules need the rendered config",
 )
 def check_files(lint_input: LintInput) -> Iterator[Finding]:
@@ -53,7 +53,7 @@ def check_schema_file(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "materialization.target",
     "every target that a materialization names is in the environment file",
-    reason="the Spark job has no database or catalog to write to",
+    reason="otherwise the Spark job does not have a database or catalog to write to",
 )
 def check_materialization_target(lint_input: LintInput) -> Iterator[Finding]:
     targets = lint_input.environment.targets
@@ -66,7 +66,7 @@ def check_materialization_target(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "materialization.mode",
-    "no Iceberg table has `mode: history`",
+    "Iceberg tables do not have `mode: history`",
     reason="the Spark commands reject history tables in Iceberg",
 )
 def check_materialization_mode(lint_input: LintInput) -> Iterator[Finding]:
@@ -79,7 +79,7 @@ def check_materialization_mode(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "materialization.single-writer",
-    "lake tables on S3 are in a catalog or have a log store that detects conflicts, or `single_writer` is set",
+    "lake tables on S3 are in a catalog or use a log store that detects conflicts, or `single_writer` is set",
     reason="if two drivers commit at the same time, one of the commits can be lost",
     severity=Severity.WARNING,
 )
@@ -95,9 +95,9 @@ def check_single_writer(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "materialization.columns",
-    "fields of a materialized schema are valid columns: no name is reserved, no two names differ only in case (also in "
-    f"nested records), no record is recursive, and decimals have a precision of 1 to {MAX_PRECISION}",
-    reason="the Spark job rejects an invalid schema only when records with this schema are already on the topic",
+    "fields of a materialized schema are valid columns: names are not reserved, names do not differ only in case (even "
+    f"in nested records), records are not recursive, and decimals have a precision of 1 to {MAX_PRECISION}",
+    reason="the Spark job detects an invalid schema only after records with this schema are on the topic",
 )
 def check_materialized_columns(lint_input: LintInput) -> Iterator[Finding]:
     kinds_by_aggregate: dict[str, set[str]] = {}
@@ -116,7 +116,7 @@ def check_materialized_columns(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "backfill.query",
     "a backfill query is one SELECT that returns the required columns",
-    reason="`outbox backfill` creates outbox rows from these columns",
+    reason="`outbox backfill` writes outbox rows from these columns",
 )
 def check_backfill_query(lint_input: LintInput) -> Iterator[Finding]:
     for name, aggregate in lint_input.pipeline.aggregates.items():
@@ -127,6 +127,6 @@ def check_backfill_query(lint_input: LintInput) -> Iterator[Finding]:
         missing = [column for column in required if not re.search(rf"\b{re.escape(column)}\b", query, re.IGNORECASE)]
         if missing:
             actual = f"aggregate type {name}: the query does not name {', '.join(missing)}"
-            yield violation(actual, ", ".join(required), "select a column for each of these names: ... as payload")
+            yield violation(actual, ", ".join(required), "select a column with each of these names: ... as payload")
         if not re.match(r"\s*(select|with)\b", query, re.IGNORECASE) or ";" in query.strip().rstrip(";"):
             yield violation(f"aggregate type {name}: the query is not one SELECT", "SELECT ...", "write one SELECT")

@@ -9,7 +9,7 @@ from outbox_kit.linting.lint_rule import UNSET, LintInput, LintRules, mismatch, 
 from outbox_kit.pipeline import Aggregate, Source
 from outbox_kit.results.checks import Finding
 
-# Defaults of OutboxRouter; all other options of this rule are empty by default.
+# Defaults of OutboxRouter. By default, all other options of this rule are empty.
 OPTION_DEFAULTS = {
     "table.op.invalid.behavior": "fatal",
     "deleted.rows": "fail",
@@ -18,7 +18,7 @@ OPTION_DEFAULTS = {
 }
 PLACEMENT_OPTION = "table.fields.additional.placement"
 LIST_OPTIONS = {PLACEMENT_OPTION, "tombstone.event.types"}
-# Router options whose value is a column name, with the key of the column in `source.columns` (OutboxRouter's default).
+# Router options whose value is a column name, and the key of this column in `source.columns` (OutboxRouter's default).
 COLUMN_KEYS = {
     "table.field.event.id": "id",
     "table.field.event.payload": "payload",
@@ -42,7 +42,7 @@ RULES = LintRules()
 @RULES.rule(
     "route.declared",
     "`apply` creates every topic to which the config routes rows",
-    reason="Connect's producer does not create topics: a missing topic blocks the row and all later rows",
+    reason="Connect's producer does not create topics, so a missing topic blocks the row and all later rows",
 )
 def check_undeclared_topic(lint_input: LintInput) -> Iterator[Finding]:
     for route in lint_input.routes:
@@ -53,8 +53,8 @@ def check_undeclared_topic(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "route.aggregates",
-    "every aggregate type of the pipeline file, and the canary, is routed to its own topic",
-    reason="rows of an aggregate type without a route become dead letters, and tables of the aggregate are not updated",
+    "every aggregate type of the pipeline file, including the canary, is routed to its own topic",
+    reason="rows of an aggregate type without a route become dead letters, and the type's tables are not updated",
 )
 def check_aggregate_routes(lint_input: LintInput) -> Iterator[Finding]:
     topics = {route.aggregate: route.topic for route in lint_input.routes}
@@ -71,7 +71,7 @@ def check_aggregate_routes(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "route.compacted",
     "topics of aggregate types have `cleanup.policy=compact`",
-    reason="`delete`, alone or with `compact`, removes the latest state of an aggregate",
+    reason="with `delete`, even in combination with `compact`, the broker removes the latest states of aggregates",
 )
 def check_compacted(lint_input: LintInput) -> Iterator[Finding]:
     state_topics = {lint_input.pipeline.topic_of(name) for name in lint_input.pipeline.routed}
@@ -85,20 +85,20 @@ def check_compacted(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "route.partitions",
     "the partition count of a route equals the partition count of its topic",
-    reason="if the route has more partitions, the producer blocks; if it has fewer, keys move to other partitions",
+    reason="if a route has more partitions, the producer blocks; if a route has fewer, keys move to other partitions",
 )
 def check_partitions(lint_input: LintInput) -> Iterator[Finding]:
     for route in lint_input.routes:
         topic = lint_input.topics.get(route.topic)
         if topic is not None and route.partitions is not None and route.partitions.strip() != str(topic.partitions):
-            actual = f"{route.key}: {route.partitions} partitions, topic {topic.name} has {topic.partitions}"
+            actual = f"{route.key}: {route.partitions} partitions, but topic {topic.name} has {topic.partitions}"
             yield violation(actual, str(topic.partitions), "use `aggregate.partitions` in the template")
 
 
 @RULES.rule(
     "route.partition-count",
     "a partition count is set for every route with a partition field, and for every route of OutboxRouter",
-    reason="the partition is a hash modulo this count, and OutboxRouter rejects a missing count when the task starts",
+    reason="the partition is a hash modulo this count, and without a count OutboxRouter fails when the task starts",
 )
 def check_partition_count(lint_input: LintInput) -> Iterator[Finding]:
     for route in lint_input.routes:
@@ -109,7 +109,7 @@ def check_partition_count(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "route.partition-field",
     "`partition_field` is a column with the same value in all rows of an aggregate, and the transform uses this column",
-    reason="if a tombstone is in another partition than the earlier records of its key, these records are retained",
+    reason="if a tombstone and the earlier records of its key are in different partitions, the records remain",
 )
 def check_partition_field(lint_input: LintInput) -> Iterator[Finding]:
     columns = lint_input.pipeline.source.columns
@@ -128,8 +128,8 @@ def check_partition_field(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "route.key-column",
-    "the record key is the column with the aggregate id",
-    reason="a compacted topic rejects a record without a key; with another key compaction retains the wrong records",
+    "the record key is the column that contains the aggregate id",
+    reason="a compacted topic rejects records without a key; with another key, compaction retains the wrong records",
 )
 def check_key_column(lint_input: LintInput) -> Iterator[Finding]:
     column = lint_input.pipeline.source.columns.aggregate_id
@@ -145,7 +145,7 @@ def check_key_column(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "route.columns",
     "routers read the columns that the pipeline file names",
-    reason="if a column does not exist, every row becomes a dead letter, or its record lacks the value of the column",
+    reason="if a column does not exist, every row becomes a dead letter, or the records lack the column's value",
 )
 def check_columns(lint_input: LintInput) -> Iterator[Finding]:
     column_names = lint_input.pipeline.source.columns.model_dump()
@@ -175,9 +175,9 @@ def check_table(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "route.message-prefix",
-    "if `source.message_prefix` is set, connector and router read logical decoding messages with this prefix; "
+    "if `source.message_prefix` is set, the connector and the router read logical decoding messages with this prefix; "
     "otherwise they read the outbox table",
-    reason="a connector that reads messages when events are rows, or rows when they are messages, delivers none",
+    reason="a connector that reads messages while events are rows, or rows while events are messages, delivers nothing",
 )
 def check_message_prefix(lint_input: LintInput) -> Iterator[Finding]:
     expected, actual = lint_input.pipeline.source.message_prefix, lint_input.config.get(MESSAGE_PREFIXES)
@@ -192,8 +192,8 @@ def check_message_prefix(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "dead-letter",
-    "OutboxRouter (without `invalid.rows=fail`) has a dead letter topic that `apply` creates and that is not compacted",
-    reason="compaction removes all but the latest dead letter of a key, and a missing topic stops the task",
+    "OutboxRouter (without `invalid.rows=fail`) has a dead letter topic that `apply` creates without compaction",
+    reason="compaction removes all dead letters of a key except the latest, and a missing topic stops the task",
 )
 def check_dead_letter(lint_input: LintInput) -> Iterator[Finding]:
     for router in lint_input.routers:
@@ -215,9 +215,9 @@ def check_dead_letter(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "transaction-topic",
-    "`provide.transaction.metadata` needs `connector.transaction_metadata`, and `transactions` in `pass.through`",
-    reason="`connector.transaction_metadata` makes `apply` create the topic; without `pass.through` OutboxRouter "
-    "rejects transaction metadata records, and the task stops",
+    "`provide.transaction.metadata` requires `connector.transaction_metadata`, and `transactions` in `pass.through`",
+    reason="with `connector.transaction_metadata`, `apply` creates the topic; without `pass.through`, OutboxRouter "
+    "rejects transaction metadata records and the task stops",
 )
 def check_transaction_topic(lint_input: LintInput) -> Iterator[Finding]:
     if lint_input.config.get("provide.transaction.metadata", "false").lower() != "true":
@@ -234,7 +234,7 @@ def check_transaction_topic(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "route.options",
     "OutboxRouter has the options for rows, payloads and headers that the pipeline file sets",
-    reason="a copy of an older template lacks new options, and the router then does not apply them",
+    reason="a copy of an older template lacks new options, so the router does not apply them",
 )
 def check_options(lint_input: LintInput) -> Iterator[Finding]:
     for router in lint_input.routers:
@@ -250,7 +250,7 @@ def check_options(lint_input: LintInput) -> Iterator[Finding]:
 
 
 def _source_options(source: Source) -> dict[str, str]:
-    """Return the expected options of the source; an empty value means that the option is not set."""
+    """Return the expected options of the source. An empty value means that the option is not set."""
     return {
         PLACEMENT_OPTION: ",".join(f"{column}:header:{name}" for column, name in source.header_columns.items()),
         "cloudevents.source": source.cloudevents_source or "",
@@ -268,7 +268,7 @@ def _aggregate_options(aggregate: Aggregate) -> dict[str, str]:
 
 
 def _normalized(option: str, text: str) -> object:
-    """Return an equal value for equivalent lists: in any order, COLUMN:header with or without :COLUMN."""
+    """Return equal values for lists that differ only in order, or in :COLUMN after COLUMN:header."""
     if option not in LIST_OPTIONS:
         return text
     list_items = split_list(text)

@@ -1,4 +1,4 @@
-"""Rules against secrets in plain text: in files, and on connections. A finding contains the key, never the value."""
+"""Rules against secrets in plain text in files and on connections. A finding contains the key, never the value."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from outbox_kit.results.checks import Finding, Severity
 
 SSLMODE = "verify-full"
 PROTOCOL_KEY = "security.protocol"
-# Suffixes of keys whose value is not a secret but describes one, such as the path of a file.
+# Suffixes of keys whose value is not a secret but describes a secret, such as the path of a file.
 DESCRIPTIVE_SUFFIX = re.compile(
     r"\.(source|url|ms|seconds|class|file|path|location|provider|type|name|enabled?)$|_file$|key[._-]id$", re.IGNORECASE
 )
@@ -33,7 +33,7 @@ def is_secret_key(key: str) -> bool:
 def _is_plain_text_secret(key: str, value: str) -> bool:
     if has_secret(PLACEHOLDER.sub("", value)):
         return True
-    # The options of a login module can contain no password.
+    # The options of a login module do not always contain a password.
     if not is_secret_key(key) or not value or "jaas" in key.lower():
         return False
     return PLACEHOLDER.search(value) is None
@@ -41,7 +41,7 @@ def _is_plain_text_secret(key: str, value: str) -> bool:
 
 @RULES.rule(
     "secret.connector",
-    "the connector config contains no secret in plain text",
+    "the connector config does not contain secrets in plain text",
     reason="the REST API of Kafka Connect returns the connector config, and the lock file contains it",
 )
 def check_connector(lint_input: LintInput) -> Iterator[Finding]:
@@ -54,7 +54,7 @@ def check_connector(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "secret.environment",
-    "the environment file contains no secret in plain text",
+    "the environment file does not contain secrets in plain text",
     reason="the file is under version control",
 )
 def check_environment(lint_input: LintInput) -> Iterator[Finding]:
@@ -68,7 +68,7 @@ def plain_text_secrets(data: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _is_plain_text_secret_in_file(key: str, value: str) -> bool:
-    if isinstance(value, LiteralText):  # the value of an OUTBOX__ variable, not of the file
+    if isinstance(value, LiteralText):  # an OUTBOX__ variable, not the file, contains the value
         return False
     has_reference = PLACEHOLDER.search(value) is not None or EXPRESSION_PATTERN.search(value) is not None
     if has_reference and is_secret_key(key):
@@ -89,23 +89,23 @@ def _leaves(node: object, path: str) -> Iterator[tuple[str, str]]:
 
 @RULES.rule(
     "secret.connection",
-    "passwords and tokens are sent only over TLS: to URLs with https, to Kafka not with SASL_PLAINTEXT, and to "
-    f"PostgreSQL with sslmode {SSLMODE}; except to this machine",
-    reason="others on the network can read the password, or pose as the server and receive it",
+    "passwords and tokens are sent to other machines only over TLS: https for URLs, not SASL_PLAINTEXT for Kafka, and "
+    f"sslmode {SSLMODE} for PostgreSQL",
+    reason="otherwise an attacker on the network can read the password, or impersonate the server and receive it",
     severity=Severity.WARNING,
 )
 def check_connections(lint_input: LintInput) -> Iterator[Finding]:
     environment = lint_input.environment
     for key, url in _urls_with_credentials(environment):
         if url.lower().startswith("http://") and not is_loopback(urlsplit(url).hostname or ""):
-            yield violation(f"{key} is not encrypted, and credentials are set", "https", f"set {key} to a https URL")
+            yield violation(f"{key} is not encrypted, and credentials are set", "https", f"set {key} to an https URL")
     protocol = environment.kafka.client.get(PROTOCOL_KEY, "")
     if protocol.upper() == "SASL_PLAINTEXT" and not lint_input.is_local:
         key = f"kafka.client.{PROTOCOL_KEY}"
         yield violation(f"{key} is {protocol}", "SASL_SSL", f"set {key} to SASL_SSL")
     for section, host, mode in _databases(lint_input):
         if mode != SSLMODE and not is_loopback(host):
-            remedy = f"set {section}.sslmode to {SSLMODE}, and {section}.sslrootcert to its CA certificate"
+            remedy = f"set {section}.sslmode to {SSLMODE}, and {section}.sslrootcert to the server's CA certificate"
             yield violation(f"{section}.sslmode is {mode or UNSET}", SSLMODE, remedy)
 
 
@@ -123,11 +123,11 @@ def _urls_with_credentials(environment: Environment) -> Iterator[tuple[str, str]
 
 
 def _databases(lint_input: LintInput) -> Iterator[tuple[str, str, str | None]]:
-    """Yield section, host and sslmode of each connection to PostgreSQL."""
+    """Yield the section, host and sslmode of each connection to PostgreSQL."""
     source = lint_input.environment.source
     yield "source", source.host, source.sslmode
     worker_host = lint_input.config.get("database.hostname", "localhost")
-    # If outbox-kit uses a loopback address, a name without a dot is that of a container on the same machine.
+    # If outbox-kit uses a loopback address, a name without a dot is the name of a container on the same machine.
     if "." in worker_host or not is_loopback(source.host):
         yield "source.connector", worker_host, lint_input.config.get("database.sslmode")
     for name, target in lint_input.environment.targets.items():

@@ -38,8 +38,8 @@ def _require(
 ) -> None:
     """Add the rule `lint.setting.KEY`: the key has one of the `allowed` values. An empty tuple allows any value.
 
-    `optional` means that the key need not be set, because its default in Connect or Debezium is an allowed value.
-    `only_with` is the class of a transform: configs without this transform pass.
+    `optional` means that the key can be omitted, because its default in Connect or Debezium is an allowed value.
+    `only_with` is the class of a transform. Configs without this transform pass.
     """
     values_text = "the value from the pipeline file or the environment file"
     if not callable(allowed):
@@ -72,24 +72,24 @@ def _captured_table(lint_input: LintInput) -> tuple[str, ...]:
 _require(
     "connector.class",
     ("io.debezium.connector.postgresql.PostgresConnector", "PostgresConnector", "PostgresSource"),
-    "the other rules apply to this connector only",
+    "the other rules apply only to this connector",
 )
-_require("tasks.max", ("1",), "the connector supports one task only", optional=True)
+_require("tasks.max", ("1",), "the connector supports only one task", optional=True)
 _require("plugin.name", ("pgoutput",), "`apply` creates the slot with pgoutput; Debezium's default is decoderbufs")
 _require(
     "topic.prefix",
     lambda lint_input: (lint_input.pipeline.prefix,),
-    "the names of topics, and the stored offsets, contain the prefix of the pipeline file",
+    "topic names and stored offsets contain the prefix from the pipeline file",
 )
 _require(
     "slot.name",
     lambda lint_input: (lint_input.pipeline.source.slot,),
-    "Debezium would create another slot at the current end of the WAL, and miss earlier rows",
+    "otherwise Debezium would create another slot at the current end of the WAL and skip earlier rows",
 )
 _require(
     "publication.name",
     lambda lint_input: (lint_input.pipeline.source.publication,),
-    "`apply` creates and checks the publication of the pipeline file",
+    "`apply` creates and checks the publication that the pipeline file names",
 )
 _require(
     "publication.autocreate.mode",
@@ -99,7 +99,7 @@ _require(
 _require(
     "slot.drop.on.stop",
     ("false",),
-    "rows that are written after the slot is dropped are never delivered",
+    "otherwise the connector drops the slot when it stops, and rows that are written afterwards are never delivered",
     optional=True,
 )
 _require("table.include.list", _captured_table, "the transform rejects rows of other tables, and the task stops")
@@ -107,10 +107,10 @@ _require("snapshot.mode", ("no_data",), "a snapshot sends rows in heap order, an
 _require(
     "offset.mismatch.strategy",
     ("no_validation",),
-    "trust_slot and trust_greater_lsn replace a lost slot by a new slot without an error, and rows are lost",
+    "with trust_slot and trust_greater_lsn, a new slot replaces a lost slot without an error, and rows are lost",
     optional=True,
 )
-_require("lsn.flush.mode", ("connector",), "the slot must not pass a row that is not in Kafka yet", optional=True)
+_require("lsn.flush.mode", ("connector",), "the slot must not pass a row that is not yet in Kafka", optional=True)
 _require(
     "event.processing.failure.handling.mode",
     ("fail",),
@@ -120,38 +120,38 @@ _require(
 _require(
     "errors.tolerance",
     ("none",),
-    "with `all` a source connector skips a record that cannot be sent, and acknowledges the row",
+    "with `all`, a source connector skips a record that cannot be sent and acknowledges its row",
     optional=True,
 )
 _require("errors.log.include.messages", ("false",), "payloads would appear in the workers' logs", optional=True)
 _require(
     "exactly.once.support",
     lambda lint_input: (lint_input.environment.connector.exactly_once,),
-    "connector.exactly_once sets it; with `required`, Connect rejects the connector if a worker lacks support",
+    "connector.exactly_once sets this key; with `required`, Connect rejects the connector if a worker lacks support",
 )
 _require("producer.override.acks", ("all", "-1"), "otherwise rows are lost if a broker fails", optional=True)
 _require(
     "producer.override.enable.idempotence",
     ("true",),
-    "without idempotence, a retried record could be written after a later record of the same key",
+    "without idempotence, a retry could write a record after a later record of the same key",
     optional=True,
 )
 _require(
     "key.converter",
     (STRING_CONVERTER,),
-    "keys are plain UTF-8: with a schema id in the key, a new schema would change the key and its partition",
+    "keys are plain UTF-8; if keys contained a schema id, a new schema would change the key and its partition",
     only_with=ROUTER,
 )
 _require(
     "header.converter",
     (STRING_CONVERTER,),
-    "with the default converter a header value of digits is read as a number",
+    "with the default converter, a header value that consists of digits is read as a number",
     only_with=ROUTER,
 )
 _require(
     "value.converter",
     (BINARY_DATA_CONVERTER,),
-    "the router's values are bytes and heartbeats are Structs: this converter supports both",
+    "the router's values are bytes and heartbeats are Structs, and this converter supports both",
     only_with=ROUTER,
 )
 
@@ -159,7 +159,7 @@ _require(
 @RULES.rule(
     "setting.producer.override.max.block.ms",
     f"`producer.override.max.block.ms` is set to {MAX_BLOCK_MS_LIMIT} or less",
-    reason="with Connect's default a missing topic or partition blocks the task forever, while its state is RUNNING",
+    reason="with Connect's default, a missing topic or partition blocks the task forever while its state is RUNNING",
 )
 def check_max_block(lint_input: LintInput) -> Iterator[Finding]:
     key = "producer.override.max.block.ms"
@@ -171,7 +171,7 @@ def check_max_block(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "setting.skipped.operations",
     "`skipped.operations` does not list inserts (`c`)",
-    reason="the connector would drop every outbox row before the transform, and acknowledge it",
+    reason="otherwise the connector drops every outbox row before the transform, and acknowledges it",
 )
 def check_skipped_operations(lint_input: LintInput) -> Iterator[Finding]:
     value = lint_input.config.get("skipped.operations", "t")
@@ -182,15 +182,15 @@ def check_skipped_operations(lint_input: LintInput) -> Iterator[Finding]:
 _require(
     "event.converting.failure.handling.mode",
     ("fail",),
-    "by default, Debezium writes null for a value that it cannot convert, and a null payload is a tombstone",
+    "by default, Debezium writes null instead of a value that it cannot convert, and a null payload is a tombstone",
 )
 
 
 @RULES.rule(
     "value-converter",
-    "`value.converter` is not ByteArrayConverter; the delegate of BinaryDataConverter is set, and a JsonConverter as "
-    "delegate has `schemas.enable=false`",
-    reason="heartbeats and transaction boundaries are Structs, which ByteArrayConverter cannot convert: the task fails",
+    "`value.converter` is not ByteArrayConverter; BinaryDataConverter has a delegate, and a delegate that is a "
+    "JsonConverter has `schemas.enable=false`",
+    reason="ByteArrayConverter cannot convert heartbeats and transaction boundaries, which are Structs; the task fails",
 )
 def check_value_converter(lint_input: LintInput) -> Iterator[Finding]:
     converter = lint_input.config.get("value.converter")
@@ -210,7 +210,7 @@ def check_value_converter(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "dead-letter-queue",
     "`errors.deadletterqueue.*` is not set",
-    reason="Connect uses these settings for sink connectors only; OutboxRouter has the setting `dead.letter.topic`",
+    reason="Connect uses these settings only for sink connectors; OutboxRouter has the setting `dead.letter.topic`",
 )
 def check_dead_letter_queue(lint_input: LintInput) -> Iterator[Finding]:
     for key in lint_input.config:
@@ -232,7 +232,7 @@ def check_snapshot_rows(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "signals",
     "settings for incremental snapshots (`signal.*`) are not set",
-    reason="an incremental snapshot sends old rows with new LSNs, so that consumers treat them as newer states",
+    reason="an incremental snapshot sends old rows with new LSNs, and consumers treat these rows as newer states",
 )
 def check_signals(lint_input: LintInput) -> Iterator[Finding]:
     for key in lint_input.config:
@@ -255,7 +255,7 @@ def check_topic_names(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "no-effect",
     "settings that have no effect are not set: " + ", ".join(f"`{key}`" for key in KEYS_WITHOUT_EFFECT),
-    reason="`apply` creates publication and slot; `topic.heartbeat.prefix` sets the prefix of the heartbeat topic",
+    reason="`apply` creates the publication and the slot; the heartbeat prefix is set with `topic.heartbeat.prefix`",
     severity=Severity.WARNING,
 )
 def check_no_effect(lint_input: LintInput) -> Iterator[Finding]:
@@ -266,7 +266,7 @@ def check_no_effect(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "time.delivery",
-    "the producer's `delivery.timeout.ms` is not below `linger.ms` + `request.timeout.ms`",
+    "the producer's `delivery.timeout.ms` is at least `linger.ms` + `request.timeout.ms`",
     reason="Kafka's producer rejects a lower value",
 )
 def check_delivery_timeout(lint_input: LintInput) -> Iterator[Finding]:
@@ -274,14 +274,14 @@ def check_delivery_timeout(lint_input: LintInput) -> Iterator[Finding]:
         producer_setting(lint_input.config, key) for key in ("delivery.timeout.ms", "linger.ms", "request.timeout.ms")
     )
     if delivery < linger + request:
-        remedy = "raise connector.delivery_timeout_ms in the environment file, or lower request.timeout.ms"
+        remedy = "increase connector.delivery_timeout_ms in the environment file, or decrease request.timeout.ms"
         yield violation(f"delivery.timeout.ms={delivery}", f"{linger + request} or more", remedy)
 
 
 @RULES.rule(
     "placeholders",
     "`${` occurs only in placeholders `${provider:key}` and `${provider:path:key}`, and never in a schema",
-    reason="Connect would replace a placeholder in a schema, and uses a malformed placeholder as text without error",
+    reason="Connect would resolve a placeholder in a schema, and uses a malformed placeholder as text without an error",
 )
 def check_placeholders(lint_input: LintInput) -> Iterator[Finding]:
     schemas = dict(schema_texts(lint_input.config))

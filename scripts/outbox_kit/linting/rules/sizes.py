@@ -22,7 +22,7 @@ RULES = LintRules()
 
 @RULES.rule(
     "size.router",
-    "`max.record.bytes` of the router, with framing, fits into the producer's `max.request.size`",
+    "`max.record.bytes` of the router, including framing, does not exceed the producer's `max.request.size`",
     reason="a larger record fails in the producer and stops the task, instead of becoming a dead letter",
 )
 def check_router_limit(lint_input: LintInput) -> Iterator[Finding]:
@@ -36,8 +36,8 @@ def check_router_limit(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "size.topic",
-    "the producer's `max.request.size` is not above `max.message.bytes` of any topic",
-    reason="the broker rejects a larger record; with exactly-once support the task fails again after every restart",
+    "the producer's `max.request.size` does not exceed `max.message.bytes` of any topic",
+    reason="the broker rejects a larger record, and with exactly-once support the task fails after every restart",
 )
 def check_topic_limit(lint_input: LintInput) -> Iterator[Finding]:
     request_size = producer_setting(lint_input.config, "max.request.size")
@@ -50,8 +50,8 @@ def check_topic_limit(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "size.buffer",
-    "the producer's `buffer.memory` holds the largest record and a full batch",
-    reason="a record that does not fit into the buffer waits for max.block.ms and fails",
+    "the producer's `buffer.memory` can hold the largest record and a full batch",
+    reason="if a record does not fit into the buffer, the producer waits for `max.block.ms` and then fails",
 )
 def check_buffer_memory(lint_input: LintInput) -> Iterator[Finding]:
     buffer_size, request_size, batch_size = (
@@ -63,7 +63,7 @@ def check_buffer_memory(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "size.batch",
-    "the producer's `batch.size` is not above its `max.request.size`",
+    "the producer's `batch.size` does not exceed its `max.request.size`",
     reason="a full batch would exceed the limit of the topic, and the producer would split it and send it again",
     severity=Severity.WARNING,
 )
@@ -75,8 +75,8 @@ def check_batch_size(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "size.fetch",
-    "consumers (`kafka.client`) fetch the largest record of the topics",
-    reason="with a smaller limit a fetch returns one record at a time, or no record",
+    "the fetch limits of consumers (`kafka.client`) are not smaller than the largest record of the topics",
+    reason="with a smaller limit, a fetch returns one record at a time, or no record",
     severity=Severity.WARNING,
 )
 def check_consumer_limits(lint_input: LintInput) -> Iterator[Finding]:
@@ -91,7 +91,7 @@ def check_consumer_limits(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "size.config",
     f"the connector config is below {CONFIG_FAIL_BYTES // 1024} KiB (warning from {CONFIG_WARN_BYTES // 1024} KiB)",
-    reason="Connect stores a connector config as one record of its config topic, whose limit is 1 MiB",
+    reason="Connect stores a connector config as one record of its config topic, and the size limit is 1 MiB",
 )
 def check_config_size(lint_input: LintInput) -> Iterator[Finding]:
     record = {"properties": dict(lint_input.config)}

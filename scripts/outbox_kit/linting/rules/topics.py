@@ -1,4 +1,4 @@
-"""Rules for topic settings: compaction, replication and name colliding_names."""
+"""Rules for topic settings: compaction, replication and colliding names."""
 
 from __future__ import annotations
 
@@ -44,32 +44,32 @@ _add_compaction_rule(
     "delete.retention.ms",
     lambda value: parse_int(value, DAY_MS) >= DAY_MS,
     f"{DAY_MS} (a day) or more",
-    "a consumer that is stopped for longer misses tombstones, and its table retains deleted rows",
+    "a consumer that is stopped for longer than this misses tombstones, and its table retains deleted rows",
 )
 _add_compaction_rule(
     "min.cleanable.dirty.ratio",
     lambda value: _parse_float(value, 0.5) <= MAX_DIRTY_RATIO,
     f"{MAX_DIRTY_RATIO} or less",
-    "with a higher ratio the log cleaner runs rarely, and the topic and the time to read it grow",
+    "with a higher ratio, the log cleaner runs rarely, so the topic and the time to read it grow",
 )
 _add_compaction_rule(
     "segment.ms",
     lambda value: parse_int(value, DAY_MS) <= MAX_SEGMENT_MS,
     f"{MAX_SEGMENT_MS} (30 days) or less",
-    "the active segment is never compacted",
+    "the log cleaner never compacts the active segment",
 )
 _add_compaction_rule(
     "message.timestamp.type",
     lambda value: value == "CreateTime",
     "CreateTime",
-    "the timestamp of a record is its commit time; with LogAppendTime the broker would replace it",
+    "the timestamp of a record is its commit time, which the broker would replace with LogAppendTime",
 )
 
 
 @RULES.rule(
     "compaction.lag",
-    "`min.compaction.lag.ms` is not above `max.compaction.lag.ms`",
-    reason="the broker rejects such a topic (LogConfig.validateValues)",
+    "`min.compaction.lag.ms` does not exceed `max.compaction.lag.ms`",
+    reason="the broker rejects a topic with such settings (LogConfig.validateValues)",
 )
 def check_compaction_lag(lint_input: LintInput) -> Iterator[Finding]:
     for topic in _compacted_topics(lint_input):
@@ -77,12 +77,12 @@ def check_compaction_lag(lint_input: LintInput) -> Iterator[Finding]:
         maximum = parse_int(topic.config.get("max.compaction.lag.ms"), minimum)
         if minimum > maximum:
             actual = f"topic {topic.name}: min.compaction.lag.ms={minimum}, max.compaction.lag.ms={maximum}"
-            yield violation(actual, f"{maximum} or less", "lower min.compaction.lag.ms under `topic` in `aggregates`")
+            yield violation(actual, f"{maximum} or less", "reduce min.compaction.lag.ms under `topic` in `aggregates`")
 
 
 @RULES.rule(
     "replication.writable",
-    "`min.insync.replicas` is not above the replication factor",
+    "`min.insync.replicas` does not exceed the replication factor",
     reason="the brokers would reject every record",
 )
 def check_writable(lint_input: LintInput) -> Iterator[Finding]:
@@ -96,8 +96,8 @@ def check_writable(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "replication.copies",
-    f"topics have {MIN_REPLICAS} replicas, and accept writes if one replica fails (not checked for local Kafka)",
-    reason="otherwise the failure of one broker stops the connector, or loses acknowledged records",
+    f"topics have {MIN_REPLICAS} replicas and accept writes if one replica fails (not checked for local Kafka)",
+    reason="otherwise the failure of one broker stops the connector, or acknowledged records are lost",
     severity=Severity.WARNING,
 )
 def check_replicas(lint_input: LintInput) -> Iterator[Finding]:
@@ -114,8 +114,8 @@ def check_replicas(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.cross_input_rule(
     "topic.collision",
-    "no two topics differ only in having `.` where the other has `_`",
-    reason="the names of their metrics collide, and the broker rejects the second topic",
+    "topic names do not differ only in `.` and `_`",
+    reason="otherwise the metric names of two topics collide, and the broker rejects the second topic",
 )
 def check_collision(inputs: Sequence[LintInput]) -> Iterator[Finding]:
     names_by_metric: dict[tuple[str, str], set[str]] = defaultdict(set)

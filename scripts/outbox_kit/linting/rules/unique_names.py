@@ -1,4 +1,4 @@
-"""Rules for names that must not be used by more than one pipeline."""
+"""Rules for names that only one pipeline can use."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ RULES = LintRules()
 
 
 def _require_unique(kind: str, names: NamesFunction, reason: str, group: Callable[[LintInput], Hashable] = id) -> None:
-    """Add the rule `lint.unique.KIND`. Inputs of one `group` may share a name, because another rule reports them."""
+    """Add the rule `lint.unique.KIND`. Inputs of one `group` can share a name, because another rule reports them."""
 
     @RULES.cross_input_rule(
-        f"unique.{kind.replace(' ', '-')}", f"no two pipeline files have the same {kind}", reason=reason
+        f"unique.{kind.replace(' ', '-')}", f"pipeline files do not use the same {kind}", reason=reason
     )
     def check(inputs: Sequence[LintInput]) -> Iterator[Finding]:
         inputs_by_name: dict[tuple[Hashable, str], list[LintInput]] = defaultdict(list)
@@ -77,7 +77,7 @@ _require_unique(
 _require_unique(
     "replication slot",
     lambda lint_input: [(_server_scope(lint_input), lint_input.pipeline.source.slot)],
-    "two connectors on one slot lose rows, because each row reaches only one of them; slot names are server-wide",
+    "two connectors on one slot lose rows, because each row reaches only one of them; a slot name is unique per server",
 )
 _require_unique(
     "publication",
@@ -87,7 +87,7 @@ _require_unique(
 _require_unique(
     "outbox table",
     partial(_event_sources, messages=False),
-    "each row would be sent twice, or become a dead letter of the pipeline that does not have its aggregate type",
+    "each row would be sent twice, or become a dead letter of the pipeline that lacks its aggregate type",
 )
 _require_unique("message prefix", partial(_event_sources, messages=True), "both connectors would send each message")
 _require_unique(

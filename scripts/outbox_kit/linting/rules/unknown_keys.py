@@ -1,4 +1,4 @@
-"""Rule against connector keys that no plugin defines. Connect accepts and ignores such keys."""
+"""Rule that rejects connector keys that no plugin defines. Connect accepts and ignores these keys."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from outbox_kit.linting.rules.aggregate_keys import AGGREGATE_KEY_PATTERNS
 from outbox_kit.results.checks import Finding
 
 DefinedKeys = Callable[[str], Collection[str] | None]
-"""Function that returns the keys that a plugin class defines, None if the class is not installed on the worker."""
+"""Function that returns the keys that a plugin class defines, or None if the worker does not have the class."""
 
-# Keys that Debezium 3.7 reads but does not define. Keys of Connect are among the defined keys of each connector.
+# Keys that Debezium 3.7 reads but does not define. The defined keys of each connector include the keys of Connect.
 UNDEFINED_KEYS = {
     "money.fraction.digits",
     "offset.mismatch.strategy",
@@ -25,7 +25,7 @@ UNDEFINED_KEYS = {
     "topic.heartbeat.prefix",
     "topic.transaction",
 }
-# Prefixes of keys that no plugin defines one by one: keys of clients, drivers, tables, extensions and outbox-kit.
+# Prefixes of keys that plugins do not define individually: keys of clients, drivers, tables, extensions and outbox-kit.
 UNCHECKED_PREFIXES = (
     "producer.override.",
     "admin.override.",
@@ -39,7 +39,7 @@ UNCHECKED_PREFIXES = (
     "column.truncate.",
     "snapshot.select.statement.overrides.",
 )
-# Keys whose value is a list of aliases. The settings of an alias have the prefix ALIAS.
+# Keys whose value is a list of aliases. The alias is part of the prefix of its settings.
 ALIAS_LIST_KEYS = ("converters", "post.processors")
 CONVERTERS = ("key.converter", "value.converter", "header.converter")
 DELEGATE_KEY = "delegate.converter.type"
@@ -54,7 +54,7 @@ def unknown_keys_rule(defined_keys_of: DefinedKeys) -> LintRule:
         "unknown-keys",
         "every key of the config is defined by Connect, the connector, a transform, a predicate or a converter "
         "(only with `--connect`)",
-        reason="Connect accepts a misspelt key, and uses the default of the correct key",
+        reason="Connect accepts a misspelled key, and uses the default of the correct key",
     )
     def check(lint_input: LintInput) -> Iterator[Finding]:
         for check_keys in (_check_connector_keys, _check_transform_keys, _check_converter_keys):
@@ -100,7 +100,7 @@ def _check_keys(
     defined_keys_of: DefinedKeys,
     extra_keys: Collection[str],
 ) -> Iterator[Finding]:
-    """Yield a finding for each key that neither the class nor `extra_keys` has. A class without keys allows any key."""
+    """Yield a finding for each key that is not in the class or `extra_keys`. A class without keys allows any key."""
     if class_name is None:
         return
     defined_keys = defined_keys_of(class_name)

@@ -1,1 +1,1 @@
-"""The services of the embedded stack, one module each. Process control belongs in `outbox_kit.stack`."""
+"""The services of the embedded stack, one module per service. `outbox_kit.stack` controls their processes."""

@@ -1,4 +1,4 @@
-"""The services of the stack in start order, their stop order, and the selection of services by name."""
+"""The services of the stack, their start and stop order, and the selection of services by name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from outbox_kit.stack.services.registry import Registry
 from outbox_kit.stack.services.service import Service
 
 SERVICES: dict[str, type[Service]] = {service.name: service for service in (Postgres, Kafka, Registry, Connect)}
-# Dependents stop first: the worker leaves its group and the registry ends its sessions while Kafka and PostgreSQL run.
+# Dependent services stop first, so that the worker can leave its group and the registry can end its sessions.
 STOP_ORDER = (
     tuple(name for name, service in SERVICES.items() if service.requires),
     tuple(name for name, service in SERVICES.items() if not service.requires),
@@ -20,7 +20,7 @@ STOP_ORDER = (
 
 
 def select_services(names: Iterable[str] | None) -> tuple[str, ...]:
-    """Return the services to start, in start order: all services, or `names` and the services that these require."""
+    """Return the services to start, in start order: all services, or `names` and the services that they require."""
     if names is None:
         return tuple(SERVICES)
     selected_names = set(names)

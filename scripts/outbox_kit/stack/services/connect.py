@@ -42,7 +42,7 @@ def common_settings() -> dict[str, str | int | bool]:
         "group.id": "outbox-connect",
         "key.converter": JSON_CONVERTER,
         "value.converter": JSON_CONVERTER,
-        # Internal topics, sized for one broker.
+        # The internal topics are sized for one broker.
         "config.storage.topic": "outbox-connect-configs",
         "config.storage.replication.factor": 1,
         "offset.storage.topic": "outbox-connect-offsets",
@@ -51,11 +51,11 @@ def common_settings() -> dict[str, str | int | bool]:
         "status.storage.topic": "outbox-connect-status",
         "status.storage.replication.factor": 1,
         "status.storage.partitions": 1,
-        # Without this setting Connect rejects a connector with exactly.once.support=required.
+        # Without this setting, Connect rejects a connector with exactly.once.support=required.
         "exactly.once.source.support": "enabled",
         "connector.client.config.override.policy": "All",
-        # The group removes a killed worker after 6 s (the minimum that a broker allows by default) and reassigns
-        # its tasks 1 s later, instead of after five minutes.
+        # The group removes a killed worker after 6 s, the minimum that a broker allows by default. It reassigns the
+        # worker's tasks 1 s later; the default delay is five minutes.
         "session.timeout.ms": 6000,
         "heartbeat.interval.ms": 2000,
         "scheduled.rebalance.max.delay.ms": 1000,
@@ -67,9 +67,9 @@ def common_settings() -> dict[str, str | int | bool]:
 
 
 def plugin_folders(layout: Layout, options: Options) -> tuple[Path, ...]:
-    """Return the directories of plugin.path. Raises StackError for a missing or empty directory.
+    """Return the directories of plugin.path. Raises StackError if a directory is missing or empty.
 
-    Connect itself only logs a missing directory, and later rejects connectors that need its plugins.
+    Connect only logs a missing directory, and later rejects connectors that need plugins from that directory.
     """
     folders = tuple(layout.root / folder for folder in options.plugin_folders)
     for folder in folders:

@@ -1,4 +1,4 @@
-"""Roles and databases of the stack's PostgreSQL, embedded or in containers."""
+"""Roles and databases of the stack's PostgreSQL server, which runs embedded or in a container."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 def new_password() -> str:
-    """Return a new password whose characters need no quoting in a URI, a shell or a properties file."""
+    """Return a new password that does not need quoting in a URI, a shell or a properties file."""
     return secrets.token_urlsafe(24)
 
 
 class Logins(BaseModel):
-    """Login roles, with new passwords by default, and databases of a stack's server."""
+    """Login roles and databases of a stack's PostgreSQL server. By default, each role gets a new password."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -34,9 +34,9 @@ class Logins(BaseModel):
 
 
 def create_databases(connection: psycopg.Connection[Any], logins: Logins) -> None:
-    """Create the roles and databases that are missing; for existing roles, set the passwords.
+    """Create the missing roles and databases, and set the passwords of existing roles.
 
-    `connection` belongs to the administrator and is in autocommit mode: `create database` cannot run in a transaction.
+    The administrator's `connection` must be in autocommit mode: `create database` cannot run in a transaction.
     """
     set_role(connection, logins.connector_user, logins.connector_password, "replication")
     set_role(connection, logins.materializer_user, logins.materializer_password, "noreplication")
@@ -51,7 +51,7 @@ def set_role(connection: psycopg.Connection[Any], name: str, password: str, attr
     role = sql.Identifier(name)
     if not connection.execute("select 1 from pg_roles where rolname = %s", [name]).fetchone():
         connection.execute(sql.SQL("create role {} login {}").format(role, sql.SQL(attribute)))
-    # The password is hashed by the client, so that it is in no log or statistics view of the server.
+    # The client hashes the password, so that it does not appear in a log or statistics view of the server.
     verifier = connection.pgconn.encrypt_password(password.encode(), name.encode(), b"scram-sha-256")
     connection.execute(sql.SQL("alter role {} password {}").format(role, sql.Literal(verifier.decode())))
 

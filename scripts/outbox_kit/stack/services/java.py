@@ -12,7 +12,7 @@ from pathlib import Path
 
 from outbox_events.errors import ConfigurationError
 
-# The registry and the transforms are built for 17; Spark 4.1 is tested on 17 and 21 only.
+# The registry and the transforms are built for Java 17. Spark 4.1 is tested on Java 17 and 21 only.
 SUPPORTED_VERSIONS = (17, 21)
 JAVA_LOCATIONS = (
     "/usr/lib/jvm/*17*/bin/java",
@@ -30,18 +30,18 @@ INSTALL_HINTS = {
 VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 SPARK_TIMEOUT_S = 300
-# In a run of 30 s the JVM's optimizing compiler costs more time than it saves.
+# In a job that takes 30 s, the JVM's optimizing compiler costs more time than it saves.
 FAST_START_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 
 
 def parse_version(text: str) -> int | None:
-    """Return the major version in the output of `java -version`; None if the output has no version."""
+    """Return the major version from the output of `java -version`, or None if the output contains no version."""
     match = VERSION.search(text)
     return int(match.group(1)) if match else None
 
 
 def java_version(java: Path) -> int | None:
-    """Return the major version of a java executable; None if it does not run (macOS has a stub that prints advice)."""
+    """Return the major version of a java executable, or None if it fails, as macOS' placeholder `java` does."""
     try:
         result = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -50,7 +50,7 @@ def java_version(java: Path) -> int | None:
 
 
 def java_candidates() -> Iterator[Path]:
-    """Yield java executables in order of preference: JAVA_HOME, PATH, the usual folders."""
+    """Yield java executables in order of preference: from JAVA_HOME, PATH and the usual folders."""
     java_home = os.environ.get("JAVA_HOME")
     if java_home:
         yield Path(java_home) / "bin" / "java"
@@ -62,9 +62,9 @@ def java_candidates() -> Iterator[Path]:
 
 
 def find_java() -> Path:
-    """Return the first `java` of a supported version.
+    """Return the first `java` executable with a supported version. Raises ConfigurationError if none is found.
 
-    A JAVA_HOME of another version is skipped, because other programs may need it. Raises ConfigurationError.
+    A JAVA_HOME with an unsupported version is skipped without an error, because other programs can need it.
     """
     rejection_reasons: dict[Path, str] = {}
     for java in java_candidates():
@@ -86,6 +86,6 @@ def job_command(pipeline_file: Path, environment: str, *options: str) -> list[st
 
 
 def job_environment() -> dict[str, str]:
-    """Return the environment variables of the command. Raises ConfigurationError without Java."""
+    """Return the environment variables for the command. Raises ConfigurationError if Java is not found."""
     java_home = find_java().resolve().parent.parent
     return {"SPARK_SUBMIT_OPTS": FAST_START_OPTIONS, **os.environ, "JAVA_HOME": str(java_home)}

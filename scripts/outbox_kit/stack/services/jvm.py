@@ -1,4 +1,4 @@
-"""Command line, logging and settings of the JVM services, embedded or in containers."""
+"""Command lines, logging and settings of the JVM services, which run embedded or in containers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.processes import process_marker
 from outbox_kit.stack.services.service import Context
 
-# Log to stdout, which Supervisor captures and rotates like every other log.
+# The JVM services log to stdout. Supervisor captures and rotates stdout, as it does for every other service.
 LOG4J_PROPERTIES = """\
 status = error
 rootLogger.level = info
@@ -27,16 +27,16 @@ Settings = Mapping[str, str | int | bool]
 def jvm_command(
     context: Context, service: str, *, heap: str, options: tuple[str, ...] = (), main: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Return the command line of a JVM with the service's process marker; `main` is the class or jar with arguments."""
+    """Return the command line of a service's JVM. `main` is the main class or jar, followed by its arguments."""
     if context.java is None:
-        raise StackError(f"{service} needs Java, and no Java was selected")
+        raise StackError(f"{service} needs Java, but Java was not selected")
     return (
         str(context.java),
         f"-D{process_marker(context.layout, service)}",
         f"-Xmx{heap}",
-        # After an OutOfMemoryError a JVM is unreliable. With this option it exits, and Supervisor restarts it.
+        # A JVM is unreliable after an OutOfMemoryError. With this option, it exits and Supervisor restarts it.
         "-XX:+ExitOnOutOfMemoryError",
-        # Before Java 18 the default charset follows the locale, which is often ASCII where CI runs.
+        # Before Java 18, the default charset depends on the locale, which is often ASCII on CI machines.
         "-Dfile.encoding=UTF-8",
         "-Djava.awt.headless=true",
         *options,
@@ -47,7 +47,7 @@ def jvm_command(
 def kafka_command(
     context: Context, service: str, *arguments: str, heap: str, options: tuple[str, ...] = ()
 ) -> tuple[str, ...]:
-    """Return the command line of a JVM on Kafka's class path; `arguments` are the main class and its arguments."""
+    """Return the command line of a JVM with Kafka's class path. `arguments` are the main class and its arguments."""
     main = ("-cp", kafka_class_path(context.layout), *arguments)
     log4j = context.layout.configuration / "log4j2.properties"
     log4j.write_text(LOG4J_PROPERTIES)
@@ -56,9 +56,9 @@ def kafka_command(
 
 
 def kafka_class_path(layout: Layout) -> str:
-    """Return the class path of the broker and the worker. Raises StackError when `make setup` has not run."""
+    """Return the class path of the broker and the worker. Raises StackError if `make setup` has not been run."""
     libraries = layout.runtime / "kafka" / "libs"
-    # Connect changes log levels through log4j-core; without log4j-slf4j-impl nothing is logged.
+    # Connect uses log4j-core to change log levels. Without log4j-slf4j-impl, nothing is logged.
     for jar in ("kafka-server", "connect-runtime", "log4j-core", "log4j-slf4j-impl"):
         if not any(libraries.glob(f"{jar}-[0-9]*.jar")):
             raise StackError(f"{libraries} does not contain {jar}", "run `make setup`")
@@ -71,12 +71,12 @@ def write_properties(path: Path, settings: Settings) -> None:
 
 
 def render_properties(settings: Settings) -> str:
-    """Render a Java properties file in the order given; compose/images/properties.bash does the same in the images."""
+    """Render a Java properties file in the given order, as compose/images/properties.bash does in the images."""
     return "".join(f"{key}={_escape(_text(value))}\n" for key, value in settings.items())
 
 
 def environment_variables(prefix: str, settings: Settings) -> dict[str, str]:
-    """Return settings as variables of Kafka's official images: with the prefix KAFKA_ the setting a.b is KAFKA_A_B."""
+    """Return settings as environment variables for Kafka's official images: a.b becomes KAFKA_A_B (prefix KAFKA_)."""
     return {
         prefix + key.upper().replace("_", "__").replace("-", "___").replace(".", "_"): _text(value)
         for key, value in settings.items()
@@ -89,5 +89,5 @@ def _text(value: str | int | bool) -> str:
 
 def _escape(text: str) -> str:
     text = text.replace("\\", "\\\\").replace("\n", "\\n")
-    # Java skips leading white space of a value unless it is escaped.
+    # Java skips leading white space in a value unless it is escaped.
     return "\\" + text if text.startswith((" ", "\t")) else text

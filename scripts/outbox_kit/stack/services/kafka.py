@@ -1,4 +1,4 @@
-"""Kafka: one node that is broker and controller."""
+"""Kafka service: one node that is both broker and controller."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def broker_settings(ports: dict[str, int], log_directory: Path) -> dict[str, str
     return {
         "process.roles": "broker,controller",
         "node.id": NODE_ID,
-        # A static quorum, because the port may change between two starts with the same data.
+        # The quorum is static, because the port can change between two starts with the same data.
         "controller.quorum.voters": f"{NODE_ID}@{controller}",
         "controller.listener.names": "CONTROLLER",
         "listeners": f"PLAINTEXT://{listener},CONTROLLER://{controller}",
@@ -36,10 +36,10 @@ def broker_settings(ports: dict[str, int], log_directory: Path) -> dict[str, str
 def single_node_settings() -> dict[str, str | int | bool]:
     """Return the settings of a single broker, embedded or in a container.
 
-    The internal topics have few partitions: with the default, 50 each, a single node takes seconds longer to start.
+    The internal topics have few partitions. With the default of 50 per topic, a single node starts seconds later.
     """
     return {
-        # A write to a topic that was not created is an error and must fail.
+        # A write to a topic that does not exist must fail.
         "auto.create.topics.enable": False,
         "num.partitions": 1,
         "default.replication.factor": 1,
@@ -52,9 +52,9 @@ def single_node_settings() -> dict[str, str | int | bool]:
         "share.coordinator.state.topic.replication.factor": 1,
         "share.coordinator.state.topic.min.isr": 1,
         "share.coordinator.state.topic.num.partitions": 4,
-        # The group of a restarted worker does not wait for more members.
+        # The group of a restarted worker must not wait for more members.
         "group.initial.rebalance.delay.ms": 0,
-        # 32 MiB instead of the default, 128 MiB, which is a quarter of the broker's heap.
+        # The buffer is 32 MiB. The default of 128 MiB is a quarter of the broker's heap.
         "log.cleaner.dedupe.buffer.size": 32 * 1024 * 1024,
     }
 
@@ -71,13 +71,13 @@ class Kafka(Service):
         self.directory = context.layout.data / "kafka"
 
     def prepare(self) -> None:
-        """Write server.properties; format the log directory the first time."""
+        """Write server.properties, and format the log directory before the first start."""
         write_properties(self.settings_file, broker_settings(self.state.ports, self.directory))
         if not (self.directory / "meta.properties").exists():
             self.format()
 
     def format(self) -> None:
-        """Format the log directory under a temporary name, so that the result of an interrupted run is never used."""
+        """Format the log directory under a temporary name, so that an incomplete directory is never used."""
         unfinished_folder = self.directory.with_name("kafka.unfinished")
         for folder in (unfinished_folder, self.directory):
             shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""PostgreSQL server with the source database, the target database and the database of the registry."""
+"""PostgreSQL server with three databases: source, target and registry."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from outbox_kit.stack.services.service import Context, Program, Service
 from outbox_kit.stack.tools import run_tool
 
 INITDB_SECONDS = 120
-# Every connection needs a password, including those of the administrator and of replication.
+# Every connection requires a password, including administrator and replication connections.
 PG_HBA = """\
 host all all 127.0.0.1/32 scram-sha-256
 host replication all 127.0.0.1/32 scram-sha-256
@@ -29,10 +29,10 @@ SERVER_SETTINGS = {
     "wal_level": "logical",
     "max_replication_slots": "60",
     "max_wal_senders": "60",
-    # For sinks that prepare transactions, which the server rejects with the default, 0.
+    # With the default of 0, the server rejects the prepared transactions that some sinks use.
     "max_prepared_transactions": "64",
 }
-"""Settings that differ from the defaults in the embedded server and in the container."""
+"""Settings that differ from PostgreSQL's defaults both in the embedded server and in the container."""
 
 
 def server_settings(port: int, cluster_name: str) -> dict[str, str]:
@@ -40,7 +40,7 @@ def server_settings(port: int, cluster_name: str) -> dict[str, str]:
     return {
         "listen_addresses": f"'{HOST}'",
         "port": str(port),
-        # No unix socket, because its path could be too long.
+        # The server does not use a unix socket, because the path of the socket could be too long.
         "unix_socket_directories": "''",
         "cluster_name": f"'{cluster_name}'",
         **SERVER_SETTINGS,
@@ -51,13 +51,13 @@ def server_settings(port: int, cluster_name: str) -> dict[str, str]:
         "timezone": "'UTC'",
         "log_timezone": "'UTC'",
         "log_line_prefix": "'%m [%p] %u@%d '",
-        # A failed statement may contain a password: keep it out of the log.
+        # Failed statements are not logged, because they can contain a password.
         "log_min_error_statement": "'panic'",
     }
 
 
 def render_settings(settings: Mapping[str, str]) -> str:
-    """Render postgresql.conf from values that are already quoted."""
+    """Render postgresql.conf. The values must already be quoted."""
     return "".join(f"{name} = {value}\n" for name, value in settings.items())
 
 
@@ -73,7 +73,7 @@ class Postgres(Service):
         self.data = self.home / "data"
 
     def prepare(self) -> None:
-        """Unpack the binaries, create the data directory the first time, write the configuration."""
+        """Unpack the binaries, create the data directory before the first start, and write the configuration."""
         create_home(self.home, self.layout)
         unpack(self.layout, self.home)
         if not self.data.exists():
@@ -85,7 +85,7 @@ class Postgres(Service):
             (self.data / file).write_text(text)
 
     def initialize(self) -> None:
-        """Run initdb in a temporary folder, so that the result of an interrupted run is never used."""
+        """Run initdb in a temporary folder, so that an incomplete data directory is never used."""
         unfinished_folder = self.home / "data.unfinished"
         shutil.rmtree(unfinished_folder, ignore_errors=True)
         unfinished_folder.mkdir(mode=0o700)
@@ -101,7 +101,7 @@ class Postgres(Service):
             f"--username={self.state.admin_user}",
             f"--pwfile={password_file}",
             "--auth=scram-sha-256",
-            # These options give the same collation on every platform.
+            # With these options, every platform uses the same collation.
             "--encoding=UTF8",
             "--locale-provider=builtin",
             "--builtin-locale=C.UTF-8",
@@ -114,9 +114,9 @@ class Postgres(Service):
         unfinished_folder.rename(self.data)
 
     def remove_stale_pid_file(self) -> None:
-        """Remove the postmaster.pid of a killed server when its pid belongs to another program now.
+        """Remove the postmaster.pid of a killed server if another program now has the same pid.
 
-        With this file PostgreSQL would refuse to start. Pids are reused quickly in containers.
+        PostgreSQL would refuse to start because of this file. Pids are reused quickly in containers.
         """
         file = self.data / "postmaster.pid"
         if not file.exists():
@@ -129,7 +129,7 @@ class Postgres(Service):
     def program(self) -> Program:
         marker = process_marker(self.layout, self.name)
         command = (str(self.home / "dist" / "bin" / "postgres"), "-D", str(self.data), "-c", f"cluster_name={marker}")
-        # SIGINT requests the fast shutdown, which ends sessions. Only the server receives it; it stops its children.
+        # SIGINT requests a fast shutdown, which ends sessions. Only the server gets the signal and stops its children.
         return Program(
             command,
             environment={"PGDATA": str(self.data)},

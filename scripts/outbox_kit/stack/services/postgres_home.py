@@ -1,7 +1,7 @@
 """Folder and operating system user of PostgreSQL.
 
-PostgreSQL refuses to run as root. Started by root, it runs as an unprivileged user; when that user has no access to the
-project (for example a checkout under /root), its files go to a folder under /var/tmp.
+PostgreSQL refuses to run as root. If root starts the stack, PostgreSQL runs as an unprivileged user. If that user
+cannot access the project (for example a checkout under /root), PostgreSQL's files are stored under /var/tmp.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ UNPRIVILEGED_USER = "nobody"
 
 
 def postgres_user() -> str | None:
-    """Return the user that PostgreSQL must run as; None if it runs as the user who starts the stack."""
+    """Return the user that PostgreSQL must run as, or None if it runs as the user who starts the stack."""
     if os.geteuid() != 0:
         return None
     try:
@@ -38,7 +38,7 @@ def postgres_user() -> str | None:
 def choose_home(layout: Layout, user: str | None, previous_home: Path | None) -> Path:
     """Return the folder for binaries and data.
 
-    This is the previous folder if it has data, else a folder in the project if `user` has access, else in /var/tmp.
+    Prefer the previous folder if it contains data, then the project if `user` has access, then a folder in /var/tmp.
     """
     if previous_home is not None and (previous_home / "data").exists():
         return previous_home
@@ -47,7 +47,7 @@ def choose_home(layout: Layout, user: str | None, previous_home: Path | None) ->
 
 
 def can_enter(folder: Path, user: str) -> bool:
-    """Return whether a user can enter a folder, by running `cd` as that user."""
+    """Return whether a user can enter a folder. This is tested by running `cd` as that user."""
     account = pwd.getpwnam(user)
     try:
         result = subprocess.run(
@@ -68,7 +68,7 @@ def can_enter(folder: Path, user: str) -> bool:
 
 
 def create_home(home: Path, layout: Layout) -> None:
-    """Create the folder, without binaries and data."""
+    """Create an empty folder for the binaries and the data."""
     if home == layout.external_postgres_home:
         create_own_folder(home, 0o755)
     else:
@@ -83,7 +83,7 @@ def change_owner(path: Path, user: str | None) -> None:
 
 
 def find_archive(layout: Layout) -> Path:
-    """Return the archive of binaries for this machine. Raises StackError when `make setup` has not run."""
+    """Return the archive of binaries for this machine. Raises StackError if `make setup` has not been run."""
     folder = layout.runtime / "postgres"
     archives = sorted(folder.glob("*.txz"))
     if len(archives) > 1:
@@ -95,13 +95,13 @@ def find_archive(layout: Layout) -> Path:
 
 
 def fits_machine(name: str) -> bool:
-    """Return whether an archive, for example postgres-linux-arm_64.txz, is for this machine."""
+    """Return whether an archive is for this machine. An example of a name is postgres-linux-arm_64.txz."""
     machine = "arm" if platform.machine().lower() in {"arm64", "aarch64"} else "x86"
     return sys.platform in name.lower() and machine in name.lower()
 
 
 def unpack(layout: Layout, home: Path) -> None:
-    """Unpack the binaries into `home`/dist, unless the binaries of this archive are there already."""
+    """Unpack the binaries into `home`/dist, unless that folder already contains the binaries of this archive."""
     archive = find_archive(layout)
     status = archive.stat()
     marker = f"{archive.name} {status.st_size} {status.st_mtime_ns}\n"
@@ -118,7 +118,7 @@ def unpack(layout: Layout, home: Path) -> None:
 
 
 def extract(archive: Path, folder: Path) -> None:
-    """Extract an archive. Raises StackError when it is damaged."""
+    """Extract an archive. Raises StackError if the archive is damaged."""
     try:
         with tarfile.open(archive) as tar:
             if hasattr(tarfile, "data_filter"):  # Python 3.11.4

@@ -1,6 +1,6 @@
-"""The schema registry: Apicurio with its Confluent API, with its data in the PostgreSQL server of the stack.
+"""The schema registry: Apicurio, used through its Confluent API. Its data is stored in the stack's PostgreSQL server.
 
-With storage in memory, its default, a restart would assign existing schema ids to different schemas.
+With Apicurio's default, storage in memory, existing schema ids would be assigned to other schemas after a restart.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ def registry_environment(state: StackState) -> dict[str, str]:
 
 
 def storage_variables(address: str, logins: Logins) -> dict[str, str]:
-    """Return the variables of the storage settings, for the PostgreSQL server at `address` (host:port)."""
+    """Return the environment variables for storage in the PostgreSQL server at `address` (host:port)."""
     return {
         "APICURIO_STORAGE_KIND": "sql",
         "APICURIO_STORAGE_SQL_KIND": "postgresql",
         "APICURIO_DATASOURCE_URL": f"jdbc:postgresql://{address}/{logins.registry_database}",
         "APICURIO_DATASOURCE_USERNAME": logins.registry_user,
         "APICURIO_DATASOURCE_PASSWORD": logins.registry_password,
-        # The defaults, 20 and up to 100, would use all connections of the server.
+        # The defaults, 20 to 100 connections, would use up the connections of the server.
         "APICURIO_DATASOURCE_JDBC_INITIAL_SIZE": "2",
         "APICURIO_DATASOURCE_JDBC_MIN_SIZE": "2",
         "APICURIO_DATASOURCE_JDBC_MAX_SIZE": "10",
@@ -48,11 +48,11 @@ class Registry(Service):
     start_seconds = 90.0
 
     def prepare(self) -> None:
-        """Check that the registry is installed. It is configured by environment variables only."""
+        """Check that the registry is installed. All settings of the registry are environment variables."""
         self.jar()
 
     def jar(self) -> Path:
-        """Return the path of the runner jar. Raises StackError when `make setup` has not run."""
+        """Return the path of the runner jar. Raises StackError if `make setup` has not been run."""
         folder = self.layout.runtime / "registry"
         jars = sorted(folder.glob("apicurio-registry-app-*-runner.jar"))
         if not jars:
@@ -64,7 +64,7 @@ class Registry(Service):
             self.context,
             self.name,
             heap="320m",
-            # The registry serves few requests per deployment: start time matters, throughput does not.
+            # A short start time is more important than throughput, because each deployment sends few requests.
             options=("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
             main=("-jar", str(self.jar())),
         )

@@ -1,4 +1,4 @@
-"""Base class of the stack's services: preparation, process and readiness check of a service."""
+"""Base class of the stack's services. It defines preparation, process and readiness check."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ ROUTER = "io.outboxkit.smt.OutboxRouter"
 
 @dataclass(frozen=True)
 class Options:
-    """Plugins of the Connect worker; the defaults are those of `outbox stack up`."""
+    """Plugin options of the Connect worker. `outbox stack up` uses the defaults."""
 
     plugin_folders: tuple[Path, ...] = (Path("build/runtime/connect-plugins"), Path("smt/target/plugin"))
-    """Folders of Connect's plugin.path, relative to the project root; each must exist."""
+    """Folders of Connect's plugin.path, relative to the project root. Every folder must exist."""
     required_plugins: tuple[str, ...] = (DEBEZIUM, ROUTER)
-    """Classes that the worker must list before it is considered ready."""
+    """Plugin classes that the worker must list before it is considered ready."""
     plugin_discovery: str = "service_load"
-    """Connect's plugin.discovery; plugins without a service manifest need `hybrid_warn`."""
+    """Connect's setting plugin.discovery. Plugins without a service manifest require `hybrid_warn`."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """A process that Supervisor runs; as the user of supervisord if `user` is None."""
+    """A process that Supervisor runs. If `user` is None, it runs as the user of supervisord."""
 
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -41,13 +41,13 @@ class Program:
 
 @dataclass(frozen=True)
 class Context:
-    """Arguments with which every service is constructed."""
+    """Values that every service receives on construction."""
 
     layout: Layout
     state: StackState
     options: Options
     java: Path | None
-    """None when no selected service needs Java."""
+    """The `java` executable, or None if none of the selected services needs Java."""
 
 
 class Service(ABC):
@@ -57,7 +57,7 @@ class Service(ABC):
     requires: tuple[str, ...] = ()
     """Services that must be ready before this one is started."""
     start_seconds: float
-    """Time limit from start to readiness, in seconds."""
+    """Maximum time between start and readiness, in seconds."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -66,7 +66,7 @@ class Service(ABC):
 
     @abstractmethod
     def prepare(self) -> None:
-        """Write configuration and, the first time, data. Runs before any service is started."""
+        """Write the configuration and, before the first start, the data. Called before any service is started."""
 
     @abstractmethod
     def program(self) -> Program:

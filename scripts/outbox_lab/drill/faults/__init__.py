@@ -1,4 +1,4 @@
-"""Faults of the drill, and their injection."""
+"""Faults of the drill and their injection."""
 
 from outbox_lab.drill.faults.fault import FAULTS, Action, Fault, NotApplicableError, fault_named
 from outbox_lab.drill.faults.injection import inject, prepared

@@ -1,4 +1,4 @@
-"""Faults that replace the database: a restored backup, and a promoted standby."""
+"""Faults that replace the database: restore a backup, or promote a standby."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from outbox_lab.drill.faults.base_backup import take_base_backup
 from outbox_lab.drill.faults.standby import Standby
 from outbox_lab.drill.stack import DrillStack
 
-# The writers continue for this time after the backup, or after the standby is in sync.
+# The writers continue for this time after the backup or after the standby is in sync.
 WRITING_S = 5
 
 
 def restore_backup(drill: DrillStack) -> None:
-    """Restore a backup that is WRITING_S old: commits after it are undone, and the slots are gone."""
+    """Restore a backup that is WRITING_S old. Later commits are undone, and the slots are lost."""
     backup = drill.state.postgres_home / "backup"
     take_base_backup(drill, backup)
     time.sleep(WRITING_S)
@@ -25,12 +25,12 @@ def restore_backup(drill: DrillStack) -> None:
 
 
 def promote_standby(drill: DrillStack) -> None:
-    """Replace a killed server by a synchronous standby that has no copy of the slot."""
+    """Kill the server, and replace it with a synchronous standby that does not have a copy of the slot."""
     _promote(drill, Standby(drill, keeps_slots=False))
 
 
 def promote_standby_with_slot(drill: DrillStack) -> None:
-    """Replace a killed server by a synchronous standby that synchronizes the failover slots."""
+    """Kill the server, and replace it with a synchronous standby that synchronizes the failover slots."""
     _promote(drill, Standby(drill, keeps_slots=True))
 
 
@@ -49,7 +49,7 @@ def _promote(drill: DrillStack, standby: Standby) -> None:
 
 
 def _kill_for_good(drill: DrillStack) -> None:
-    """Kill the server. Without its data folder, Supervisor cannot start it again meanwhile."""
+    """Kill the server, and move its data folder away so that Supervisor cannot restart the server."""
     postgres, data = drill.services["postgres"], _data(drill)
     data.rename(_replaced(drill))
     postgres.signal(signal.SIGKILL)
@@ -57,7 +57,7 @@ def _kill_for_good(drill: DrillStack) -> None:
 
 
 def _replace_data(drill: DrillStack, folder: Path) -> None:
-    """Start the stopped server with another data folder; return when it and the registry answer."""
+    """Start the stopped server with another data folder. Return when the server and the registry respond."""
     replaced = _replaced(drill)
     if _data(drill).exists():
         _data(drill).rename(replaced)

@@ -1,6 +1,6 @@
-"""Fault of the broker's disk: its log folder is on a small tmpfs, which is filled.
+"""Disk fault of the broker: its log folder is on a small tmpfs, which the fault fills.
 
-The only log folder of a broker is offline after ENOSPC, so the broker ends. Mounting a tmpfs needs root on Linux.
+After ENOSPC, the broker's only log folder is offline, so the broker exits. Mounting a tmpfs requires root on Linux.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LOG_FOLDER = "log.dirs"
 
 @contextmanager
 def small_disk(drill: DrillStack) -> Iterator[None]:
-    """Move the broker's log folder to a tmpfs during a `with` block. Raises NotApplicableError without permission."""
+    """Keep the broker's log folder on a tmpfs during a `with` block. Raises NotApplicableError without permission."""
     disk, folder = _disk(drill), drill.stack.layout.data / "kafka"
     mount_tmpfs(disk, _used_bytes(folder) + FREE_BYTES)
     try:
@@ -46,13 +46,13 @@ def small_disk(drill: DrillStack) -> Iterator[None]:
 
 
 def fill(drill: DrillStack) -> None:
-    """Fill the disk until FULL_S after the broker has ended; then request the start of the broker."""
+    """Fill the disk, free it FULL_S after the broker has exited, and request a start of the broker."""
     filler, kafka = _disk(drill) / "filler", drill.services["kafka"]
     brokers = {process.pid for process in find_processes(drill.stack.layout, ("kafka",))}
     try:
         _write_until_full(filler)
         _wait_until_ended(drill, brokers)
-        time.sleep(FULL_S)  # Supervisor starts the broker again, which fails while the disk is full
+        time.sleep(FULL_S)  # Supervisor tries to restart the broker, which fails while the disk is full
         kafka.stop()
     finally:
         filler.unlink()
@@ -84,7 +84,7 @@ def _unmount(disk: Path) -> None:
 
 
 def _move_log_folder(drill: DrillStack, source: Path, target: Path) -> None:
-    """Copy the log folder, and restart the broker with the copy."""
+    """Copy the log folder, and restart the broker with the copied folder."""
     kafka = drill.services["kafka"]
     kafka.stop()
     shutil.rmtree(target, ignore_errors=True)
@@ -99,7 +99,7 @@ def _move_log_folder(drill: DrillStack, source: Path, target: Path) -> None:
 
 
 def _used_bytes(folder: Path) -> int:
-    """Return the disk space of a folder; index files are sparse."""
+    """Return the disk space that a folder uses. Index files are sparse."""
     used = 0
     for path in folder.rglob("*"):
         with suppress(FileNotFoundError):  # the broker deletes old segments
@@ -108,7 +108,7 @@ def _used_bytes(folder: Path) -> int:
 
 
 def _write_until_full(path: Path) -> None:
-    """Write a file until the file system has no space. Raises OSError for another error than ENOSPC."""
+    """Write a file until the file system is full. Raises OSError for errors other than ENOSPC."""
     with path.open("wb", buffering=0) as file:
         for size in CHUNKS:
             try:
@@ -123,6 +123,6 @@ def _write_until_full(path: Path) -> None:
 def _wait_until_ended(drill: DrillStack, brokers: set[int]) -> None:
     def poll() -> Observation[bool]:
         running = brokers & {process.pid for process in find_processes(drill.stack.layout, ("kafka",))}
-        return Observation(not running or None, "the broker runs on a full disk")
+        return Observation(not running or None, "the broker is still running on a full disk")
 
     wait_for("the broker to end", poll, seconds=END_S, interval=0.1)

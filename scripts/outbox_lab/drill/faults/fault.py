@@ -1,4 +1,4 @@
-"""Faults, what they do to their component, and all of them by name, in the order of the report."""
+"""Faults, their actions, and a catalogue of all faults by name in the order of the report."""
 
 from __future__ import annotations
 
@@ -7,41 +7,41 @@ from enum import StrEnum
 
 from outbox_events.errors import ConfigurationError, OutboxError
 
-_PROMOTE = "SIGKILL of PostgreSQL; its synchronous standby replaces it,"
+_PROMOTE = "SIGKILL of PostgreSQL, and promotion of its synchronous standby,"
 
 
 class NotApplicableError(OutboxError):
-    """A fault cannot be injected on this machine."""
+    """The fault cannot be injected on this machine."""
 
 
 class Action(StrEnum):
-    """What a fault does to its component."""
+    """Action of a fault on its component."""
 
     NONE = "none"
     KILL = "kill"
-    """SIGKILL; the component is started again."""
+    """SIGKILL, after which the component is restarted."""
     PAUSE = "pause"
     """SIGSTOP, and SIGCONT after `seconds`."""
     RESTART = "restart"
-    """Orderly stop and start."""
+    """Graceful stop and start."""
     RESET = "reset"
     """Reset the connections to PostgreSQL."""
     SLOW = "slow"
-    """Delay the traffic to PostgreSQL by a constant time per chunk, for `seconds`."""
+    """For `seconds`, delay traffic to PostgreSQL by a constant time per chunk."""
     BREAK = "break"
-    """Destroy an object of the deployed pipeline, by the function of the fault in faults.injection."""
+    """Destroy an object of the deployed pipeline with the function registered in faults.injection."""
     DAMAGE = "damage"
-    """Damage a disk or a database of the stack, by the function of the fault in faults.injection."""
+    """Damage a disk or database of the stack with the function registered in faults.injection."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault that hits one component. `seconds` is the duration of a pause or a delay.
+    """A fault that hits one component. `seconds` is the duration of a pause or delay.
 
-    `times` is the number of injections in a cell: a process that restarts at once is killed more often, because the
-    moment in which a way can lose an event is short. After a fault that `needs_repair`, nothing is delivered until an
-    operator has repaired the pipeline. After a fault that `undoes_commits`, the database may
-    not have transactions whose events were delivered.
+    `times` is the number of injections per cell. A process that restarts immediately is killed more often, because a
+    way can lose an event only in a short time window. After a fault that `needs_repair`, events are not delivered until
+    an operator has repaired the pipeline. After a fault that `undoes_commits`, the database may lack transactions whose
+    events were delivered.
     """
 
     name: str
@@ -55,17 +55,17 @@ class Fault:
 
     @property
     def replaces_database(self) -> bool:
-        """Whether another server, or an older state, replaces the database: transaction ids are assigned again."""
+        """Whether another server or an older state replaces the database, so that transaction ids are reassigned."""
         return self.action is Action.DAMAGE and self.component == "postgres"
 
     @property
     def restores_database(self) -> bool:
-        """Whether the server loses acknowledged commits of every database. A synchronous standby loses none."""
+        """Whether all databases of the server lose acknowledged commits. A synchronous standby does not lose any."""
         return self.name == "restore-postgres"
 
     @property
     def is_none(self) -> bool:
-        """Whether nothing happens, as in the cell that the others are compared with."""
+        """Whether this is the baseline without a fault, with which other cells are compared."""
         return self.action is Action.NONE
 
 
@@ -81,8 +81,8 @@ def _damage(name: str, component: str, description: str, *, undoes: bool = False
     return Fault(name, component, Action.DAMAGE, description, needs_repair=undoes, undoes_commits=undoes)
 
 
-# A pause of Connect exceeds session.timeout.ms (6 s), one of Kafka exceeds the drill's wal_sender_timeout (8 s), and
-# one of the relay or the writers exceeds their producers' transaction.timeout.ms (10 s).
+# Connect is paused longer than session.timeout.ms (6 s), Kafka longer than the drill's wal_sender_timeout (8 s), and
+# the relay and writers longer than transaction.timeout.ms of their producers (10 s).
 FAULTS: dict[str, Fault] = {
     fault.name: fault
     for fault in (
@@ -95,23 +95,23 @@ FAULTS: dict[str, Fault] = {
         Fault("pause-connect", "connect", Action.PAUSE, "SIGSTOP of the Connect worker, 15 s.", 15),
         Fault("pause-relay", "relay", Action.PAUSE, "SIGSTOP of one relay process, 15 s.", 15),
         Fault("pause-writer", "writer", Action.PAUSE, "SIGSTOP of the process of the service, 15 s.", 15),
-        Fault("pause-kafka", "kafka", Action.PAUSE, "SIGSTOP of the broker, 15 s; longer than wal_sender_timeout.", 15),
+        Fault("pause-kafka", "kafka", Action.PAUSE, "SIGSTOP of the broker, 15 s (exceeds wal_sender_timeout).", 15),
         Fault("pause-postgres", "postgres", Action.PAUSE, "SIGSTOP of every PostgreSQL process, 10 s.", 10),
-        Fault("restart-kafka", "kafka", Action.RESTART, "Orderly restart of the broker."),
+        Fault("restart-kafka", "kafka", Action.RESTART, "Graceful restart of the broker."),
         Fault("restart-postgres", "postgres", Action.RESTART, "Fast shutdown and start of PostgreSQL."),
         Fault("reset-connection", "proxy", Action.RESET, "TCP reset of the sender's connections to PostgreSQL."),
         Fault("slow-connection", "proxy", Action.SLOW, "200 ms of delay per chunk from and to PostgreSQL, 10 s.", 10),
-        _break("slot-invalidated", "slot", "The connector is stopped until the server invalidates its slot; repaired."),
+        _break("slot-invalidated", "slot", "The connector stops until its slot is invalidated, then a repair."),
         _damage("disk-full-kafka", "kafka", "The broker's disk is full until 5 s after the broker has ended."),
-        _damage("restore-postgres", "postgres", "Restore of a base backup that is 5 s old; repaired.", undoes=True),
-        _damage("promote-standby", "postgres", f"{_PROMOTE} that has no slot; repaired.", undoes=True),
-        _damage("promote-with-slot", "postgres", f"{_PROMOTE} that has a copy of the failover slot."),
+        _damage("restore-postgres", "postgres", "Restore of a 5-second-old backup, then a repair.", undoes=True),
+        _damage("promote-standby", "postgres", f"{_PROMOTE} which has no slot, then a repair.", undoes=True),
+        _damage("promote-with-slot", "postgres", f"{_PROMOTE} which has a copy of the failover slot."),
     )
 }
 
 
 def fault_named(name: str) -> Fault:
-    """Return a fault. Raises ConfigurationError for an unknown name."""
+    """Return the fault with this name. Raises ConfigurationError if the name is unknown."""
     if name not in FAULTS:
         raise ConfigurationError(f"unknown fault: {name}", f"use one of: {', '.join(FAULTS)}")
     return FAULTS[name]

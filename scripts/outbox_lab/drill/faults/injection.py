@@ -1,4 +1,4 @@
-"""Injection of a fault into the running components, or into the deployed pipeline."""
+"""Inject a fault into the running components or the deployed pipeline."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from outbox_lab.drill.proxy import Proxy
 from outbox_lab.drill.stack import DrillStack
 
 BREAKAGES: dict[str, Callable[[DrillStack, Deployment], None]] = {"slot-invalidated": invalidate_slot}
-"""The function of each fault whose action is BREAK, by the name of the fault."""
+"""Functions of the faults with the action BREAK, by name of the fault."""
 DAMAGES: dict[str, Callable[[DrillStack], None]] = {
     "disk-full-kafka": disk.fill,
     "restore-postgres": database.restore_backup,
     "promote-standby": database.promote_standby,
     "promote-with-slot": database.promote_standby_with_slot,
 }
-"""The function of each fault whose action is DAMAGE, by the name of the fault."""
+"""Functions of the faults with the action DAMAGE, by name of the fault."""
 PREPARATIONS: dict[str, Callable[[DrillStack], AbstractContextManager[None]]] = {"disk-full-kafka": disk.small_disk}
 SLOW_DELAY_S = 0.2
 
 
 def prepared(fault: Fault, drill: DrillStack) -> AbstractContextManager[None]:
-    """Prepare the stack for a fault, from before the deployment to the end of the cell. Raises NotApplicableError."""
+    """Prepare the stack for a fault before the deployment, until the cell ends. Raises NotApplicableError."""
     return PREPARATIONS[fault.name](drill) if fault.name in PREPARATIONS else nullcontext()
 
 
 def inject(
     fault: Fault, components: Mapping[str, Component], drill: DrillStack, deployment: Deployment | None = None
 ) -> None:
-    """Inject a fault; return when a pause or delay is over. `deployment` is None for a way without a pipeline file."""
+    """Inject a fault, and return when a pause or delay has ended. `deployment` is None without a pipeline file."""
     match fault.action:
         case Action.KILL:
             kill(components[fault.component])
@@ -59,12 +59,12 @@ def inject(
 
 
 def kill(component: Component) -> None:
-    """Send SIGKILL; whoever runs the component starts it again."""
+    """Send SIGKILL. The parent process of the component restarts it."""
     component.signal(signal.SIGKILL)
 
 
 def pause(component: Component, seconds: float) -> None:
-    """Stop the component with SIGSTOP, and continue it after some seconds."""
+    """Stop the component with SIGSTOP, and continue it after `seconds`."""
     component.signal(signal.SIGSTOP)
     try:
         time.sleep(seconds)
@@ -73,7 +73,7 @@ def pause(component: Component, seconds: float) -> None:
 
 
 def slow_down(proxy: Proxy, seconds: float) -> None:
-    """Delay each chunk by SLOW_DELAY_S, for some seconds."""
+    """For `seconds`, delay each chunk by SLOW_DELAY_S."""
     proxy.set_delay(SLOW_DELAY_S)
     try:
         time.sleep(seconds)

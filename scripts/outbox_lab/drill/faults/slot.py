@@ -1,4 +1,4 @@
-"""Invalidation of the replication slot, as after a connector was down for longer than the server retains WAL."""
+"""Invalidate the replication slot, as if the connector was down for longer than the server retains WAL."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INVALIDATION_S = 60
 LIMIT_RETAINED_WAL: LiteralString = "alter system set max_slot_wal_keep_size = '1MB'"
 RESET_LIMIT: LiteralString = "alter system reset max_slot_wal_keep_size"
 RELOAD: LiteralString = "select pg_reload_conf()"
-# Each switch begins a segment of 16 MB; the server invalidates slots at a checkpoint.
+# Each switch begins a new 16 MB segment. The server invalidates slots at a checkpoint.
 END_SEGMENT: LiteralString = "select pg_switch_wal()"
 CHECKPOINT: LiteralString = "checkpoint"
 

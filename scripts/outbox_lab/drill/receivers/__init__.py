@@ -1,1 +1,1 @@
-"""Receivers of a cell: consumer groups with the strategies of outbox_events, and the count of their effects."""
+"""Receivers of a cell: one consumer group per strategy of outbox_events, and counts of their effects."""

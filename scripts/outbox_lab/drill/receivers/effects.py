@@ -1,4 +1,4 @@
-"""Effects of the receivers of a cell, compared with the ledger and with the records of the topic."""
+"""Compare the effects of a cell's receivers with the ledger and with the records of the topic."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from outbox_lab.drill.receivers.strategies import ONCE_PER_EVENT, ONCE_PER_RECOR
 from outbox_lab.drill.verdict import SHOWN_EVENTS, Verdict, judge
 
 EFFECT_COUNTS = ("missing", "repeated", "phantom", "unordered", "wrong")
-"""Counts of the effects of a strategy that the reports show."""
+"""Names of the counts that the reports show for a strategy."""
 
 
 @dataclass(frozen=True)
 class EffectCounts:
     """Effects of the receivers with one strategy.
 
-    `missing`: events of committed transactions without an effect. `repeated`: further effects of an event. `phantom`:
-    events with an effect, but not of a committed transaction. `unordered`: events whose first effect is after that of a
-    newer version of the same account. `wrong`: effects of another version.
+    `missing`: events of committed transactions without an effect. `repeated`: additional effects of an event.
+    `phantom`: events with an effect although their transaction did not commit. `unordered`: events whose first effect
+    follows the first effect of a newer version of the account. `wrong`: effects with an incorrect version.
     """
 
     strategy: str
@@ -36,7 +36,7 @@ class EffectCounts:
 
 
 def count_effects(strategy: str, ledger: Ledger, effects: Sequence[Delivery]) -> EffectCounts:
-    """Compare the effects of a strategy, in their order, with a ledger whose outcomes are resolved."""
+    """Compare the ordered effects of a strategy with a ledger whose outcomes are resolved."""
     verdict = judge(ledger, effects)
     numbers = Counter(effect.event_id for effect in effects)
     return EffectCounts(
@@ -53,9 +53,9 @@ def count_effects(strategy: str, ledger: Ledger, effects: Sequence[Delivery]) ->
 
 
 def broken_by_receivers(counts: EffectCounts, verdict: Verdict) -> dict[str, int]:
-    """Return what the receivers added to the faults of the sending, which `verdict` has, by the name of the count.
+    """Return the violations that the receivers added to the violations of sending (`verdict`), by count.
 
-    An event that is not on the topic cannot have an effect, and a phantom on the topic has one.
+    An event that is not on the topic cannot have an effect, and a phantom on the topic has an effect.
     """
     broken = {
         "missing": counts.missing - verdict.lost,

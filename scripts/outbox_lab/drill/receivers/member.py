@@ -1,8 +1,8 @@
-"""Process with one receiver per strategy, each a member of the group of its strategy, until SIGTERM.
+"""Process that runs one receiver per strategy until SIGTERM. Each receiver joins the group of its strategy.
 
     python -m outbox_lab.drill.receivers.member SETTINGS.json
 
-A receiver that ends with an error is opened again, as a service manager starts a service again.
+A receiver that ends with an error is reopened, as a service manager would restart a service.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 READY = "every receiver has applied events"
 RESTART_INTERVAL_S = 1.0
 POLL_S = 0.2
-# The shortest session that the broker accepts, so that the partitions of a killed member are assigned again soon.
+# The shortest timeout that the broker accepts, so that the partitions of a killed member are soon reassigned.
 SESSION_TIMEOUT_MS = 6000
 HEARTBEAT_INTERVAL_MS = 500
 COMMIT_INTERVAL_MS = 1000
@@ -33,7 +33,7 @@ COMMIT_INTERVAL_MS = 1000
 
 @dataclass(frozen=True)
 class MemberSettings:
-    """Settings of the processes of a cell. Files of the strategies are in `folder`."""
+    """Settings of the processes of a cell. Strategies store their files in `folder`."""
 
     kafka: str
     dsn: str
@@ -43,7 +43,7 @@ class MemberSettings:
     folder: str
 
     def resources(self, strategy: str) -> Resources:
-        """Return what a strategy needs."""
+        """Return the resources of a strategy."""
         return Resources(self.kafka, self.dsn, self.group(strategy), Path(self.folder))
 
     def group(self, strategy: str) -> str:
@@ -52,7 +52,7 @@ class MemberSettings:
 
 
 class Member:
-    """One receiver. `has_applied` is set by its first effect."""
+    """One receiver. `has_applied` is set when the receiver applies its first event."""
 
     def __init__(self, settings: MemberSettings, strategy: str, stop: Flag) -> None:
         self.has_applied = Flag()
@@ -63,7 +63,7 @@ class Member:
         self._handlers.otherwise(self._apply)
 
     def run(self) -> None:
-        """Receive until the stop flag is set, and open a new receiver after each error."""
+        """Receive events until the stop flag is set. Open a new receiver after each error."""
         while not self._stop.is_set():
             try:
                 with self._receiver() as receiver:
@@ -91,7 +91,7 @@ class Member:
 
 
 def run_members(settings: MemberSettings) -> None:
-    """Run one receiver per strategy until SIGTERM; log READY when each of them has applied an event."""
+    """Run one receiver per strategy until SIGTERM. Log READY when every receiver has applied an event."""
     stop = flag_of_termination()
     members = [Member(settings, strategy, stop) for strategy in settings.strategies]
     with ThreadPoolExecutor(len(members)) as pool:
@@ -104,7 +104,7 @@ def run_members(settings: MemberSettings) -> None:
 
 
 def _wait_until_applied(members: Sequence[Member], stop: Flag) -> bool:
-    """Wait until each receiver has applied an event; return whether this was before the stop."""
+    """Wait until every receiver has applied an event. Return False if the stop flag is set first."""
     while not stop.is_set() and not all(member.has_applied.is_set() for member in members):
         stop.wait(POLL_S)
     return not stop.is_set()

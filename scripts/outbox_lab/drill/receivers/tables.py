@@ -14,7 +14,7 @@ from outbox_lab.drill.observer import Delivery
 PROCESSED_EVENTS = "receiver.processed_event"
 POSITIONS = "receiver.consumer_offset"
 CONNECT_TIMEOUT_S = 5
-# Nothing keeps the rows unique: that is the task of the strategy.
+# The table has no unique constraint, because the strategy must prevent duplicates.
 CREATE: LiteralString = """
     drop schema if exists receiver cascade;
     create schema receiver;
@@ -39,7 +39,7 @@ def connect(dsn: str) -> Connection:
 
 
 def create(dsn: str) -> None:
-    """Replace the tables of an earlier cell by empty ones."""
+    """Replace the tables of an earlier cell with empty tables."""
     with closing(connect(dsn)) as connection, connection.transaction():
         connection.execute(CREATE)
         connection.execute(processed_table.create_table_sql(PROCESSED_EVENTS))
@@ -52,13 +52,13 @@ def apply(connection: Connection, group: str, effect: Delivery) -> None:
 
 
 def read_effects(dsn: str, group: str) -> list[Delivery]:
-    """Return the effects of a group, in the order in which they were applied."""
+    """Return the effects of a group in the order in which they were applied."""
     with closing(connect(dsn)) as connection:
         rows = connection.execute(EFFECTS, (group,)).fetchall()
     return [Delivery(row[0], row[1], row[2], received_at=None, is_early=None, version=row[3]) for row in rows]
 
 
 def read_positions(dsn: str, group: str) -> dict[int, int]:
-    """Return the stored positions of a group, by partition."""
+    """Return the stored positions of a group by partition."""
     with closing(connect(dsn)) as connection:
         return dict(connection.execute(NEXT_OFFSETS, (group,)).fetchall())

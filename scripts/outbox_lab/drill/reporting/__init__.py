@@ -1,1 +1,1 @@
-"""Report of a drill: sums, expected loss, charts, HTML and Markdown."""
+"""Report of a drill: totals, expected loss, charts, HTML and Markdown."""

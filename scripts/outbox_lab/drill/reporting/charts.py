@@ -1,4 +1,4 @@
-"""Charts of the report as SVG: delay over time of a cell, and lost events by way."""
+"""SVG charts for the report: delays over time in a cell, and lost events by way of sending."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BAR_HEIGHT, BAR_LABEL_WIDTH, BAR_WIDTH = 24, 170, 340
 
 
 def delay_chart(result: CellResult) -> Markup:
-    """Return the delay of the events of a cell over their commit times, on a logarithmic scale, with its faults."""
+    """Plot the delay of a cell's events against their commit time on a logarithmic scale, and mark the faults."""
     if not result.delays:
         return Markup("")
     start = result.delays[0][0]
@@ -42,7 +42,7 @@ def delay_chart(result: CellResult) -> Markup:
 
 
 def loss_chart(ways: Sequence[WaySummary]) -> Markup:
-    """Return one bar per way: the lost and phantom events per thousand committed events."""
+    """Return a bar chart with the lost and phantom events per thousand committed events of each way."""
     shares = [1000 * (way.counts["lost"] + way.counts["phantom"]) / max(1, way.committed) for way in ways]
     largest = max([*shares, 1e-9])
     parts = [
@@ -92,6 +92,6 @@ STYLE = (
 
 
 def _svg(width: int, height: int, title: str, parts: Sequence[str]) -> Markup:
-    """Return an SVG element that is readable on its own. `parts` contain no text of users."""
+    """Return a self-contained SVG element. `parts` must not contain text from users."""
     opening = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" aria-label="{title}">'
     return Markup(opening + STYLE + "".join(parts) + "</svg>")  # noqa: S704 - numbers, and names of ways and faults

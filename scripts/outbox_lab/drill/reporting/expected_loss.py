@@ -1,4 +1,4 @@
-"""Expected loss per year, from the counts of a drill, with a 95 % confidence interval."""
+"""Estimate the expected loss per year from the counts of a drill, with a 95 % confidence interval."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class Interval:
     high: float
 
     def scaled(self, factor: float) -> Interval:
-        """Return the interval, multiplied by `factor`."""
+        """Return the interval multiplied by `factor`."""
         return Interval(self.mean * factor, self.low * factor, self.high * factor)
 
 
 def per_trial(count: int, trials: int) -> Interval:
-    """Return the expected count per trial after `count` events in `trials`, which are at least 1.
+    """Return the expected count per trial after `count` events in `trials` trials. `trials` is at least 1.
 
-    The interval is Garwood's exact interval of a Poisson mean. After no event, the upper bound is that of the rule of
-    three (one-sided): 3 / trials.
+    The interval is Garwood's exact interval for a Poisson mean. Without events, the upper bound is 3 / trials (the
+    one-sided rule of three).
     """
     if count == 0:
         return Interval(0.0, 0.0, 3 / trials)
@@ -44,7 +44,7 @@ def _poisson_cdf(count: int, mean: float) -> float:
 
 
 def _poisson_mean(reached: Callable[[float], bool], count: int) -> float:
-    """Return the smallest mean for which `reached` is true; it is false for small means and true for large ones."""
+    """Return the smallest mean for which `reached` is true. It must be false for smaller and true for larger means."""
     low, high = 1e-9, count + 10 * math.sqrt(count) + 20
     for _ in range(BISECTIONS):
         middle = (low + high) / 2

@@ -1,4 +1,4 @@
-"""Report of a drill: one HTML page, and the Markdown table and chart of docs/loss-table.md."""
+"""Report of a drill as an HTML page, and the Markdown tables and chart for docs/loss-table.md."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ CELL_HEADINGS = ("fault", "committed", *COUNTS, "p50", "p99", "max", "recovery")
 
 @dataclass(frozen=True)
 class Cost:
-    """Assumptions of the expected loss: faults per year, and the value of one lost event."""
+    """Assumptions for the expected loss: faults per year, and the value of one lost event."""
 
     faults_per_year: float = 10
     value: float = 100
 
 
 def to_html(results: Sequence[CellResult], cost: Cost) -> str:
-    """Return the report as one HTML page, without scripts and external resources."""
+    """Return the report as an HTML page without scripts or external resources."""
     loader = PackageLoader("outbox_lab.drill.reporting", ".")
     jinja = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     jinja.filters |= {"seconds": seconds, "amount": amount, "interval": interval}
@@ -59,7 +59,7 @@ def to_html(results: Sequence[CellResult], cost: Cost) -> str:
 
 
 def to_markdown(results: Sequence[CellResult]) -> str:
-    """Return one table of all ways, one of the receivers, and one of the cells of each way."""
+    """Return a table of all ways, a table of receivers, and a table of cells for each way."""
     ways, effects = summarize(results), summarize_effects(results)
     parts = [_table(WAY_HEADINGS, map(_way_row, ways))]
     if effects:
@@ -99,10 +99,10 @@ def seconds(value: float | None) -> str:
 
 
 def amount(value: float) -> str:
-    """Return a number with three significant digits, or whole if it is larger."""
+    """Return a number with three significant digits, or a larger number rounded to an integer."""
     return f"{value:,.0f}" if value >= WHOLE_FROM else f"{value:.3g}"
 
 
 def interval(value: Interval) -> str:
-    """Return a mean with its interval as text."""
+    """Return a mean and its interval as text."""
     return f"{amount(value.mean)} ({amount(value.low)} to {amount(value.high)})"

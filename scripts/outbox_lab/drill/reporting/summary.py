@@ -1,4 +1,4 @@
-"""Totals of a drill by way of sending, and the expected loss."""
+"""Totals of a drill by way of sending, with the expected loss."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class CellSummary:
 
 @dataclass(frozen=True)
 class WaySummary:
-    """All cells of one way. `loss` is the number of lost events per fault, None if the way loses events without one."""
+    """All cells of one way. `loss` is the lost events per fault, or None if events are lost without a fault."""
 
     way: str
     description: str
@@ -46,7 +46,7 @@ class WaySummary:
 
 @dataclass(frozen=True)
 class EffectSummary:
-    """Effects of one strategy in all cells of one way that had receivers. `broken` are the counts against a promise."""
+    """Effects of one strategy in all cells of one way with receivers. `broken` contains counts that break a promise."""
 
     way: str
     strategy: str
@@ -58,7 +58,7 @@ class EffectSummary:
 
 
 def summarize_effects(results: Sequence[CellResult]) -> list[EffectSummary]:
-    """Return the sums of the effects, in the order of the ways in `results` and of the strategies."""
+    """Return the totals of the effects, in the order of the ways in `results` and of the strategies."""
     pairs = dict.fromkeys((result.way, counts.strategy) for result in results for counts in result.effects)
     return [_effect_summary(way, strategy, results) for way, strategy in pairs]
 
@@ -81,7 +81,7 @@ def _effect_summary(way: str, strategy: str, results: Sequence[CellResult]) -> E
 
 
 def summarize(results: Sequence[CellResult]) -> list[WaySummary]:
-    """Return the sums of the results, in the order of the ways and faults in `results`."""
+    """Return the totals of the results, in the order of the ways and faults in `results`."""
     ways = dict.fromkeys(result.way for result in results)
     return [_way_summary(way, [result for result in results if result.way == way]) for way in ways]
 

@@ -1,1 +1,1 @@
-"""Senders of the writers: how the events of a transaction are sent."""
+"""Senders of the writers, which send the events of a transaction."""

@@ -1,6 +1,6 @@
-"""Direct send (dual write): the record and the database transaction are independent. A baseline, no guarantee.
+"""Direct send (dual write): a baseline in which the record and the database transaction are independent.
 
-Both orders have a moment in which a crash leaves one of the two systems changed, and nothing remembers it.
+In both orders, a crash between the two steps leaves only one system changed, and this cannot be detected.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from outbox_events.producing.deliveries import DELIVERY_S, Deliveries
 
 
 class DirectTransaction:
-    """Open database transaction, and the records to send with it."""
+    """Open database transaction and the records to send with it."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []
 
     def send(self, record: Record) -> None:
-        """Note a record. It is sent at the end of the block."""
+        """Add a record to send at the end of the block."""
         self.records.append(record)
 
 
 class DirectSender:
-    """Sends records before or after the commit of their database transaction. Serves one thread.
+    """Sends records before or after the commit of their database transaction. Not thread-safe.
 
-    database-first loses the records if the process crashes after the commit, or if Kafka does not confirm them:
-    NotDeliveredError then means that the database has the change and consumers may never receive it. kafka-first
-    announces a change that did not happen if the commit fails or the process crashes before it; even without a
-    failure, a consumer can receive a record and read the database before the change is committed.
+    With database-first, records are lost if the process crashes after the commit or Kafka does not confirm them.
+    NotDeliveredError then means that the change is committed but consumers may never receive it. With kafka-first, a
+    record announces a change that did not happen if the process crashes before the commit or the commit fails. Even
+    without a failure, a consumer can receive a record and read the database before the change is committed.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class DirectSender:
 
     @contextmanager
     def transaction(self) -> Iterator[DirectTransaction]:
-        """Run a block in a database transaction; commit and send at its end, do neither after an exception."""
+        """Run a block in a database transaction. Commit and send at its end. After an exception, do neither."""
         require_idle(self._connection)
         transaction = DirectTransaction()
         try:

@@ -1,4 +1,4 @@
-"""Senders of the ways in which the connector reads the WAL: outbox rows and logical decoding messages."""
+"""Senders for ways in which the connector reads the WAL: outbox rows and logical decoding messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class OutboxSender(Sender):
 
 
 class MessageSender(Sender):
-    """Emits logical decoding messages, without a table."""
+    """Emits logical decoding messages without a table."""
 
     @contextmanager
     def transaction(self, connection: Connection) -> Iterator[Send]:

@@ -1,4 +1,4 @@
-"""Senders of the ways in which the service produces to Kafka itself."""
+"""Senders for ways in which the service itself produces to Kafka."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from outbox_events.kafka.record import PRODUCER_SETTINGS, Record
 from outbox_lab.drill.senders.direct_sender import DirectSender
 from outbox_lab.drill.senders.sender import Connection, Send, Sender
 
-# Less than the pauses of the drill, so that the broker aborts the transaction of a paused writer.
+# Shorter than the pauses of the drill, so that the broker aborts the transaction of a paused writer.
 TRANSACTION_TIMEOUT_MS = 10_000
 DELIVERY_S = 10.0
-# Rows of other writers that are still about to be sent.
+# Do not recover younger rows, because other writers may be about to send them.
 MIN_AGE_S = 2.0
 CREATE_TABLES = (recovery_store.create_table_sql(), delivery_proof.create_table_sql())
 
@@ -41,11 +41,11 @@ class Transaction(Protocol):
     """Open transaction of a sender of outbox_events.producing."""
 
     def send(self, record: Record) -> None:
-        """Send a record with the transaction."""
+        """Send a record as part of the transaction."""
 
 
 class ProducingSender(Sender):
-    """Sends the events as records of one topic, by a producer of its own."""
+    """Sends events as records of one topic with its own producer."""
 
     is_transactional = False
 
@@ -61,22 +61,22 @@ class ProducingSender(Sender):
         return {"transactional.id": self.transactional_id, "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS}
 
     def record(self, event: OutboxEvent) -> Record:
-        """Return the record of an event; its value is JSON, null for a tombstone."""
+        """Return the record of an event. Its value is JSON, or null for a tombstone."""
         value = None if event.payload is None else json.dumps(event.payload).encode()
         headers = ((EVENT_ID, str(event.event_id).encode()),)
         return Record(self.options["topic"], str(event.aggregate_id).encode(), value, headers)
 
     def close(self) -> None:
-        """Discard the records that were not sent: a process that ends would not send them either."""
+        """Discard unsent records, because a process that ends would not send them either."""
         self.producer.purge()
 
 
 class PairedSender(ProducingSender):
-    """Pairs a database transaction with the sending, by a sender of the library."""
+    """Pairs a database transaction with sending, using a sender of the library."""
 
     @abstractmethod
     def open_transaction(self, connection: Connection) -> AbstractContextManager[Transaction]:
-        """Open a transaction of the library's sender."""
+        """Open a transaction with the library's sender."""
 
     @contextmanager
     def transaction(self, connection: Connection) -> Iterator[Send]:
@@ -89,7 +89,7 @@ class PairedSender(ProducingSender):
 
 
 class Direct(PairedSender):
-    """Dual write, in the order of the options."""
+    """Dual write in the order set in the options."""
 
     def open_transaction(self, connection: Connection) -> AbstractContextManager[Transaction]:
         order: Any = self.options["order"]
@@ -97,7 +97,7 @@ class Direct(PairedSender):
 
 
 class Chained(PairedSender):
-    """Kafka transaction and database transaction, in the order of the options, without a recovery store."""
+    """Kafka transaction and database transaction in the order set in the options, without a recovery store."""
 
     is_transactional = True
     store: RecoveryStore | None = None
@@ -115,7 +115,7 @@ class ChainedWithStore(Chained):
     """Chained commits with a recovery store."""
 
     def recover(self, connection: Connection) -> None:
-        del connection  # the store needs one of its own
+        del connection  # the store needs a separate connection
         own = psycopg.connect(self.options["dsn"], autocommit=True, connect_timeout=5)
         self.store = RecoveryStore(own, self.transactional_id)
         recover(self.store, self.producer, self.client)
@@ -127,7 +127,7 @@ class ChainedWithStore(Chained):
 
 
 class Proof(ProducingSender):
-    """Rows of the business transaction, sent after its commit and deleted by a listener on the topic."""
+    """Rows that are saved in the business transaction, sent after the commit and deleted by a topic listener."""
 
     proof = DeliveryProof()
 
@@ -151,7 +151,7 @@ class Proof(ProducingSender):
 
 
 class TwoPhase(PairedSender):
-    """Prepared transaction, Kafka commit, commit of the prepared transaction."""
+    """Prepare the database transaction, commit in Kafka, and commit the prepared transaction."""
 
     is_transactional = True
 

@@ -1,4 +1,4 @@
-"""Ways in which the writers send their events, selected by the JSON form of a `SenderSettings`."""
+"""Base class of senders, and their settings, which the writers read as JSON."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ Send = Callable[[Sequence[OutboxEvent]], object]
 
 @dataclass(frozen=True)
 class SenderSettings:
-    """Name of a sender and its text options."""
+    """Name of a sender, and its options as text."""
 
     name: str
     options: Mapping[str, str] = field(default_factory=dict)
 
 
 class Sender(ABC):
-    """Sends the events of transactions. Each writer thread has its own."""
+    """Sends the events of transactions. Each writer thread has a separate sender."""
 
     def __init__(self, options: Mapping[str, str], name: str) -> None:
-        """Open what the sender needs. `name` is unique among the concurrent writers, and the same after a restart."""
+        """Open the sender's resources. `name` is unique among concurrent writers and stable across restarts."""
         self.options = options
         self.name = name
 
     @abstractmethod
     def transaction(self, connection: Connection) -> AbstractContextManager[Send]:
-        """Open a transaction and yield the function that sends its events.
+        """Open a transaction, and yield the function that sends its events.
 
-        The end of the block commits database and Kafka, in the order of the way. An exception rolls back.
+        At the end of the block, commit in the database and Kafka in the order of the way. Roll back after an exception.
         """
 
     def recover(self, connection: Connection) -> None:  # noqa: B027 - optional
-        """Resolve what an earlier writer of this name left. Called before the first transaction."""
+        """Resolve transactions that an earlier writer with this name left. Called before the first transaction."""
 
     def close(self) -> None:  # noqa: B027 - optional
-        """Release what the sender opened."""
+        """Release the sender's resources."""

@@ -1,1 +1,1 @@
-"""Ways of sending under test."""
+"""Ways of sending that the drill tests."""

@@ -1,4 +1,4 @@
-"""All ways of sending by name, in the order of the report."""
+"""Catalogue of all ways of sending by name, in the order of the report."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WAYS = {way.name: way for way in _ALL}
 
 
 def way_named(name: str) -> type[Way]:
-    """Return a way. Raises ConfigurationError for an unknown name."""
+    """Return the way with this name. Raises ConfigurationError if the name is unknown."""
     if name not in WAYS:
         raise ConfigurationError(f"unknown way: {name}", f"use one of: {', '.join(WAYS)}")
     return WAYS[name]

@@ -1,4 +1,4 @@
-"""Base of the ways that have a pipeline file: deployment and removal of the pipeline."""
+"""Base class of ways with a pipeline file, which deploys and removes the pipeline."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from outbox_lab.drill.senders.sender import SenderSettings
 from outbox_lab.drill.ways.way import Deployed, Way
 
 DEPLOY_S = 60
-# Because of the short wal_sender_timeout in project.SERVER_SETTINGS.
+# Caused by the short wal_sender_timeout in project.SERVER_SETTINGS.
 EXPECTED_FAILURES = ("path.wal-sender-timeout",)
 
 
@@ -34,18 +34,18 @@ class PipelineWay(Way):
     """A way with an outbox table, topics and schemas that `outbox apply` creates."""
 
     systems: ClassVar[Collection[System]] = ()
-    """Systems to deploy; all if it is empty."""
+    """Systems to deploy. All systems if empty."""
 
     def sender(self) -> SenderSettings:
         """Return the sender of the writers."""
         return SenderSettings("outbox", {"table": f"public.{self.cell}_event"})
 
     def changes(self) -> dict[str, object]:
-        """Return keys of the pipeline file that differ from those of an outbox table."""
+        """Return keys of the pipeline file that differ from the default for an outbox table."""
         return {}
 
     def running(self, pipeline_file: Path) -> AbstractContextManager[Mapping[str, Component]]:
-        """Start the processes of the way; yield those that a fault can hit."""
+        """Start the processes of the way, and yield the components that a fault can hit."""
         del pipeline_file
         return nullcontext({})
 
@@ -77,7 +77,7 @@ class PipelineWay(Way):
         return lock is not None and bool(types_with_pending_backfill(lock.topics))
 
     def _apply(self, deployment: Deployment) -> None:
-        """Deploy the pipeline. Services that the fault of an earlier cell hit may still reject requests."""
+        """Deploy the pipeline. Retry, because services hit by an earlier cell's fault may still reject requests."""
 
         def poll() -> Observation[bool]:
             try:
@@ -90,7 +90,7 @@ class PipelineWay(Way):
 
 
 def _remove_connector_and_slot(deployment: Deployment) -> None:
-    """Remove the connector and its slot: the stack has one worker, and an unused slot retains WAL."""
+    """Remove the connector and slot, because the stack has only one worker and an unused slot retains WAL."""
     with suppress(OutboxError):
         lifecycle.remove(deployment.connect, deployment.pipeline.connector.name)
         with postgres_client.connected(deployment.environment.source) as connection:

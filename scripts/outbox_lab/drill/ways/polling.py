@@ -1,4 +1,4 @@
-"""Polling: the relay, an incrementing column as JDBC source connectors do, and the fix of its hole."""
+"""Polling: the relay, polling of an incrementing column, and a fix for the rows that such polling misses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RELAY = ("-c", "from outbox_kit.cli import main; main()", "relay")
 
 
 class Relay(PipelineWay):
-    """Two processes of `outbox relay`, in place of the connector. A fault of the relay hits one of them."""
+    """Two processes of `outbox relay` instead of the connector. A relay fault hits one of the processes."""
 
     name = "relay"
     description = "Outbox table, two processes of the polling relay"
@@ -42,7 +42,7 @@ class Relay(PipelineWay):
 
 
 class IncrementingPolling(PipelineWay):
-    """One process that reads the rows with a higher number than the last one."""
+    """One process that reads the rows whose numbers are higher than the number of the last row."""
 
     name = "polling-incrementing"
     description = "Outbox table, polling of an incrementing column as JDBC source connectors do"
@@ -62,10 +62,10 @@ class IncrementingPolling(PipelineWay):
 
 
 class HorizonPolling(IncrementingPolling):
-    """Reads the rows in the order of transaction ids, up to the oldest transaction that has not ended."""
+    """Reads rows in the order of transaction ids up to the oldest transaction that has not ended."""
 
     name = "polling-horizon"
     description = "Outbox table, polling of transaction ids below the snapshot horizon"
-    # Transaction ids are assigned before the lock of an account, so their order can differ from that of its states.
+    # A transaction id is assigned before the account is locked, so its order can differ from the order of states.
     promise = Promise(in_order=False)
     horizon = True

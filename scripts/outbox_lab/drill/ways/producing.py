@@ -1,4 +1,4 @@
-"""Ways in which the service produces to Kafka itself."""
+"""Ways in which the service itself produces to Kafka."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ProducingWay(Way):
     """A way whose writers produce to one topic."""
 
     order: ClassVar[str] = "database-first"
-    """System that commits first. A name without its order is that of the sender."""
+    """System that commits first. The sender's name is the name of the way without the order."""
     faults = ("none", "kill-writer", "pause-writer", *STACK_FAULTS)
 
     @contextmanager
@@ -49,7 +49,7 @@ class ProducingWay(Way):
 
 
 class DeliveryProofWay(ProducingWay):
-    """Destination topic as proof of delivery, with a listener in a thread of the drill."""
+    """The topic is the proof of delivery. The listener runs in a thread of the drill."""
 
     name = "delivery-proof"
     description = "Rows of the transaction, sent after the commit, deleted when the topic shows them"
@@ -62,7 +62,7 @@ class DeliveryProofWay(ProducingWay):
 
 
 class Listener:
-    """Deletes the rows of delivered records during a `with` block. Opens new connections after an error."""
+    """Deletes the rows of delivered records during a `with` block. Reconnects after an error."""
 
     def __init__(self, drill: DrillStack, topic: str) -> None:
         self._drill = drill

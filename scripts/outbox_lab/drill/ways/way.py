@@ -1,4 +1,4 @@
-"""A way of sending under test: its promise, the faults that apply to it, and its deployment for one cell."""
+"""Base class of ways of sending: promise, applicable faults, and deployment for one cell."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ STACK_FAULTS = (
     "slow-connection",
     "disk-full-kafka",
 )
-"""Faults of Kafka and PostgreSQL, which apply to every way."""
+"""Faults of Kafka and PostgreSQL that apply to every way."""
 
 
 @dataclass(frozen=True)
 class Promise:
-    """What a way promises to a consumer with isolation level read_committed."""
+    """Guarantees of a way for consumers with isolation level read_committed."""
 
     no_loss: bool = True
     no_phantom: bool = True
@@ -41,7 +41,7 @@ class Promise:
 
 @dataclass
 class Deployed:
-    """A way, deployed for one cell. `pipeline_file` is None if the Spark jobs cannot read its topic."""
+    """A way deployed for one cell. `pipeline_file` is None if the Spark jobs cannot read its topic."""
 
     topic: str
     sender: SenderSettings
@@ -51,18 +51,18 @@ class Deployed:
 
 
 class Way(ABC):
-    """A way of sending. One instance per cell."""
+    """A way of sending. Each cell has its own instance."""
 
     name: ClassVar[str]
     description: ClassVar[str]
     promise: ClassVar[Promise]
     faults: ClassVar[tuple[str, ...]]
     lossy_faults: ClassVar[frozenset[str]] = frozenset()
-    """Faults under which the way cannot promise that no event is lost, by name."""
+    """Names of the faults under which the way can lose events."""
 
     @classmethod
     def promise_under(cls, fault: Fault) -> Promise:
-        """Return what the way promises under a fault. The repair of a pipeline may send events again."""
+        """Return the guarantees of the way under a fault. A repair of the pipeline may send events again."""
         return replace(
             cls.promise,
             no_loss=cls.promise.no_loss and fault.name not in cls.lossy_faults,
@@ -70,20 +70,20 @@ class Way(ABC):
         )
 
     def __init__(self, drill: DrillStack, cell: str) -> None:
-        """`cell` names the topics, the slot and the tables of the cell."""
+        """`cell` is part of the names of topics, slots and tables."""
         self.drill = drill
         self.cell = cell
 
     @abstractmethod
     def deployed(self) -> AbstractContextManager[Deployed]:
-        """Create what the way needs; remove what would affect the next cells at the end."""
+        """Create the resources of the way. At the end, remove the resources that would affect later cells."""
 
     def state(self) -> str:
-        """Describe the state of the way's components, for a cell in which events are missing."""
+        """Describe the state of the way's components, to explain missing events."""
         return ""
 
     def detected(self) -> str:
-        """Return the checks that report the fault, with what they saw; empty if no check does."""
+        """Return the checks that detect the fault and what they observed, or an empty text."""
         return ""
 
     def lacks_states(self) -> bool:
@@ -91,5 +91,5 @@ class Way(ABC):
         return False
 
     def repair(self) -> list[str]:
-        """Repair what a fault broke, as an operator would; return what the repair reports, for the notes."""
+        """Repair the damage of a fault as an operator would. Return the output of the repair as notes."""
         return []

@@ -62,7 +62,7 @@ def test_shows_an_inherited_level(serve: Serve, run: Run) -> None:
     result = run(serve([(200, LOGGERS)]).url, "log-level", "org.apache")
     assert (result.exit_code, result.stderr) == (
         0,
-        "org.apache has no own level: it inherits the level of its parent logger\n",
+        "org.apache does not have its own level; it inherits the level of its parent logger\n",
     )
 
 

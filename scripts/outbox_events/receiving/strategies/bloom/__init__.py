@@ -1,1 +1,1 @@
-"""Bloom filters: what was probably handled, in memory."""
+"""Bloom filters in memory, which recognize events that were probably handled."""

@@ -1,7 +1,7 @@
-"""Filters of the assigned partitions: restored when a partition is assigned, saved from time to time.
+"""Filters of the assigned partitions. They are restored when a partition is assigned, and saved periodically.
 
-A filter has a limited number of ids: when the newer of its two generations is full, the older one is dropped. Each
-partition has a file, which is replaced atomically, with a checksum and the position of the filter.
+A filter has two generations. When the newer generation is full, the older one is dropped. Each partition has a file
+with a checksum and the position of the filter. The file is replaced atomically.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ Missing = Literal["start-empty", "refuse"]
 
 
 def stable_hash(event_id: str) -> int:
-    """Return a signed 128-bit hash that is the same in every process, unlike Python's `hash`."""
+    """Return a signed 128-bit hash. Unlike Python's `hash`, it is the same in every process."""
     return int.from_bytes(blake2b(event_id.encode(), digest_size=BYTES).digest(), "big", signed=True)
 
 
 class Generations:
-    """Recognizes the last `capacity` to 2 * `capacity` ids, given by their `stable_hash`.
+    """Recognizes the last `capacity` to 2 * `capacity` ids by their `stable_hash`.
 
-    An id that was not added is (wrongly) recognized with a probability of at most `error_rate`, when both filters are
-    full. Memory: 2 * capacity * 1.44 * log2(2 / error_rate) bits: 7.5 MB for a capacity
-    of a million and an error rate of 1e-6.
+    If both filters are full, an id that was not added is recognized with a probability of at most `error_rate`. The
+    filters need 2 * capacity * 1.44 * log2(2 / error_rate) bits of memory, which is 7.5 MB for a capacity of a million
+    and an error rate of 1e-6.
     """
 
     def __init__(self, capacity: int, error_rate: float) -> None:
-        """Begin empty. `error_rate` is between 0 and 1."""
+        """Create empty filters. `error_rate` is between 0 and 1."""
         self.capacity = capacity
         self.error_rate = error_rate
         self.count = 0
@@ -59,7 +59,7 @@ class Generations:
         return id_hash in self.newer or (self.older is not None and id_hash in self.older)
 
     def add(self, id_hash: int) -> None:
-        """Add an id, in a new generation if the newer filter is full."""
+        """Add an id. If the newer filter is full, begin a new generation first."""
         if self.count >= self.limit:
             self.older, self.newer, self.count, self.limit = self.newer, self._empty(), 0, self.capacity
         self.newer.add(id_hash)
@@ -67,15 +67,15 @@ class Generations:
 
     @property
     def size_bytes(self) -> int:
-        """Memory of the filters."""
+        """Memory that the filters use."""
         return sum(bloom.size_in_bits for bloom in (self.newer, self.older) if bloom is not None) // 8
 
     def save(self) -> tuple[bytes, bytes]:
-        """Return the newer and the older filter; the older one is empty if there is none."""
+        """Return the newer and the older filter. If there is no older filter, it is empty."""
         return self.newer.save_bytes(), self.older.save_bytes() if self.older is not None else b""
 
     def load(self, newer: bytes, older: bytes, count: int, limit: int) -> None:
-        """Continue with saved filters, whose capacity and error rate remain until each is dropped.
+        """Continue with saved filters. They keep their capacity and error rate until they are dropped.
 
         Raises ValueError.
         """
@@ -88,17 +88,17 @@ class Generations:
 
 
 class InvalidFilterError(ValueError):
-    """A file contains no usable filter."""
+    """A file does not contain a usable filter."""
 
 
 @dataclass(frozen=True)
 class SavedFilter:
-    """Filters of a partition. They contain the ids of the events before `next_offset`."""
+    """Saved filters of a partition. They contain the ids of the events before `next_offset`."""
 
     topic_id: str
     next_offset: int
     handled_before: int
-    """Offset before which the group has handled all events, if that is more than the filters contain; otherwise 0."""
+    """Offset before which the group has handled all events, if it is greater than `next_offset`, else 0."""
     count: int
     limit: int
     newer: bytes
@@ -111,11 +111,11 @@ def filter_path(folder: Path, group: str, source: Partition) -> Path:
 
 
 def write_filter(path: Path, saved: SavedFilter) -> None:
-    """Replace the file: after a crash it has the old or the new content. Raises OSError."""
+    """Replace the file. After a crash, it has the old or the new content. Raises OSError."""
     header = asdict(saved) | {"newer": len(saved.newer), "older": len(saved.older)}
     body = json.dumps(header).encode() + b"\n" + saved.newer + saved.older
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary_file = path.with_suffix(f".{uuid4().hex}.partial")  # processes of several hosts can share the folder
+    temporary_file = path.with_suffix(f".{uuid4().hex}.partial")  # several hosts can share the folder
     try:
         temporary_file.write_bytes(MAGIC + blake2b(body, digest_size=DIGEST_BYTES).digest() + body)
         replace_durably(temporary_file, path)
@@ -124,7 +124,7 @@ def write_filter(path: Path, saved: SavedFilter) -> None:
 
 
 def read_filter(path: Path) -> SavedFilter | None:
-    """Return the content of a file; None without a file. Raises InvalidFilterError."""
+    """Return the content of a file, or None if it does not exist. Raises InvalidFilterError."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -141,24 +141,24 @@ def read_filter(path: Path) -> SavedFilter | None:
 
 @dataclass
 class PartitionFilter:
-    """The filter of a partition. It contains the ids of the events before `next_offset`, as far as it recognizes."""
+    """Filter of a partition. It contains the most recent ids of the events before `next_offset`."""
 
     topic_id: str
     generations: Generations
     next_offset: int | None = None
-    """None until an event of the partition was handled."""
+    """None until an event of the partition has been handled."""
     handled_before: int = 0
-    """Offset before which the group had handled all events at the assignment, also those not in the filter."""
+    """Offset before which the group had handled all events at the assignment, even if the filter lacks their ids."""
     is_changed: bool = False
 
     def learn(self, id_hash: int, offset: int) -> None:
-        """Add the id of a handled event, given by its `stable_hash`."""
+        """Add the `stable_hash` of a handled event's id."""
         if id_hash not in self.generations:
             self.generations.add(id_hash)
         self.move(offset + 1)
 
     def move(self, offset: int) -> None:
-        """Set the position. It moves backwards if events are received again on purpose."""
+        """Set the position. It can move backwards if events are received again on purpose."""
         self.next_offset = offset
         self.is_changed = True
 
@@ -167,7 +167,7 @@ class PartitionFilters:
     """Filters by partition, and their files in a folder."""
 
     def __init__(self, folder: Path, *, capacity: int, error_rate: float, missing: Missing) -> None:
-        self.group = ""  # of the consumer, which is known only when the receiver binds the strategy
+        self.group = ""  # consumer group, known when the receiver binds the strategy
         self._folder = folder
         self._capacity = capacity
         self._error_rate = error_rate
@@ -176,13 +176,13 @@ class PartitionFilters:
         self._saved_at = time.monotonic()
 
     def get(self, source: Partition) -> PartitionFilter | None:
-        """Return the filter of an assigned partition; None if it was revoked."""
+        """Return the filter of an assigned partition, or None if the partition was revoked."""
         return self._filters.get(source)
 
     def open(self, source: Partition, state: PartitionState, committed: int | None) -> PartitionFilter:
-        """Restore the filter of an assigned partition, or begin an empty one.
+        """Restore the filter of an assigned partition, or create an empty filter.
 
-        Raises RefusedError if the policy is "refuse" and the group has handled events that no filter contains.
+        Raises RefusedError if `missing` is "refuse" and no saved filter contains events that the group has handled.
         """
         path = filter_path(self._folder, self.group, source)
         opened = PartitionFilter(state.topic_id, Generations(self._capacity, self._error_rate))
@@ -192,26 +192,26 @@ class PartitionFilters:
             text = f"topic {source[0]}, partition {source[1]}: no usable filter in {path}: {reason}"
             if self._missing == "refuse":
                 raise RefusedError(
-                    text, 'restore the file, or pass missing="start-empty" to recognize later events only'
+                    text, 'restore the file, or pass missing="start-empty" to recognize only later events'
                 )
             log.warning("%s; starting with an empty filter", text)
-        # A partition that has lost its last records will have new ones at the offsets after its end.
+        # If a partition has lost its last records, new records will reuse the offsets after its end.
         opened.handled_before = min(opened.handled_before, state.end)
         self._filters[source] = opened
         if opened.next_offset is not None and opened.next_offset < opened.handled_before:
-            # The consumer goes back to complete the filter, and with it the group's offset: a crash must not lose it.
+            # Save `handled_before` now, because the group's offset moves back until the filter is complete.
             opened.is_changed = True
             self.save([source])
         return opened
 
     def _restore(self, path: Path, opened: PartitionFilter) -> str:
-        """Load the file into the filter; return the reason why it cannot be used, otherwise an empty text."""
+        """Load the file into the filter. Return the reason why it cannot be used, or an empty text."""
         try:
             saved = read_filter(path)
             if saved is None:
                 return "the file does not exist"
             if saved.topic_id and opened.topic_id and saved.topic_id != opened.topic_id:
-                return f"it belongs to topic id {saved.topic_id}, and the topic was created again as {opened.topic_id}"
+                return f"it belongs to topic id {saved.topic_id}, but the topic was created again as {opened.topic_id}"
             opened.generations.load(saved.newer, saved.older, saved.count, saved.limit)
         except ValueError as error:
             return str(error)
@@ -220,14 +220,14 @@ class PartitionFilters:
         return ""
 
     def save_due(self, interval_s: float) -> None:
-        """Save the changed filters if the last time is `interval_s` ago."""
+        """Save the changed filters if the last save was at least `interval_s` ago."""
         if time.monotonic() - self._saved_at >= interval_s:
             self.save(self)
 
     def save(self, sources: Iterable[Partition]) -> None:
         """Save the changed filters of these partitions.
 
-        An error is logged: the effects are committed, and the previous file is as good as after a crash.
+        Errors are only logged, because the effects are committed and the previous file is still usable.
         """
         for source in sources:
             try:
@@ -238,7 +238,7 @@ class PartitionFilters:
         self._saved_at = time.monotonic()
 
     def write(self, source: Partition) -> None:
-        """Save the filter of a partition if it has changed. Raises OSError."""
+        """Save the filter of a partition if the filter has changed. Raises OSError."""
         kept = self._filters.get(source)
         if kept is not None and kept.is_changed and kept.next_offset is not None:
             handled_before = kept.handled_before if kept.handled_before > kept.next_offset else 0

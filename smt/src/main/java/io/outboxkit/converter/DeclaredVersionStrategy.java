@@ -10,12 +10,11 @@ import org.apache.kafka.connect.errors.DataException;
 
 /**
  * Selects the version of the artifact {@code <topic>-value} with which Apicurio's converter writes
- * a Struct. The version is the number that ParsePayload sets on the Struct's schema.
+ * a Struct. ParsePayload sets the number of this version on the Struct's schema.
  *
- * <p>The converter's own strategies are not sufficient. One strategy registers the schema that is
- * derived from the Struct; this schema lacks the logical types that Connect does not support.
- * Another strategy always uses the latest version. During the roll-out of version 2, it would write
- * the fields of a version 1 Struct by position to the fields of version 2.
+ * <p>The converter's own strategies are not sufficient. One registers the Struct's schema, which
+ * lacks logical types that Connect does not support. Another uses the latest version. During the
+ * roll-out of version 2, it would write version 1 Structs to version 2 fields by position.
  */
 public final class DeclaredVersionStrategy
     implements ArtifactReferenceResolverStrategy<Schema, Object> {

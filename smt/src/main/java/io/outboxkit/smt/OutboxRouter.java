@@ -12,13 +12,13 @@ import org.apache.kafka.connect.connector.ConnectRecord;
 import org.apache.kafka.connect.errors.DataException;
 
 /**
- * Converts inserts into an outbox table, and logical decoding messages with a configured prefix, to
- * the records that docs/contract.md specifies. A record value is a {@code byte[]} with schema BYTES
- * (Avro in Confluent wire format, or text), or null with a null schema (a tombstone).
+ * Converts inserts into an outbox table, and logical decoding messages with a configured prefix,
+ * into the records that docs/contract.md specifies. A record value is a {@code byte[]} with schema
+ * BYTES (Avro in Confluent wire format, or text), or null with a null schema (a tombstone).
  *
  * <p>Heartbeats and records of the kinds that {@code pass.through} lists are returned unchanged.
- * Updates and deletes of outbox rows are dropped if the options allow it. For any other record, a
- * {@link DataException} is thrown.
+ * Updates and deletes of outbox rows are dropped if the options allow it. Any other record causes a
+ * {@link DataException}.
  */
 public final class OutboxRouter<R extends ConnectRecord<R>> extends BaseTransform<R> {
   public static final String OVERVIEW_DOC =
@@ -26,7 +26,7 @@ public final class OutboxRouter<R extends ConnectRecord<R>> extends BaseTransfor
           + " and headers. The value is the payload, as Avro in Confluent wire format or as text;"
           + " the value of a tombstone is null.";
 
-  /** All options except the keys {@code aggregate.T.*} of the aggregate types T. */
+  /** All options, except the keys {@code aggregate.T.*} of each aggregate type T. */
   public static final ConfigDef CONFIG_DEF = RouterConfig.CONFIG_DEF;
 
   private EnvelopeReader envelopeReader;

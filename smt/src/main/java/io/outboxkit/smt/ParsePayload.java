@@ -12,16 +12,16 @@ import org.apache.kafka.connect.connector.ConnectRecord;
 import org.apache.kafka.connect.data.Struct;
 
 /**
- * Replaces the value by a Struct that is parsed from the JSON text of a field. The Struct has the
- * latest declared version of the Avro schema that accepts the text, and its Connect schema has the
- * number of this version. Tombstones are returned unchanged.
+ * Replaces the value with a Struct that is parsed from the JSON text of a field. The Struct is of
+ * the latest declared schema version that accepts the text, and its Connect schema has the number
+ * of this version. Tombstones are returned unchanged.
  */
 public final class ParsePayload<R extends ConnectRecord<R>> extends BaseTransform<R> {
   public static final String OVERVIEW_DOC =
       "Parse the JSON text of a field to a Struct. The Avro schema of the Struct is declared for"
           + " each aggregate type.";
 
-  /** All options except the keys {@code aggregate.T.*} of the aggregate types T. */
+  /** All options, except the keys {@code aggregate.T.*} of each aggregate type T. */
   public static final ConfigDef CONFIG_DEF = ParseConfig.CONFIG_DEF;
 
   private FieldPath payloadField;

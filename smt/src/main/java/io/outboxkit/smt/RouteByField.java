@@ -16,8 +16,8 @@ import org.apache.kafka.common.config.ConfigException;
 import org.apache.kafka.connect.connector.ConnectRecord;
 
 /**
- * Sets the topic according to the value of a field. The topics are configured, not derived from the
- * values, because the producer would block if a derived topic did not exist.
+ * Sets the topic according to the value of a field. Each topic must be configured. A topic that is
+ * derived from a value might not exist, and the producer would then block.
  */
 public final class RouteByField<R extends ConnectRecord<R>> extends BaseTransform<R> {
   public static final String OVERVIEW_DOC =

@@ -17,8 +17,8 @@ import org.apache.kafka.connect.connector.ConnectRecord;
 import org.apache.kafka.connect.errors.DataException;
 
 /**
- * Sets the partition that Kafka's producer would choose if the value of the field were the record
- * key. Use this transform for records that are partitioned by a field other than the key, or whose
+ * Sets the partition that Kafka's producer would choose if the field's value were the record key.
+ * Use this transform for records that are partitioned by a field other than the key, or whose
  * serialized key contains a schema id.
  */
 public final class SetPartition<R extends ConnectRecord<R>> extends BaseTransform<R> {

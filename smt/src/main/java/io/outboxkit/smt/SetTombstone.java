@@ -13,8 +13,8 @@ import org.apache.kafka.common.config.ConfigException;
 import org.apache.kafka.connect.connector.ConnectRecord;
 
 /**
- * Replaces the value and its schema by null. If the schema remained, JsonConverter would write the
- * null value in an envelope, and compaction does not treat an envelope as a tombstone.
+ * Replaces the value and its schema with null. With the original schema, JsonConverter would write
+ * the null value in an envelope, which compaction does not treat as a tombstone.
  */
 public final class SetTombstone<R extends ConnectRecord<R>> extends BaseTransform<R> {
   public static final String OVERVIEW_DOC =

@@ -11,7 +11,7 @@ import org.apache.avro.Schema;
  * or nesting that would exhaust memory or stack. It ignores logical types. Not thread-safe.
  */
 public final class AvroBodyChecker {
-  /** Number of items allowed in addition to one per byte, because nulls in arrays take no bytes. */
+  /** Number of items allowed in addition to one per byte, because an item can take no bytes. */
   private static final int MAX_EMPTY_ITEMS = 100_000;
 
   /** Maximum size, in bytes, of an encoded int, enum symbol or union branch. */
@@ -29,7 +29,7 @@ public final class AvroBodyChecker {
     this.schema = schema;
   }
 
-  /** Check that the bytes from {@code start} to the end are one value of the schema. */
+  /** Check that the bytes from {@code start} to the end are exactly one value of the schema. */
   public void check(byte[] body, int start) throws PayloadException {
     bytes = body;
     offset = start;

@@ -5,16 +5,16 @@ import java.util.Arrays;
 import org.apache.avro.io.BinaryData;
 
 /**
- * Reusable buffer for one Avro value, with the positions of fields. The fields of a record are
- * written in the order of the JSON text, which jsonb sorts by name length, and then copied in the
- * order of the schema, so that no object tree is built. Avro's encoders are not suitable, because
- * they write to a stream, in which fields cannot be moved. Not thread-safe.
+ * Reusable buffer for one Avro value, with the positions of fields. To avoid building an object
+ * tree, the fields of a record are written in the order of the JSON text, which jsonb sorts by name
+ * length, and then copied in the order of the schema. Avro's encoders write to a stream, in which
+ * fields cannot be moved. Not thread-safe.
  */
 public final class AvroOutput {
   /** Maximum size, in bytes, of an encoded boolean, number or item count. */
   private static final int MAX_NUMBER_BYTES = 10;
 
-  /** Maximum length of an ASCII string, in chars, whose encoded length takes one byte. */
+  /** Maximum length, in chars, of an ASCII string whose length prefix takes one byte. */
   private static final int MAX_SHORT_LENGTH = 63;
 
   /** Maximum size, in bytes, of a buffer that is reused for the next value. */
@@ -31,7 +31,7 @@ public final class AvroOutput {
   private byte[] bytes = new byte[INITIAL_CAPACITY];
   private int size;
 
-  /** Start and end position of each field of the open records; -1 for a field not yet written. */
+  /** Start and end position of each field of the open records, or -1 for unwritten fields. */
   private int[] slots = new int[64];
 
   private int slotCount;
@@ -62,7 +62,7 @@ public final class AvroOutput {
     return Arrays.copyOf(bytes, size);
   }
 
-  /** Return how many JSON fields were skipped because the schema does not have them. */
+  /** Return the number of JSON fields that were skipped because the schema lacks them. */
   public int skippedFieldCount() {
     return skippedFieldCount;
   }
@@ -95,7 +95,7 @@ public final class AvroOutput {
     remainingReplay = MIN_REPLAY + (long) MAX_REPLAY_PER_CHAR * jsonLength;
   }
 
-  /** Count tokens and chars that union branches read; return false if the limit is exceeded. */
+  /** Count tokens and chars that union branches read. Return false if the limit is exceeded. */
   boolean countReplay(int count) {
     remainingReplay -= count;
     return remainingReplay >= 0;
@@ -138,12 +138,12 @@ public final class AvroOutput {
     writeFixed(value);
   }
 
-  /** Write a string; return false, and write nothing, if the text has an unpaired surrogate. */
+  /** Write a string. If it has an unpaired surrogate, write nothing and return false. */
   boolean writeString(char[] text, int offset, int length) {
     return writeShortAscii(text, offset, length) || writeAnyString(text, offset, length);
   }
 
-  /** Write a short ASCII string in one pass; return false for longer or non-ASCII text. */
+  /** Write a short ASCII string in one pass. Return false for longer or non-ASCII text. */
   private boolean writeShortAscii(char[] text, int offset, int length) {
     if (length > MAX_SHORT_LENGTH) {
       return false;
@@ -176,7 +176,7 @@ public final class AvroOutput {
     return true;
   }
 
-  /** Write the item count before the items, which begin at {@code start}, and the end marker. */
+  /** Insert the count before the items, which begin at {@code start}. Append the end marker. */
   void closeBlock(int start, int count) {
     if (count > 0) {
       ensureCapacity(2 * MAX_NUMBER_BYTES);
@@ -189,7 +189,7 @@ public final class AvroOutput {
     writeLong(0);
   }
 
-  /** Add the slots of a record; return its frame, which is the index of its first slot. */
+  /** Add the slots of a record. Return its frame, which is the index of its first slot. */
   int openRecord(int fieldCount) {
     int frame = slotCount;
     slotCount += 2 * fieldCount;
@@ -222,7 +222,7 @@ public final class AvroOutput {
     size += length;
   }
 
-  /** Replace all bytes from {@code start} by the bytes from {@code replacementStart} to the end. */
+  /** Replace all bytes from {@code start} with the bytes from {@code replacementStart}. */
   void replace(int start, int replacementStart) {
     int length = size - replacementStart;
     System.arraycopy(bytes, replacementStart, bytes, start, length);

@@ -23,9 +23,9 @@ import org.apache.kafka.connect.data.Time;
 import org.apache.kafka.connect.data.Timestamp;
 
 /**
- * Maps an Avro schema and its values to Connect. Names and symbols of enums and precisions of
- * decimals become schema parameters, as in AvroData of the Confluent and Apicurio converters. Types
- * with micro- or nanoseconds and local-timestamp-millis become INT64 with schema names of Debezium.
+ * Maps an Avro schema and its values to Connect. Enum names, enum symbols and decimal precisions
+ * become schema parameters, as in AvroData of the Confluent and Apicurio converters. Types with
+ * micro- or nanoseconds, and local-timestamp-millis, become INT64 with Debezium's schema names.
  */
 record ConnectMapping(org.apache.kafka.connect.data.Schema schema, Converter converter) {
   /** AvroData's parameter for an enum's name, and the prefix of its parameters for symbols. */
@@ -50,7 +50,7 @@ record ConnectMapping(org.apache.kafka.connect.data.Schema schema, Converter con
     return value == null ? null : converter.convert(schema, value);
   }
 
-  /** A mapping whose schema is not yet built, because a union can still make it optional. */
+  /** A mapping whose schema is not built yet, because a union can still make it optional. */
   private record Draft(SchemaBuilder builder, Converter converter) {
     static Draft of(SchemaBuilder builder, Function<Object, Object> converter) {
       return new Draft(builder, (schema, value) -> converter.apply(value));
@@ -62,7 +62,7 @@ record ConnectMapping(org.apache.kafka.connect.data.Schema schema, Converter con
   }
 
   /**
-   * @param records fields of the compiled records by full name; null while a record is compiled
+   * @param records fields of the compiled records by full name, or null while a record is compiled
    */
   private static Draft compile(Schema avro, Map<String, List<ConnectMapping>> records) {
     return switch (avro.getType()) {
@@ -86,13 +86,13 @@ record ConnectMapping(org.apache.kafka.connect.data.Schema schema, Converter con
     List<ConnectMapping> fields = compileFields(avro, records);
     SchemaBuilder builder = SchemaBuilder.struct().name(avro.getFullName());
     for (Schema.Field field : avro.getFields()) {
-      // The Connect field gets no default, because Struct.get would return it instead of null.
+      // The Connect field has no default, because Struct.get would return it instead of null.
       builder.field(field.name(), fields.get(field.pos()).schema());
     }
     return new Draft(builder, (schema, value) -> toStruct(schema, fields, (GenericRecord) value));
   }
 
-  /** Compile each record once, because references to a record can multiply at each level. */
+  /** Compile each record only once, because the references to it can multiply at each level. */
   private static List<ConnectMapping> compileFields(
       Schema avro, Map<String, List<ConnectMapping>> records) {
     String name = avro.getFullName();

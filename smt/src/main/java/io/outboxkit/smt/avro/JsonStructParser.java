@@ -10,8 +10,8 @@ import org.apache.avro.io.DecoderFactory;
 import org.apache.kafka.connect.data.Struct;
 
 /**
- * Parses JSON text to Connect Structs of one Avro schema. The text is first encoded as Avro binary,
- * so that the accepted payloads are the same as for {@link JsonAvroEncoder}. Not thread-safe.
+ * Parses JSON text into Connect Structs of one Avro schema. The text is first encoded as Avro
+ * binary, so that the same payloads are accepted as by {@link JsonAvroEncoder}. Not thread-safe.
  */
 public final class JsonStructParser {
   private final JsonAvroEncoder encoder;

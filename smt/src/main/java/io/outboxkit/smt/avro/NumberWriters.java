@@ -13,7 +13,7 @@ import org.apache.avro.Schema;
 final class NumberWriters {
   private NumberWriters() {}
 
-  /** Base class of writers that accept JSON numbers only, or JSON numbers and strings. */
+  /** Base class of writers that accept JSON numbers and, optionally, strings. */
   abstract static class NumberWriter extends ValueWriter {
     NumberWriter(String expected) {
       super(expected, JsonToken.VALUE_NUMBER_INT, JsonToken.VALUE_NUMBER_FLOAT);
@@ -108,9 +108,9 @@ final class NumberWriters {
     }
   }
 
-  /** Base class of the decimal writers, which accept a JSON number or a string with a number. */
+  /** Base class of the decimal writers, which accept JSON numbers and numbers in strings. */
   abstract static class DecimalTextWriter extends NumberWriter {
-    /** Maximum string length; parsing takes quadratic time. Jackson has this limit for numbers. */
+    /** Maximum string length, as in Jackson for numbers: parsing takes quadratic time. */
     private static final int MAX_TEXT_LENGTH = 1000;
 
     DecimalTextWriter(String expected) {
@@ -135,18 +135,18 @@ final class NumberWriters {
           return new BigDecimal(text);
         }
       } catch (NumberFormatException e) {
-        // The text is rejected below, like a text with other characters.
+        // The text is rejected below, like text with other characters.
       }
       throw mismatch("a string that is not a number of up to " + MAX_TEXT_LENGTH + " characters");
     }
   }
 
-  /** Writes decimals as bytes or fixed. Values that exceed scale or precision are rejected. */
+  /** Writes decimals as bytes or fixed. Rejects values that exceed the scale or precision. */
   static final class DecimalWriter extends DecimalTextWriter {
     private final int precision;
     private final int scale;
 
-    /** Size, in bytes, of a fixed type; -1 for the type bytes. */
+    /** Size, in bytes, of a fixed type, or -1 for the type bytes. */
     private final int fixedSize;
 
     DecimalWriter(LogicalTypes.Decimal type, int fixedSize) {
@@ -178,7 +178,7 @@ final class NumberWriters {
       if (stripped.scale() > scale) {
         throw mismatch("a number with more than " + scale + " fraction digits");
       }
-      // Check the digits before setScale, which would create all zeros of 1e999999999.
+      // Check the digits before setScale, which would write out all zeros of 1e999999999.
       if ((long) stripped.precision() - stripped.scale() + scale > precision) {
         throw mismatch("a number with more than " + (precision - scale) + " integer digits");
       }

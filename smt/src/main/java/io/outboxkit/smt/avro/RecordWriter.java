@@ -51,7 +51,7 @@ final class RecordWriter extends ValueWriter {
     out.closeRecord(frame);
   }
 
-  /** Write the fields; return whether the object has all fields of the schema, in its order. */
+  /** Write the fields. Return whether the object has all fields of the schema in schema order. */
   private boolean writeInJsonOrder(JsonParser parser, AvroOutput out, int frame)
       throws IOException, PayloadException {
     int writtenCount = 0;

@@ -7,18 +7,18 @@ import java.io.IOException;
 import java.math.BigInteger;
 
 /**
- * Reads buffered tokens again, for one branch of a union, and counts them. Unions within unions
- * multiply the work, so that without a limit a small payload could take hours.
+ * Reads buffered tokens again for one branch of a union, and counts them. The count is limited,
+ * because nested unions multiply the work and a small payload could take hours.
  */
 final class ReplayParser extends JsonParserDelegate {
-  /** Thrown if the branches of unions read more than the limit for the payload. */
+  /** Thrown if union branches read more tokens and chars than the payload's limit. */
   static final class LimitExceededException extends IOException {
     private static final long serialVersionUID = 1L;
   }
 
   private final AvroOutput out;
 
-  /** Read the tokens of {@code buffer}; count them in {@code out}, which has the limit. */
+  /** Read the tokens of {@code buffer}, and count them in {@code out}, which has the limit. */
   ReplayParser(JsonParser buffer, AvroOutput out) {
     super(buffer);
     this.out = out;

@@ -73,11 +73,11 @@ final class ScalarWriters {
     }
   }
 
-  /** Writes UUIDs in the form 8-4-4-4-12, as string or as fixed(16). */
+  /** Writes UUIDs of the form 8-4-4-4-12 as string or fixed(16). */
   static final class UuidWriter extends ValueWriter {
     private static final int LENGTH = 36;
 
-    /** For each character, whether it is a hexadecimal digit. Faster than HexFormat.isHexDigit. */
+    /** Whether each character is a hexadecimal digit. This is faster than HexFormat.isHexDigit. */
     private static final boolean[] IS_HEX_DIGIT = new boolean['f' + 1];
 
     static {
@@ -124,14 +124,14 @@ final class ScalarWriters {
   }
 
   /**
-   * Writes bytes and fixed from hexadecimal digits after {@code \x}, as PostgreSQL writes bytea, or
-   * from base64. Avro's JSON form, one character per byte, is not supported, because jsonb cannot
-   * store U+0000.
+   * Writes bytes and fixed. The input is base64, or hexadecimal digits after {@code \x}, as in
+   * PostgreSQL's bytea output. Avro's JSON encoding, with one character per byte, is not supported,
+   * because jsonb cannot store U+0000.
    */
   static final class BytesWriter extends ValueWriter {
     private static final String HEX_PREFIX = "\\x";
 
-    /** Size, in bytes, of a fixed type; -1 for the type bytes. */
+    /** Size, in bytes, of a fixed type, or -1 for the type bytes. */
     private final int fixedSize;
 
     BytesWriter(int fixedSize) {

@@ -50,7 +50,7 @@ final class TemporalWriters {
         if (ticks < 0 || ticks >= resolution.ticksPerDay()) {
           throw mismatch("a number out of range");
         }
-        // This also fits time-millis, because Avro encodes an int like a long of the same value.
+        // This is also valid for time-millis, because Avro encodes ints and longs the same way.
         out.writeLong(ticks);
       } else if (isoParser.parseTime(
               parser.getTextCharacters(), parser.getTextOffset(), parser.getTextLength())
@@ -62,7 +62,7 @@ final class TemporalWriters {
     }
   }
 
-  /** Writes timestamps from text with a UTC offset, and local timestamps from text without one. */
+  /** Writes timestamps. The text has a UTC offset, unless the timestamp is local. */
   static final class TimestampWriter extends NumberWriter {
     private final IsoDateTimeParser isoParser = new IsoDateTimeParser();
     private final boolean isLocal;
@@ -136,7 +136,7 @@ final class TemporalWriters {
       return nanos % nanosPerTick == 0;
     }
 
-    /** Return the number of ticks; throw ArithmeticException if it overflows a long. */
+    /** Return the number of ticks. Throw ArithmeticException if it overflows a long. */
     long toTicks(long seconds, int nanos) {
       // Near Long.MIN_VALUE, the product can overflow although the number of ticks does not.
       return seconds < 0 && nanos > 0

@@ -8,9 +8,9 @@ import java.util.List;
 import java.util.stream.Collectors;
 
 /**
- * Writes a JSON value, which does not name its branch, as the first branch in schema order that
- * accepts the value. If unknown fields are ignored, several record branches can accept an object.
- * The branch that skips the fewest fields is then written.
+ * Writes a JSON value as the first branch in schema order that accepts it, because the JSON does
+ * not name a branch. If unknown fields are ignored, several record branches can accept an object.
+ * In that case, the branch that skips the fewest fields is written.
  */
 final class UnionWriter extends ValueWriter {
   private final ValueWriter[] branches;
@@ -49,7 +49,7 @@ final class UnionWriter extends ValueWriter {
     throw mismatch(parser);
   }
 
-  /** Try the branches with buffered tokens, because the parser can read the structure only once. */
+  /** Try each branch with buffered tokens, because the parser can read the structure only once. */
   private void writeStructure(int firstCandidate, JsonParser parser, AvroOutput out)
       throws IOException, PayloadException {
     JsonToken token = parser.currentToken();
@@ -100,7 +100,7 @@ final class UnionWriter extends ValueWriter {
     }
   }
 
-  /** Return the first index from {@code index} on whose branch accepts the token, or the count. */
+  /** Return the first branch from {@code index} that accepts the token, or the branch count. */
   private int nextCandidate(int index, JsonToken token) {
     int i = index;
     while (i < branches.length && !branches[i].accepts(token)) {

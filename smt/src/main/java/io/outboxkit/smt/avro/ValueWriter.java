@@ -8,7 +8,7 @@ import java.io.IOException;
 abstract class ValueWriter {
   private final String expected;
 
-  /** Set of the accepted tokens, with one bit for the ordinal of each token. */
+  /** The accepted tokens as a bit set, in which a bit's position is a token's ordinal. */
   private final int acceptedTokenBits;
 
   /**
@@ -53,12 +53,12 @@ abstract class ValueWriter {
    */
   abstract void write(JsonParser parser, AvroOutput out) throws IOException, PayloadException;
 
-  /** Return the exception for a value of the wrong JSON type. */
+  /** Return an exception for a value of the wrong JSON type. */
   final PayloadException mismatch(JsonParser parser) {
     return PayloadException.mismatch(expected, parser.currentToken());
   }
 
-  /** Return the exception for a value that is not valid although its JSON type is accepted. */
+  /** Return an exception for an invalid value whose JSON type is accepted. */
   final PayloadException mismatch(String actual) {
     return new PayloadException("expected " + expected + ", found " + actual);
   }

@@ -10,9 +10,9 @@ import org.apache.avro.LogicalType;
 import org.apache.avro.LogicalTypes;
 import org.apache.avro.Schema;
 
-/** Compiles an Avro schema to a tree of writers. */
+/** Compiles an Avro schema into a tree of writers. */
 final class WriterCompiler {
-  /** Logical types that are rejected on an Avro type for which Avro would ignore them. */
+  /** Logical types that are rejected if Avro would ignore them because of the Avro type. */
   private static final Set<String> KNOWN_LOGICAL_TYPES =
       Set.of(
           "decimal",
@@ -29,7 +29,7 @@ final class WriterCompiler {
           "local-timestamp-micros",
           "local-timestamp-nanos");
 
-  /** Writers by full name of the record. A recursive record refers to its own writer. */
+  /** Record writers by full name of the record. A recursive record refers to its own writer. */
   private final Map<String, RecordWriter> recordWriters = new HashMap<>();
 
   private final UnknownFields unknownFields;

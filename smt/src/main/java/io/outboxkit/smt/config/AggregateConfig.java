@@ -56,7 +56,7 @@ final class AggregateConfig {
   private final Map<Integer, SchemaVersion> schemasById = new HashMap<>();
   private final Map<String, AggregateRoute> routesByTopic = new HashMap<>();
 
-  /** Buffer that all encoders share, because a router encodes one payload at a time. */
+  /** Buffer that all encoders share. A router encodes only one payload at a time. */
   private final AvroOutput out = new AvroOutput();
 
   AggregateConfig(AbstractConfig config) {
@@ -152,7 +152,7 @@ final class AggregateConfig {
     return new SchemaVersions<>(type, versions);
   }
 
-  /** Require that different schemas have different ids, as in a schema registry. */
+  /** Require that different schemas have different ids, as they do in a schema registry. */
   private void requireUniqueId(String name, int id, SchemaVersion version) {
     SchemaVersion existing = schemasById.putIfAbsent(id, version);
     if (existing != null && !existing.schema().equals(version.schema())) {

@@ -19,7 +19,7 @@ import org.apache.kafka.common.config.ConfigException;
 
 /**
  * Parser of {@code aggregate.T.*} keys. Keys are defined by their full names and not split at dots,
- * because the aggregate type T may contain dots. A key with a blank value is treated as not set.
+ * because an aggregate type T can contain dots. A key with a blank value is treated as not set.
  */
 final class AggregateKeys {
   static final String PREFIX = "aggregate.";
@@ -34,7 +34,7 @@ final class AggregateKeys {
     values.keySet().removeIf(name -> !name.startsWith(PREFIX));
   }
 
-  /** Parse the keys; throw ConfigException if a value is not valid or a key was parsed before. */
+  /** Parse the keys. Throw ConfigException if a value is invalid or a key was parsed before. */
   AbstractConfig parse(ConfigDef definition) {
     for (String name : definition.names()) {
       if (!parsedKeys.add(name)) {
@@ -49,12 +49,12 @@ final class AggregateKeys {
     return new AbstractConfig(definition, nonBlank, false);
   }
 
-  /** Parse one required key, as {@link #parse(ConfigDef)} does. */
+  /** Parse one required key in the same way as {@link #parse(ConfigDef)}. */
   AbstractConfig parse(String key, Type type, Validator validator) {
     return parse(new OptionDefinitions().aggregateKey(key, type, NO_DEFAULT_VALUE, validator));
   }
 
-  /** A version of an aggregate type's schema, with the key that declares the version. */
+  /** A schema version of an aggregate type, and the key that declares this version. */
   record SchemaVersion(String label, String key, Schema schema) {
     ConfigException invalidSchema(String reason) {
       return new ConfigException(
@@ -62,7 +62,7 @@ final class AggregateKeys {
     }
   }
 
-  /** Return a type's schema versions, latest first; require that the labels match the pattern. */
+  /** Return a type's schema versions, latest first. Require that their labels match the pattern. */
   List<SchemaVersion> schemaVersions(String type, String labelPattern) {
     String prefix = PREFIX + type + ".schema.";
     String key = prefix + VERSIONS;
@@ -93,7 +93,7 @@ final class AggregateKeys {
     }
   }
 
-  /** Throw ConfigException with the supported keys if a key {@code aggregate.*} was not parsed. */
+  /** Throw ConfigException with the supported keys if a key {@code aggregate.*} is unparsed. */
   void rejectUndefined(List<String> types, String supportedKeys) {
     for (Map.Entry<String, Object> entry : values.entrySet()) {
       if (!parsedKeys.contains(entry.getKey())) {

@@ -6,7 +6,7 @@ import io.outboxkit.smt.outbox.PayloadFormat;
 /**
  * Topic, partitioning and payload encoding of one aggregate type.
  *
- * @param partitionField outbox column whose hash determines the partition; null if the producer
+ * @param partitionField outbox column whose hash determines the partition, or null if the producer
  *     hashes the record key
  */
 public record AggregateRoute(

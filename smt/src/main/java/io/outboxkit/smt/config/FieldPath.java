@@ -14,13 +14,13 @@ import org.apache.kafka.connect.header.Header;
 
 /**
  * Path of a field in a record: {@code key}, {@code key.a.b}, {@code value}, {@code value.a.b} or
- * {@code header.NAME}. The steps a and b are fields of Structs or keys of Maps. NAME may contain
- * dots; if several headers have this name, the last header is read.
+ * {@code header.NAME}. The steps a and b are fields of Structs or keys of Maps. NAME can contain
+ * dots. If several headers have this name, the last header is read.
  */
 public final class FieldPath {
   private static final String SYNTAX = "key, key.FIELD, value, value.FIELD, or header.NAME";
 
-  /** Accepts a path, and null, which is the value of an option that is not set. */
+  /** Accepts a path or null. An option that is not set has the value null. */
   public static final ConfigDef.Validator VALIDATOR =
       Validators.optional(SYNTAX, (name, value) -> parse(name, (String) value));
 
@@ -38,13 +38,13 @@ public final class FieldPath {
     this.steps = steps;
   }
 
-  /** Return the path that an option contains; null if the option is not set. */
+  /** Return the path that an option contains, or null if the option is not set. */
   public static FieldPath of(AbstractConfig config, String option) {
     String text = config.getString(option);
     return text == null ? null : parse(option, text);
   }
 
-  /** Parse a path; throw ConfigException if the text is null or not a path. */
+  /** Parse a path. Throw ConfigException if the text is null or not a path. */
   public static FieldPath parse(String option, String text) {
     if (text != null) {
       int dot = text.indexOf('.');
@@ -62,8 +62,8 @@ public final class FieldPath {
   }
 
   /**
-   * Return the field's value; null if the record has no such header, or if the field or a container
-   * on the path is null.
+   * Return the field's value, or null if the header does not exist, or the field or a container on
+   * the path is null.
    *
    * @throws DataException if a field on the path does not exist, or if the path starts with {@code
    *     value} and the record is a tombstone
@@ -90,9 +90,9 @@ public final class FieldPath {
   }
 
   /**
-   * Return a string, integer, boolean or UUID as text; null if the field's value is null.
+   * Return a string, integer, boolean or UUID as text, or null if the field's value is null.
    *
-   * @throws DataException if the value has a different type, or in the cases of {@link #read}
+   * @throws DataException if the value has a different type, or if {@link #read} throws it
    */
   public String readText(ConnectRecord<?> record) {
     Object value = read(record);
@@ -118,7 +118,7 @@ public final class FieldPath {
     return value.getClass().getSimpleName();
   }
 
-  /** Return an exception whose message has the path, the topic of the record and the problem. */
+  /** Return an exception whose message contains the path, the record's topic and the problem. */
   public DataException error(ConnectRecord<?> record, String problem) {
     return new DataException("Field %s on topic %s %s".formatted(text, record.topic(), problem));
   }

@@ -6,11 +6,11 @@ import java.util.Map;
 import org.apache.kafka.common.config.ConfigDef;
 import org.apache.kafka.common.config.ConfigException;
 
-/** Parser of lists of {@code name:value} entries. A name can contain colons, a value cannot. */
+/** Parser of lists of {@code name:value} entries. Names can contain colons; values cannot. */
 public final class NamedValues {
   private NamedValues() {}
 
-  /** Return the values by name, in list order; throw ConfigException if the list is not valid. */
+  /** Return the values by name in list order. Throw ConfigException if the list is not valid. */
   public static Map<String, String> parse(String option, List<String> entries) {
     Map<String, String> values = new LinkedHashMap<>();
     for (String entry : entries) {

@@ -4,7 +4,7 @@ import org.apache.kafka.common.config.ConfigDef;
 
 /** ConfigDef with options defined by {@code high(name, type, default, validator).doc(text)}. */
 public final class OptionDefinitions extends ConfigDef {
-  /** An option without its documentation. {@link #doc} adds the option with the given text. */
+  /** An option without documentation. {@link #doc} adds the option with the given text. */
   public interface PendingOption {
     OptionDefinitions doc(String text);
   }

@@ -36,7 +36,7 @@ public final class ParseConfig extends AbstractConfig {
     super(CONFIG_DEF, props, false);
   }
 
-  /** A version of an aggregate type's schema, with the parser for this version. */
+  /** A schema version of an aggregate type, and the parser for this version. */
   public record Version(int number, JsonStructParser parser) {}
 
   /**

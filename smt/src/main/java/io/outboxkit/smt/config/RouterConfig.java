@@ -19,7 +19,7 @@ import org.apache.kafka.common.config.ConfigException;
 
 /** Options of OutboxRouter. */
 public final class RouterConfig extends AbstractConfig {
-  /** Option names. Options with a counterpart in Debezium's EventRouter have the same names. */
+  /** Option names. An option that Debezium's EventRouter also has is named as in EventRouter. */
   public interface ConfigName {
     String TABLE = "table";
     String MESSAGE_PREFIX = "message.prefix";
@@ -86,8 +86,8 @@ public final class RouterConfig extends AbstractConfig {
                   + " header event_time.")
           .low(ConfigName.HEADERS_FIELD, Type.STRING, "headers", NON_EMPTY)
           .doc(
-              "Column with a JSON object of additional headers. Each member becomes a header. The"
-                  + " table may lack this column.")
+              "Column with a JSON object of additional headers. Each member becomes a header. This"
+                  + " column is optional.")
           .low(ConfigName.ROUTE_BY_FIELD, Type.STRING, "aggregate_type", NON_EMPTY)
           .doc(
               "Column with the aggregate type, which determines the topic and becomes the header"
@@ -95,14 +95,14 @@ public final class RouterConfig extends AbstractConfig {
           .low(ConfigName.SCHEMA_VERSION_FIELD, Type.STRING, null, NON_EMPTY)
           .doc(
               "Column (text or integer) with the label of the payload's schema version. If the"
-                  + " option is not set, or the column is null in a row, json uses the latest"
-                  + " version that accepts the payload, and confluent-avro the version of its"
+                  + " option is not set or the column is null, json uses the latest version that"
+                  + " accepts the payload, and confluent-avro uses the version of the payload's"
                   + " schema id. If an aggregate type of format avro has several versions, the"
                   + " option is required, and a row of this type is invalid if the column is null.")
           .low(ConfigName.PLACEMENT, Type.LIST, null, Validators.PLACEMENTS)
           .doc(
               "Columns to add as headers: COLUMN:header, or COLUMN:header:NAME for a header with a"
-                  + " different name. A column that is null adds no header.")
+                  + " different name. A null column does not add a header.")
           .low(ConfigName.PLACEMENT_MISSING, Type.STRING, ERROR, ValidString.in(ERROR, IGNORE))
           .doc(
               "Behavior if a column of table.fields.additional.placement does not exist: error"
@@ -117,13 +117,13 @@ public final class RouterConfig extends AbstractConfig {
               ConfigName.INVALID_ROWS, Type.STRING, DEAD_LETTER, ValidString.in(DEAD_LETTER, FAIL))
           .doc(
               "Behavior for rows that cannot be routed: dead-letter writes the rows to"
-                  + " dead.letter.topic, fail stops the task.")
+                  + " dead.letter.topic, and fail stops the task.")
           .medium(ConfigName.DEAD_LETTER_TOPIC, Type.STRING, null, null)
           .doc("Topic for rows that cannot be routed. Required with invalid.rows=dead-letter.")
           .low(ConfigName.SNAPSHOT_ROWS, Type.STRING, FAIL, ValidString.in(FAIL, ROUTE))
           .doc(
-              "Behavior for rows of a Debezium snapshot (op=r): fail stops the task, route handles"
-                  + " the rows as inserts.")
+              "Behavior for rows of a Debezium snapshot (op=r): fail stops the task, and route"
+                  + " handles the rows as inserts.")
           .low(
               ConfigName.INVALID_OPERATIONS, Type.STRING, FATAL, ValidString.in(FATAL, ERROR, WARN))
           .doc(
@@ -133,7 +133,7 @@ public final class RouterConfig extends AbstractConfig {
           .low(ConfigName.DELETED_ROWS, Type.STRING, FAIL, ValidString.in(FAIL, IGNORE))
           .doc(
               "Behavior for deletes and truncates of the outbox table (op=d, op=t): fail stops the"
-                  + " task, ignore skips the deletes and truncates.")
+                  + " task, and ignore skips these changes.")
           .medium(ConfigName.MAX_RECORD_BYTES, Type.INT, 1_000_000, Range.atLeast(1))
           .doc(
               "Maximum size of a record, in bytes: the size of key, value and headers, plus 10"
@@ -170,12 +170,12 @@ public final class RouterConfig extends AbstractConfig {
     }
   }
 
-  /** Return the outbox table; null if only messages are routed. */
+  /** Return the outbox table, or null if only messages are routed. */
   public String table() {
     return getString(ConfigName.TABLE);
   }
 
-  /** Return the prefix of the messages to route; null if only rows are routed. */
+  /** Return the prefix of the messages to route, or null if only rows are routed. */
   public String messagePrefix() {
     return getString(ConfigName.MESSAGE_PREFIX);
   }
@@ -198,13 +198,13 @@ public final class RouterConfig extends AbstractConfig {
     return placements;
   }
 
-  /** Return the CloudEvents headers; null if cloudevents.source is not set. */
+  /** Return the CloudEvents headers, or null if cloudevents.source is not set. */
   public CloudEventHeaders cloudEvents() {
     String source = getString(ConfigName.CLOUDEVENTS_SOURCE);
     return source == null ? null : new CloudEventHeaders(source);
   }
 
-  /** Return the header names that a row must not set, each with a reason for error messages. */
+  /** Return the header names that a row must not set, and the reason for each name. */
   public Map<String, String> reservedHeaders() {
     Map<String, String> reserved = new HashMap<>();
     RecordHeaders.NAMES.forEach(
@@ -254,8 +254,8 @@ public final class RouterConfig extends AbstractConfig {
   }
 
   /**
-   * Require that all formats are binary or all are text, because all aggregate types share one
-   * payload column. With message.prefix, require text formats, because messages contain JSON.
+   * Require that either all formats are binary or all are text, because all aggregate types share
+   * one payload column. With message.prefix, require text formats, because messages contain JSON.
    */
   private void requireOnePayloadType() {
     for (AggregateRoute route : routes.values()) {
@@ -274,7 +274,7 @@ public final class RouterConfig extends AbstractConfig {
     }
   }
 
-  /** Require a separate topic; otherwise consumers would read dead letters as events. */
+  /** Require a separate topic. Otherwise, consumers would read dead letters as events. */
   private void requireDeadLetterTopic() {
     String topic = getString(ConfigName.DEAD_LETTER_TOPIC);
     if (topic == null) {

@@ -6,7 +6,7 @@ import java.util.TreeSet;
 import org.apache.kafka.common.config.ConfigDef;
 import org.apache.kafka.common.config.ConfigException;
 
-/** Rejects keys that are not options, because Connect would silently ignore them. */
+/** Rejects keys that are not options, because Connect silently ignores unknown keys. */
 public final class UnsupportedOptions {
   /** Keys that Connect itself defines for each transform. */
   private static final Set<String> CONNECT_KEYS =
@@ -20,7 +20,7 @@ public final class UnsupportedOptions {
       "write traceparent as a field of the headers column, or add a column traceparent and set"
           + " table.fields.additional.placement=traceparent:header";
 
-  /** Replacements for options of EventRouter; docs/smt.md has the same table. */
+  /** Replacements for options of EventRouter. docs/smt.md contains the same table. */
   private static final Map<String, String> EVENT_ROUTER_REPLACEMENTS =
       Map.of(
           "route.topic.regex", TOPIC_REPLACEMENT,

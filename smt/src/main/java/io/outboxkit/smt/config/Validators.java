@@ -10,14 +10,14 @@ import org.apache.kafka.common.config.ConfigDef.LambdaValidator;
 import org.apache.kafka.common.config.ConfigDef.Validator;
 import org.apache.kafka.common.config.ConfigException;
 
-/** Validators of option values. They accept null, the value of an option that is not set. */
+/** Validators of option values. They accept null, which is the value of an unset option. */
 public final class Validators {
   private static final Pattern TOPIC = Pattern.compile("(?!\\.{1,2}$)[A-Za-z0-9._-]{1,249}");
   private static final Pattern TABLE = Pattern.compile("[^.]+\\..+");
   private static final Pattern PASS_THROUGH_ENTRY =
       Pattern.compile("transactions|schema-changes|messages|table:\\S+\\.\\S+");
 
-  /** Rejects an invalid topic name when the task starts, before a record is sent to the topic. */
+  /** Rejects an invalid topic name when the task starts, before records are sent to the topic. */
   public static final Validator TOPIC_NAME =
       ofString(
           "topic name: 1 to 249 letters, digits, '.', '_' and '-', but not '.' or '..'",

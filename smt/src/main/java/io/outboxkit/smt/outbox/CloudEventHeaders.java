@@ -3,7 +3,7 @@ package io.outboxkit.smt.outbox;
 import java.util.Set;
 import org.apache.kafka.connect.header.ConnectHeaders;
 
-/** The headers of CloudEvents 1.0, in the binary content mode of the Kafka protocol binding. */
+/** Headers of CloudEvents 1.0 in the binary content mode of the Kafka protocol binding. */
 public record CloudEventHeaders(String source) {
   private static final String SPEC_VERSION = "ce_specversion";
   private static final String ID = "ce_id";
@@ -16,7 +16,7 @@ public record CloudEventHeaders(String source) {
   public static final Set<String> NAMES =
       Set.of(SPEC_VERSION, ID, SOURCE, TYPE, TIME, SUBJECT, CONTENT_TYPE);
 
-  /** Add the headers. {@code contentType} is the value's media type; null for a tombstone. */
+  /** Add the headers. {@code contentType} is the value's media type, or null for a tombstone. */
   public void addTo(ConnectHeaders headers, OutboxRow row, String contentType) {
     RecordHeaders.add(headers, SPEC_VERSION, "1.0");
     RecordHeaders.add(headers, ID, row.id());

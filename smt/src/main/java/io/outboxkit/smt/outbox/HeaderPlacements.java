@@ -22,9 +22,9 @@ public record HeaderPlacements(List<Entry> entries, boolean ignoresMissing) {
       Pattern.compile("\\s*([^:\\s][^:]*):([^:]+?)(?::\\s*([^:\\s][^:]*))?");
 
   /**
-   * @param texts entries of the option; null if the option is not set
+   * @param texts entries of the option, or null if the option is not set
    * @throws ConfigException if an entry is not valid, if a header is reserved or repeated, or if
-   *     the option is set without an entry, as for EventRouter
+   *     the option is set to an empty list, which EventRouter also rejects
    */
   public static HeaderPlacements parse(String option, List<String> texts, boolean ignoresMissing) {
     if (texts == null) {

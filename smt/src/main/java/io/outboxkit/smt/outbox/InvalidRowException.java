@@ -4,9 +4,9 @@ import io.outboxkit.smt.util.MessageText;
 import java.util.Locale;
 
 /**
- * Thrown for a row that cannot be routed. The message has column names, field paths and expected
- * types; of the row's values, only names that look like identifiers. The exception has no stack
- * trace, because many rows of a backlog can be invalid, and stack traces are costly.
+ * Thrown for a row that cannot be routed. The message contains column names, field paths and
+ * expected types, but of the row's values only names that look like identifiers. The exception has
+ * no stack trace, because stack traces are costly and many rows of a backlog can be invalid.
  */
 public final class InvalidRowException extends Exception {
   private static final long serialVersionUID = 1L;
@@ -32,7 +32,7 @@ public final class InvalidRowException extends Exception {
     }
   }
 
-  /** Limit for messages, because paths and types of a large schema can be longer than a record. */
+  /** Limit for messages, because the paths and types of a large schema can exceed a record. */
   private static final int MAX_MESSAGE_LENGTH = 1000;
 
   private final Reason reason;

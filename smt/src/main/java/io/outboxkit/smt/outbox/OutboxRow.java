@@ -5,18 +5,18 @@ import java.io.IOException;
 import org.apache.kafka.connect.header.ConnectHeaders;
 
 /**
- * An inserted row of the outbox table, or a logical decoding message with the same columns. Strings
- * are null for SQL NULL. The values are validated when the row is routed.
+ * An inserted row of the outbox table, or a logical decoding message with the same columns. SQL
+ * NULL is a null string. The values are validated when the row is routed.
  *
  * @param key aggregate id
- * @param schemaVersion label of the payload's schema version; null if the row names no version
- * @param payload text, byte array or ByteBuffer; null for SQL NULL, and for JSON null in a message.
- *     If a message is not a JSON object, the payload is its entire content
+ * @param schemaVersion label of the payload's schema version, or null if the row does not name one
+ * @param payload text, byte array or ByteBuffer, or null for SQL NULL and for JSON null in a
+ *     message. If a message is not a JSON object, the payload is its entire content
  * @param headers JSON text of the headers column
- * @param eventTime UTC with six fraction digits; null if the column is not a valid time
+ * @param eventTime time in UTC with six fraction digits, or null if the column is not a valid time
  * @param sequence value of the header source_sequence
- * @param lsn LSN of the event; null if the source has no LSN
- * @param commitMillis commit time in milliseconds since 1970-01-01; null if the source has no time
+ * @param lsn LSN of the event, or null if the source does not contain an LSN
+ * @param commitMillis commit time in milliseconds since 1970-01-01, or null if unknown
  */
 public record OutboxRow(
     Columns columns,
@@ -41,13 +41,13 @@ public record OutboxRow(
     /** Throw InvalidRowException if the row comes from a message that is not valid. */
     void requireValid() throws InvalidRowException;
 
-    /** Return a column's text; null for SQL NULL. Throw DataException if the table lacks it. */
+    /** Return a column's text, or null for SQL NULL. Throw DataException without this column. */
     String partitionText(String column, String aggregateType);
 
     /** Add the columns of {@code table.fields.additional.placement} that are not null. */
     void addColumnHeaders(ConnectHeaders headers);
 
-    /** Return whether the payload is from a message or from a column of type json or jsonb. */
+    /** Return whether the payload comes from a message or from a json or jsonb column. */
     boolean payloadIsJson();
 
     /** Write all columns as fields of the generator's current JSON object. */

@@ -19,14 +19,14 @@ import java.util.stream.Collectors;
 public final class PayloadEncoders {
   private PayloadEncoders() {}
 
-  /** Encodes JSON text as Avro in Confluent wire format. JSON null becomes a tombstone too. */
+  /** Encodes JSON text as Avro in Confluent wire format. JSON null also becomes a tombstone. */
   public record JsonEncoder(SchemaVersions<JsonAvroEncoder> versions, AvroOutput out)
       implements PayloadEncoder {
     /**
-     * Encode with the row's schema version or, if the row names no version, with the latest version
+     * Encode with the row's schema version. If the row names no version, use the latest version
      * that accepts the payload, because a backlog can contain rows from before a schema change. If
-     * unknown fields are ignored, encode with the version that skips the fewest fields, so that a
-     * field that only an older version has is not lost.
+     * unknown fields are ignored, use the version that skips the fewest fields, so that fields of
+     * older versions are not lost.
      */
     @Override
     public byte[] encode(OutboxRow row) throws InvalidRowException {
@@ -61,8 +61,9 @@ public final class PayloadEncoders {
 
   /**
    * Adds the header of the Confluent wire format to Avro bodies. A body must be valid for the row's
-   * schema version or, if the row names no version, for the single declared version. Other versions
-   * are not tried, because they could decode the bytes to different values without an error.
+   * schema version or, if the row does not name a version, for the only declared version. Other
+   * versions are not tried, because they could decode the bytes to different values without an
+   * error.
    */
   public record AvroEncoder(SchemaVersions<AvroBodyChecker> versions, AvroOutput out)
       implements PayloadEncoder {
@@ -84,7 +85,7 @@ public final class PayloadEncoders {
     }
   }
 
-  /** Returns values in Confluent wire format unchanged if they fit the schema with their id. */
+  /** Returns values in Confluent wire format unchanged if they fit the schema of their id. */
   public record ConfluentAvroEncoder(SchemaVersions<AvroBodyChecker> versions)
       implements PayloadEncoder {
     private static final int HEADER_SIZE = 1 + Integer.BYTES;
@@ -122,7 +123,7 @@ public final class PayloadEncoders {
           candidates.stream()
               .map(version -> version.id() + " (version " + version.label() + ")")
               .collect(Collectors.joining(" or "));
-      // Omit the actual id from the message, because these bytes can be data of the payload.
+      // The message does not contain the actual id, because these bytes can be payload data.
       throw invalidPayload(
           (row.schemaVersion() == null
                   ? "does not have the schema id of a configured version"

@@ -6,7 +6,7 @@ import org.apache.kafka.connect.data.Schema;
 import org.apache.kafka.connect.header.ConnectHeaders;
 import org.apache.kafka.connect.header.Header;
 
-/** Headers that docs/contract.md specifies. All have schema STRING. */
+/** Headers that docs/contract.md specifies. All headers have schema STRING. */
 public final class RecordHeaders {
   public static final String DEAD_LETTER_REASON = "dead_letter_reason";
   public static final String DEAD_LETTER_MESSAGE = "dead_letter_message";

@@ -17,15 +17,15 @@ import java.util.Set;
 import org.apache.kafka.connect.header.ConnectHeaders;
 
 /**
- * Parser of the headers column, which has additional record headers as a JSON object.
+ * Parser of the headers column, whose JSON object contains additional record headers.
  *
- * @param reservedNames names that the column must not contain, each with the reason
+ * @param reservedNames names that the column must not contain, and the reason for each name
  */
 public record RowHeaders(Map<String, String> reservedNames) {
   /**
-   * Add the column's headers: strings unchanged, other values as compact JSON text.
+   * Add the column's headers. Strings are unchanged, and other values become compact JSON.
    *
-   * @param json the column's text; null and JSON null add nothing
+   * @param json the column's text. Null and JSON null do not add headers
    * @throws InvalidRowException if the text is not a JSON object, if a name is reserved, repeated
    *     or empty, or if a name or a value has an unpaired surrogate
    */

@@ -9,7 +9,7 @@ import java.util.Map;
 import java.util.stream.Collectors;
 
 /**
- * The schema versions of one aggregate type, in a list that begins with the latest version.
+ * Schema versions of one aggregate type, starting with the latest version.
  *
  * @param <C> encoder or checker for the payloads of one version
  */
@@ -44,7 +44,7 @@ public final class SchemaVersions<C> {
     return labeledVersions;
   }
 
-  /** Return the version that the row names, or the only version; throw if several are possible. */
+  /** Return the version that the row names, or the only version. Throw if there are several. */
   Version<C> singleVersion(OutboxRow row) throws InvalidRowException {
     List<Version<C>> candidates = candidates(row);
     if (candidates.size() > 1) {
@@ -60,7 +60,7 @@ public final class SchemaVersions<C> {
     return versions.size();
   }
 
-  /** Return the exception for a payload that fits none of the row's {@link #candidates}. */
+  /** Return an exception for a payload that does not fit any of the {@link #candidates}. */
   InvalidRowException mismatch(OutboxRow row, PayloadException firstError) {
     String problem =
         row.schemaVersion() == null

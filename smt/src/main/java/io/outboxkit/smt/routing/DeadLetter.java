@@ -16,13 +16,13 @@ import org.apache.kafka.connect.header.ConnectHeaders;
 
 /**
  * Key, value and headers of a dead letter. The value is a JSON object with all columns of the row
- * and {@code source_sequence}. If the row or this object is too large, the value has only the
- * coordinates of the row: the columns that identify the event, WAL positions and a payload hash.
+ * and {@code source_sequence}. If the row or this object is too large, the value contains only the
+ * row's coordinates: the columns that identify the event, WAL positions and a payload hash.
  *
- * @param key aggregate id or its hash; null if the row has no aggregate id
+ * @param key aggregate id or its hash, or null if the row does not have an aggregate id
  */
 record DeadLetter(String key, byte[] value, ConnectHeaders headers) {
-  /** Maximum number of chars of a text in the coordinates. Longer text is replaced by its hash. */
+  /** Maximum length of a text in the coordinates, in chars. Longer text is replaced by its hash. */
   private static final int MAX_COORDINATE_LENGTH = 255;
 
   static DeadLetter withAllColumns(
@@ -64,7 +64,7 @@ record DeadLetter(String key, byte[] value, ConnectHeaders headers) {
 
   private static DeadLetter of(
       String key, byte[] value, ConnectHeaders headers, InvalidRowException error) {
-    // A row that was inserted again from a dead letter can already have these headers.
+    // A row that was created from a dead letter can already have these headers.
     headers.remove(RecordHeaders.DEAD_LETTER_REASON).remove(RecordHeaders.DEAD_LETTER_MESSAGE);
     RecordHeaders.add(headers, RecordHeaders.DEAD_LETTER_REASON, error.reason().code());
     RecordHeaders.add(headers, RecordHeaders.DEAD_LETTER_MESSAGE, error.getMessage());

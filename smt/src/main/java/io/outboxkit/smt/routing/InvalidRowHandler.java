@@ -14,7 +14,7 @@ import org.apache.kafka.connect.errors.DataException;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** Converts invalid rows to dead letters or stops the task. */
+/** Converts invalid rows into dead letters, or stops the task. */
 public final class InvalidRowHandler {
   private static final Logger LOG = LoggerFactory.getLogger(InvalidRowHandler.class);
 
@@ -31,7 +31,7 @@ public final class InvalidRowHandler {
     this.headerParser = new RowHeaders(config.reservedHeaders());
   }
 
-  /** Return the dead letter for a row; throw DataException if {@code invalid.rows=fail}. */
+  /** Return the dead letter for a row. Throw DataException if {@code invalid.rows=fail}. */
   public <R extends ConnectRecord<R>> R handle(R record, OutboxRow row, InvalidRowException error) {
     if (!writesDeadLetters) {
       throw new DataException(
@@ -60,7 +60,7 @@ public final class InvalidRowHandler {
         letter.headers());
   }
 
-  /** Log the first row with each reason at WARN. Log further rows at DEBUG to limit the log. */
+  /** Log the first row of each reason at WARN, and others at DEBUG to limit the log volume. */
   private void log(OutboxRow row, InvalidRowException error) {
     String format = "Writing invalid outbox row with source_sequence {} to topic {} ({}): {}";
     Object[] arguments = {row.sequence(), topic, error.reason().code(), error.getMessage()};

@@ -17,7 +17,7 @@ import org.apache.kafka.connect.connector.ConnectRecord;
 import org.apache.kafka.connect.data.Schema;
 import org.apache.kafka.connect.header.ConnectHeaders;
 
-/** Converts outbox rows to the records that docs/contract.md specifies. */
+/** Converts outbox rows into the records that docs/contract.md specifies. */
 public final class RowRouter {
   private final Map<String, AggregateRoute> routes;
   private final int maxRecordBytes;
@@ -33,7 +33,7 @@ public final class RowRouter {
     this.cloudEvents = config.cloudEvents();
   }
 
-  /** Return the record for a row; throw InvalidRowException if the row violates the contract. */
+  /** Return the record for a row. Throw InvalidRowException if the row violates the contract. */
   public <R extends ConnectRecord<R>> R route(R record, OutboxRow row) throws InvalidRowException {
     row.columns().requireValid();
     AggregateRoute route = routeOf(row);

@@ -1,2 +1,2 @@
-/** Converts outbox rows to records for the topics of aggregates or for the dead letter topic. */
+/** Converts outbox rows into records for the aggregates' topics or the dead letter topic. */
 package io.outboxkit.smt.routing;

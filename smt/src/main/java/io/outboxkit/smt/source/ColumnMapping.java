@@ -16,10 +16,10 @@ import org.apache.kafka.connect.errors.DataException;
 import org.apache.kafka.connect.header.ConnectHeaders;
 
 /**
- * The Connect fields of the outbox table's columns, looked up once per schema of the rows.
+ * Connect fields of the outbox table's columns. They are looked up once per row schema.
  *
- * @param schemaVersion column with the schema version; null if the option is not set
- * @param headers column with additional headers; null if the table lacks this column
+ * @param schemaVersion column with the schema version, or null if the option is not set
+ * @param headers column with additional headers, or null if the table lacks this column
  * @param placedColumns columns that are added as headers
  */
 record ColumnMapping(
@@ -36,7 +36,7 @@ record ColumnMapping(
 
   record PlacedColumn(Field column, String header) {}
 
-  /** Throw DataException if a required column is missing, or if a column's type is unsupported. */
+  /** Throw DataException if a required column is missing or a column's type is not supported. */
   static ColumnMapping of(Schema schema, RouterConfig config) {
     Field payload = requiredColumn(schema, config, ConfigName.PAYLOAD_FIELD);
     Field headers = schema.field(config.getString(ConfigName.HEADERS_FIELD));
@@ -68,7 +68,7 @@ record ColumnMapping(
   }
 
   /**
-   * Return the value as text: strings unchanged, integers in decimal notation, booleans as true or
+   * Return the value as text. Strings are unchanged, and integers are decimal. Booleans are true or
    * false. Integers with a schema name are rejected, because they represent a type such as date.
    *
    * @return null for SQL NULL
@@ -94,7 +94,7 @@ record ColumnMapping(
             column.name(), describeType(column)));
   }
 
-  /** Return the column's value; null for SQL NULL, even if the column has a default. */
+  /** Return the column's value, or null for SQL NULL even if the column has a default. */
   static Object value(Struct row, Field column) {
     // get() is faster, but would return the default of a column instead of null.
     return column.schema().defaultValue() == null

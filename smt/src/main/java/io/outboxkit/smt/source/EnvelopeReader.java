@@ -12,7 +12,7 @@ import org.apache.kafka.connect.errors.DataException;
 
 /**
  * Reads outbox rows from records of a Debezium source connector. Record types are identified by
- * schema names and fields, so that no Debezium class is required.
+ * schema names and fields, so that Debezium's classes are not required.
  */
 public final class EnvelopeReader {
   private static final String HEARTBEAT_SCHEMA = "io.debezium.connector.common.Heartbeat";
@@ -50,10 +50,10 @@ public final class EnvelopeReader {
   }
 
   /**
-   * Return the row or message; null to pass the record on, {@link OutboxRow#SKIPPED} to drop it.
+   * Return the row or message. Null passes the record on, and {@link OutboxRow#SKIPPED} drops it.
    *
-   * @throws DataException for a record that the options neither route, pass on nor drop, for a
-   *     column that is missing or has an unsupported type, and for a message content that is text
+   * @throws DataException if the options do not cover the record, if a column is missing or has an
+   *     unsupported type, or if the content of a message is text
    */
   public OutboxRow read(ConnectRecord<?> record) {
     if (record.value() == null) {
@@ -106,7 +106,7 @@ public final class EnvelopeReader {
     return outboxRow(after, columnsOf(after.schema()), source, fields);
   }
 
-  /** Other connectors have no WAL positions, so all their rows would have one source_sequence. */
+  /** Rows of other connectors have no WAL position: all would have the same source_sequence. */
   private static void requirePostgres(
       ConnectRecord<?> record, Struct source, EnvelopeFields fields) {
     Object connector = EnvelopeFields.get(source, fields.connector());
@@ -133,7 +133,7 @@ public final class EnvelopeReader {
     }
     return messageReader.read(
         message.get("content"),
-        // Only transactional messages have a transaction id (PgOutputMessageDecoder of Debezium).
+        // Only transactional messages have a transaction id (Debezium's PgOutputMessageDecoder).
         EnvelopeFields.get(source, fields.transaction()) != null,
         sequenceOf(source, fields),
         (Long) EnvelopeFields.get(source, fields.lsn()),
@@ -165,7 +165,7 @@ public final class EnvelopeReader {
         (Long) EnvelopeFields.get(source, fields.lsn()));
   }
 
-  /** Return the commit time in milliseconds, from source.ts_us or, without it, source.ts_ms. */
+  /** Return the commit time in milliseconds, from source.ts_us or, if it is null, source.ts_ms. */
   private static Long commitMillis(Struct source, EnvelopeFields fields) {
     Long micros = (Long) EnvelopeFields.get(source, fields.timestampMicros());
     return micros != null
@@ -225,8 +225,9 @@ public final class EnvelopeReader {
   }
 
   /**
-   * Fields of a Debezium change event, looked up once per envelope schema. Debezium 3.7 defines
-   * these fields in Envelope, AbstractSourceInfoStructMaker and PostgresSourceInfoStructMaker.
+   * Fields of a Debezium change event. They are looked up once per envelope schema. Debezium 3.7
+   * defines these fields in Envelope, AbstractSourceInfoStructMaker and
+   * PostgresSourceInfoStructMaker.
    */
   private record EnvelopeFields(
       Schema schema,
@@ -243,7 +244,7 @@ public final class EnvelopeReader {
       Field transaction,
       Field message) {
 
-    /** Return the fields; null if the schema is not that of a change event. */
+    /** Return the fields, or null if the schema is not the schema of a change event. */
     static EnvelopeFields of(Schema schema) {
       Field operation = schema.field("op");
       Field source = schema.field("source");
@@ -267,7 +268,7 @@ public final class EnvelopeReader {
           schema.field("message"));
     }
 
-    /** Return the field's value; null if the schema has no such field. */
+    /** Return the field's value, or null if the schema does not have the field. */
     static Object get(Struct struct, Field field) {
       return field == null ? null : struct.get(field);
     }

@@ -18,7 +18,7 @@ final class EventTime {
   private static final String MICROS = "io.debezium.time.MicroTimestamp";
   private static final String NANOS = "io.debezium.time.NanoTimestamp";
 
-  /** Names of the schemas of timestamptz and timestamp, for each time.precision.mode. */
+  /** Schema names of timestamptz and timestamp in all values of time.precision.mode. */
   private static final Set<String> SCHEMA_NAMES =
       Set.of(
           "io.debezium.time.ZonedTimestamp",
@@ -45,7 +45,7 @@ final class EventTime {
    * @param value Debezium's value: ISO-8601 text with a UTC offset (timestamptz), or ticks since
    *     1970-01-01 in UTC (timestamp)
    * @param schemaName name of the column's schema, which determines the resolution of the ticks
-   * @return the header's value; null if the time is not valid, or outside the years 0 to 9999
+   * @return the header's value, or null if the time is invalid or outside the years 0 to 9999
    */
   String format(Object value, String schemaName) {
     if (value instanceof String text) {
@@ -62,7 +62,7 @@ final class EventTime {
         : null;
   }
 
-  /** Return whether a valid timestamp already has the header's format, which is the usual case. */
+  /** Return whether a valid timestamp already has the header's format, which is usually true. */
   private static boolean hasHeaderFormat(String text) {
     return text.length() == LENGTH && text.charAt(10) == 'T' && text.charAt(LENGTH - 1) == 'Z';
   }

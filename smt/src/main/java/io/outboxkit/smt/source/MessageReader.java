@@ -28,8 +28,8 @@ import org.apache.kafka.connect.errors.DataException;
 import org.apache.kafka.connect.header.ConnectHeaders;
 
 /**
- * Reads messages of {@code pg_logical_emit_message(true, prefix, json)}, where json is an object
- * whose members are the columns of the outbox table. Not thread-safe.
+ * Reads messages that {@code pg_logical_emit_message(true, prefix, json)} wrote. The members of the
+ * JSON object are the columns of the outbox table. Not thread-safe.
  */
 final class MessageReader {
   // Names of the message members. They are configured like the columns of the outbox table.
@@ -62,8 +62,8 @@ final class MessageReader {
   }
 
   /**
-   * Read a message. If the content is not valid, the exception is not thrown here, but by {@link
-   * OutboxRow.Columns#requireValid}, so that the message can become a dead letter.
+   * Read a message. If the content is invalid, {@link OutboxRow.Columns#requireValid} throws the
+   * exception later, so that the message can become a dead letter.
    *
    * @param content Debezium's {@code message.content}
    * @throws DataException if the content is text instead of bytes
@@ -163,7 +163,7 @@ final class MessageReader {
     if (member == null && !optional) {
       throw invalidMessage("the object has no member \"" + name + "\"");
     }
-    // UTF-8 encoding would replace the surrogate by '?', and different keys would become equal.
+    // UTF-8 encoding would replace the surrogate with '?', so different keys would become equal.
     if (member != null && Utf8.hasUnpairedSurrogate(member.text())) {
       throw invalidMessage("\"" + name + "\" has an unpaired surrogate");
     }
@@ -178,7 +178,7 @@ final class MessageReader {
     return member == null || !member.isText() ? null : member.textOrNull();
   }
 
-  /** Return the JSON text of the payload; null for JSON null, which corresponds to SQL NULL. */
+  /** Return the JSON text of the payload, or null for JSON null, which corresponds to SQL NULL. */
   private String payloadOf(Map<String, Member> members) {
     Member member = members.get(payloadName);
     return member == null || member.token() == JsonToken.VALUE_NULL ? null : member.json();
@@ -188,7 +188,7 @@ final class MessageReader {
    * A member of a message's JSON object.
    *
    * @param token first token of the value
-   * @param json the value's JSON text, unchanged
+   * @param json the unchanged JSON text of the value
    * @param text the content of a string, or the JSON text of any other value
    */
   private record Member(JsonToken token, String json, String text) {
@@ -217,8 +217,8 @@ final class MessageReader {
   /**
    * The members of a message.
    *
-   * @param members null if the content is not a JSON object
-   * @param error null if the message is valid
+   * @param members members by name, or null if the content is not a JSON object
+   * @param error error of the message, or null if the message is valid
    */
   private record MessageColumns(
       Map<String, Member> members,
@@ -236,7 +236,7 @@ final class MessageReader {
 
     @Override
     public String partitionText(String column, String aggregateType) {
-      // For a missing member, null makes the message invalid. A missing column stops the task.
+      // Null makes a message without this member invalid. A missing table column stops the task.
       return MessageReader.textOf(members, column);
     }
 

@@ -8,7 +8,7 @@ import org.apache.kafka.connect.errors.DataException;
 record PassThrough(List<String> entries) {
   static final String TABLE_PREFIX = "table:";
 
-  /** Throw DataException, with the remedy for the connector, if pass.through lacks the entry. */
+  /** Throw DataException, which contains the remedy, if pass.through lacks the entry. */
   void requireEntry(String entry, ConnectRecord<?> record, String description, String remedy) {
     if (!entries.contains(entry)) {
       throw rejection(
@@ -19,8 +19,8 @@ record PassThrough(List<String> entries) {
   }
 
   /**
-   * Throw DataException for a tombstone unless its table is in pass.through. The tombstones that
-   * Debezium sends after deletes have no source field; {@link #isOfTable} determines their table.
+   * Throw DataException for a tombstone unless its table is in pass.through. {@link #isOfTable}
+   * determines the table, because Debezium's tombstones after deletes do not have a source field.
    */
   void requireListedTombstone(ConnectRecord<?> record) {
     for (String entry : entries) {

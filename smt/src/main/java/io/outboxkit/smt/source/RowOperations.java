@@ -8,7 +8,7 @@ import org.apache.kafka.connect.errors.DataException;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** Determines whether an operation on the outbox table is routed, is skipped or stops the task. */
+/** Determines whether a change of the outbox table is routed, is skipped, or stops the task. */
 final class RowOperations {
   private static final Logger LOG = LoggerFactory.getLogger(RowOperations.class);
 
@@ -19,8 +19,8 @@ final class RowOperations {
   private static final String TRUNCATE = "t";
 
   /**
-   * Header of a create event. For an update of the primary key, Debezium sends a delete event and
-   * then a create event with this header (RelationalChangeRecordEmitter).
+   * Header that identifies an update of the primary key. Debezium sends such an update as a delete
+   * event and a create event with this header (RelationalChangeRecordEmitter).
    */
   private static final String OLD_KEY_HEADER = "__debezium.oldkey";
 
@@ -50,13 +50,13 @@ final class RowOperations {
     return ignoresDeletes;
   }
 
-  /** Log a skipped update; throw DataException if the operation must stop the task. */
+  /** Log a skipped update. Throw DataException if the operation must stop the task. */
   void requireSkippable(String operation, Supplier<String> sequence) {
     if (READ.equals(operation)) {
       throw new DataException(
           String.format(
               "Snapshot row of table %s (op=r): a snapshot does not read rows in commit order, so"
-                  + " that old states can overwrite newer states; set snapshot.mode=no_data, or set"
+                  + " old states can overwrite newer states; set snapshot.mode=no_data, or set"
                   + " snapshot.rows=route if each aggregate has only one row",
               table));
     } else if (UPDATE.equals(operation) || CREATE.equals(operation)) {

@@ -4,25 +4,25 @@ import java.nio.charset.StandardCharsets;
 import org.apache.kafka.connect.errors.DataException;
 
 /**
- * Formats the header source_sequence: source epoch, LSN of the last commit and LSN of the event,
- * all in hexadecimal, such as {@code 0001_0000000002ba5d10-0000000002ba5d48}. The values sort in
- * WAL order. The separator is not a colon, because Connect's SimpleHeaderConverter parses digits
- * before a colon as a number.
+ * Formats the header source_sequence, which consists of source epoch, LSN of the last commit and
+ * LSN of the event in hexadecimal, such as {@code 0001_0000000002ba5d10-0000000002ba5d48}. The
+ * values sort in WAL order. The separator is not a colon, because Connect's SimpleHeaderConverter
+ * parses digits before a colon as a number.
  */
 final class SourceSequence {
   static final int LENGTH = 38;
 
   private static final byte[] HEX_DIGITS = "0123456789abcdef".getBytes(StandardCharsets.US_ASCII);
 
-  /** Number of digits of 2^63 - 1. Larger numbers of this length overflow to negative numbers. */
+  /** Number of digits of 2^63 - 1. Larger numbers with as many digits become negative. */
   private static final int MAX_DIGITS = 19;
 
   private SourceSequence() {}
 
   /**
-   * @param sourceSequence Debezium's source.sequence, the LSNs of the last commit and of the event,
-   *     such as {@code [null,"188902120"]}; null if the source has no sequence
-   * @param lsn Debezium's source.lsn, used if source.sequence has no LSN of the event
+   * @param sourceSequence Debezium's source.sequence with the LSNs of the last commit and the
+   *     event, such as {@code [null,"188902120"]}, or null if the source lacks it
+   * @param lsn Debezium's source.lsn, used if source.sequence does not contain the event's LSN
    * @throws DataException if source.sequence has a different format
    */
   static String format(int epoch, String sourceSequence, Long lsn) {
@@ -46,7 +46,7 @@ final class SourceSequence {
     return new String(text, StandardCharsets.ISO_8859_1);
   }
 
-  /** Parse a quoted number in [from, to); return {@code defaultLsn} for {@code null}. */
+  /** Parse a quoted number in [from, to), or return {@code defaultLsn} for {@code null}. */
   private static long parseLsn(String text, int from, int to, long defaultLsn) {
     int start = from;
     int end = to;
@@ -65,7 +65,7 @@ final class SourceSequence {
     return parseNumber(text, start + 1, end - 1);
   }
 
-  /** Parse digits. Long.parseLong would take twice the CPU time. */
+  /** Parse digits. Long.parseLong is not used, because it would take twice the CPU time. */
   private static long parseNumber(String text, int from, int to) {
     if (to - from > MAX_DIGITS) {
       throw unknownFormatError();

@@ -13,7 +13,7 @@ import org.apache.kafka.connect.data.Field;
 import org.apache.kafka.connect.data.Schema;
 import org.apache.kafka.connect.data.Struct;
 
-/** Writes Structs as JSON. json and jsonb columns are embedded as JSON; bytes become base64. */
+/** Writes Structs as JSON. Columns of type json or jsonb are embedded; bytes become base64. */
 final class StructJsonWriter {
   private static final String JSON_SCHEMA_NAME = "io.debezium.data.Json";
 
@@ -57,7 +57,7 @@ final class StructJsonWriter {
     } else if (value instanceof java.util.Date date) {
       json.writeString(date.toInstant().toString());
     } else {
-      // The value is null or has a remaining Connect type: string, boolean, number, byte array.
+      // The value is null, a string, a boolean, another number or a byte array.
       json.writeObject(value);
     }
   }

@@ -9,7 +9,7 @@ import java.util.HexFormat;
 public final class Bytes {
   private Bytes() {}
 
-  /** Return a byte array itself, a copy of a ByteBuffer's remaining bytes, or null for null. */
+  /** Return a byte array unchanged, the remaining bytes of a ByteBuffer, or null for null. */
   public static byte[] of(Object value) {
     if (value instanceof ByteBuffer buffer) {
       byte[] bytes = new byte[buffer.remaining()];
@@ -19,7 +19,7 @@ public final class Bytes {
     return (byte[]) value;
   }
 
-  /** Return the SHA-256 hash in hexadecimal. */
+  /** Return the SHA-256 hash as hexadecimal text. */
   public static String sha256(byte[] bytes) {
     try {
       return HexFormat.of().formatHex(MessageDigest.getInstance("SHA-256").digest(bytes));

@@ -4,7 +4,7 @@ import com.fasterxml.jackson.core.JsonFactory;
 import com.fasterxml.jackson.core.StreamReadConstraints;
 import com.fasterxml.jackson.core.util.JsonRecyclerPools;
 
-/** Jackson factories with the limits for JSON in outbox rows and messages. */
+/** Jackson factories with limits for the JSON in outbox rows and messages. */
 public final class Json {
   /** Maximum nesting depth. Jackson's default, 1000, nearly exhausts a thread's stack of 1 MiB. */
   public static final int MAX_DEPTH = 200;
@@ -12,7 +12,7 @@ public final class Json {
   /** Factory for the JSON of one column. */
   public static final JsonFactory FACTORY = createFactory(MAX_DEPTH);
 
-  /** Factory for messages, with one more level, because each member is the JSON of one column. */
+  /** Factory for messages. It allows one more level, because a member contains a column's JSON. */
   public static final JsonFactory MESSAGE_FACTORY = createFactory(MAX_DEPTH + 1);
 
   private Json() {}
@@ -40,7 +40,7 @@ public final class Json {
     return end - start == 4 && text.startsWith("null", start);
   }
 
-  /** Other white space of Unicode, such as U+2003, is not part of JSON. */
+  /** Only these characters are white space in JSON, unlike other Unicode white space. */
   private static boolean isWhiteSpace(char c) {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
   }

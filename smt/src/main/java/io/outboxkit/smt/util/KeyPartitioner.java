@@ -8,7 +8,7 @@ import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.utils.Utils;
 
-/** Computes partitions of record keys like the default partitioner of Kafka's Java producer. */
+/** Computes the partition of a record key as the default partitioner of Kafka's producer does. */
 public final class KeyPartitioner {
   private static final Map<Class<?>, Serde<?>> SERDES =
       Map.of(
@@ -32,7 +32,7 @@ public final class KeyPartitioner {
     return Utils.toPositive(Utils.murmur2(key)) % partitionCount;
   }
 
-  /** Serialize a key with Kafka's serializer for its class; return null if the class has none. */
+  /** Serialize a key with Kafka's serializer for its class, or return null without a serializer. */
   @SuppressWarnings("unchecked") // each serde serializes the class to which SERDES maps it
   public static byte[] serialize(Object key) {
     if (key instanceof ByteBuffer) {

@@ -1,6 +1,6 @@
 package io.outboxkit.smt.util;
 
-/** Formats names and option values for error messages and logs, without data of payloads. */
+/** Formats names and option values for error messages and logs, without payload data. */
 public final class MessageText {
   private static final int MAX_NAME_LENGTH = 64;
   private static final int MAX_VALUE_LENGTH = 60;
@@ -9,8 +9,7 @@ public final class MessageText {
 
   /**
    * Return the name in quotes if it is an identifier (letters, digits, {@code _ . -}, at most 64
-   * characters), otherwise only its length, because a name in a payload can be data, such as a map
-   * key.
+   * characters). Otherwise return only its length, because the name can be data, such as a map key.
    */
   public static String quote(String name) {
     if (name == null) {

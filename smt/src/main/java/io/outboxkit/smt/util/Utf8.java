@@ -4,7 +4,7 @@ package io.outboxkit.smt.util;
 public final class Utf8 {
   private Utf8() {}
 
-  /** Return the encoded size in bytes; -1 if the text has an unpaired surrogate. */
+  /** Return the encoded size in bytes, or -1 if the text has an unpaired surrogate. */
   public static int length(char[] text, int offset, int length) {
     int bytes = 0;
     int end = offset + length;
@@ -28,7 +28,7 @@ public final class Utf8 {
     return bytes;
   }
 
-  /** Return the encoded size in bytes; an upper bound if the text has unpaired surrogates. */
+  /** Return the encoded size in bytes, or an upper bound if there are unpaired surrogates. */
   public static int length(String text) {
     if (text == null) {
       return 0;
@@ -44,7 +44,7 @@ public final class Utf8 {
     return bytes;
   }
 
-  /** Encode text without unpaired surrogates into {@code target}, from {@code position} on. */
+  /** Encode text without unpaired surrogates into {@code target}, starting at {@code position}. */
   public static void encode(char[] text, int offset, int length, byte[] target, int position) {
     int index = position;
     int end = offset + length;
@@ -95,7 +95,7 @@ public final class Utf8 {
     return true;
   }
 
-  /** Return the length of the UTF-8 sequence at index {@code i}; 0 if the sequence is not valid. */
+  /** Return the length of the UTF-8 sequence at index {@code i}, or 0 if it is not valid. */
   private static int sequenceLength(byte[] bytes, int i, int to) {
     int first = bytes[i];
     if (first >= 0) {
