@@ -90,7 +90,7 @@ def shadow_of(job: MaterializeJob) -> MaterializeJob:
 def _prepare_shadow(
     spark: SparkSession, job: MaterializeJob, shadow: MaterializeJob, topic: Topic, report: Reporter, *, restart: bool
 ) -> None:
-    """Drop the shadow table if `restart` is set or the rebuild cannot continue. Unless `restart`, warn of partitions."""
+    """Drop the shadow table if the rebuild must restart or cannot continue. Otherwise warn of added partitions."""
     with open_table(spark, shadow, report) as table:
         if restart:
             table.drop()

@@ -208,7 +208,7 @@ def _non_null_type(avro_type: Node) -> Node:
 
 
 def _union_column_type(branches: list[Any]) -> ColumnType:
-    """Return the column type of a union. Spark reads {int, long} as long, {float, double} as double, others as struct."""
+    """Return the column type of a union. Spark reads {int, long} as long, {float, double} as double, else a struct."""
     primitive_types = {branch for branch in branches if isinstance(branch, str)}
     if len(primitive_types) == len(branches):
         if primitive_types == {"int", "long"}:

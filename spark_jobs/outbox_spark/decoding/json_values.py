@@ -27,7 +27,7 @@ from outbox_spark.session.expressions import prevent_inlining
 
 @dataclass(frozen=True)
 class Conversion:
-    """Conversion of a variant (including JSON null) to a value, and the condition under which the variant is invalid."""
+    """Conversion of a variant (including JSON null) to a value, and the condition under which it is invalid."""
 
     value: Converter
     is_invalid: Converter
@@ -61,7 +61,7 @@ def _field_conversions(schema: Schema, record: Mapping[str, Any]) -> dict[str, C
 
 
 def _field_conversion(schema: Schema, field: Mapping[str, Any]) -> Conversion:
-    """Return the conversion of a field. A missing member gets the field's default; without one, the object is invalid."""
+    """Return the conversion of a field. A missing member gets the default; without a default, the object is invalid."""
     inner = _conversion(schema, field["type"])
     path = f"$.{field['name']}"
     default = default_of(schema, field) if "default" in field else None
@@ -94,7 +94,7 @@ def _conversion(schema: Schema, node: Node) -> Conversion:
 
 
 def _union(branches: list[Conversion]) -> Conversion:
-    """Return the conversion of a union to a struct, as Spark represents it. The first branch that accepts a value wins."""
+    """Return the conversion of a union to a struct, Spark's form of unions. The first branch that accepts it is set."""
 
     def value(json: Expression) -> Expression:
         is_matched = F.lit(False)

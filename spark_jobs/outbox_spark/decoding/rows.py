@@ -33,9 +33,9 @@ def decode(
 ) -> DataFrame:
     """Decode the newest records (LATEST_COLUMNS) into rows.
 
-    `reader_schema` defines `columns`. `writer_schemas` contains the schemas that the registry has, by id or GUID; it is
-    not used for JSON values. Return aggregate_id, the columns, METADATA_COLUMNS, OUTCOME_COLUMNS and the `extra_columns`
-    of `latest`. A quarantined record also has an aggregate_id, unless its key cannot be read.
+    `reader_schema` defines `columns`. `writer_schemas` contains the schemas in the registry, by id or GUID (unused for
+    JSON values). Return aggregate_id, the columns, METADATA_COLUMNS, OUTCOME_COLUMNS and the `extra_columns` of
+    `latest`. A quarantined record also has an aggregate_id, unless its key cannot be read.
     """
     if value_format is RecordFormat.AVRO:
         decoded = avro_values.with_records(latest, reader_schema, writer_schemas)

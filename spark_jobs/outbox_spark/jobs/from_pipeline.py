@@ -75,7 +75,7 @@ def _target(environment: Environment, name: str) -> Target:
 
 
 def load_sources(pipeline_file: Path, environment_name: str, aggregates: Collection[str]) -> dict[str, SourceTable]:
-    """Return the source tables, by aggregate type. Raises ConfigurationError if no aggregate type has a source table."""
+    """Return the source tables, by aggregate type. Raises ConfigurationError if no aggregate type has one."""
     pipeline, environment = load_files(pipeline_file, environment_name, needs=("source",))
     database = environment.source
     login = {**database.plain_values(), **database.admin.plain_values()}

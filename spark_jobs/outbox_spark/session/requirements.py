@@ -16,7 +16,7 @@ from outbox_spark.session import version_check
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 ICEBERG_EXTENSION = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
-# One class of each required jar.
+# One class from each required jar.
 _TOPIC_CLASSES = (
     "org.apache.spark.sql.kafka010.KafkaSourceProvider",
     "org.apache.spark.sql.avro.AvroDataToCatalyst",
@@ -55,7 +55,7 @@ def check_jars(spark: SparkSession, class_names: Iterable[str], hint: str) -> No
 
 
 def has_class(spark: SparkSession, name: str) -> bool:
-    """Return whether the driver, whose jars the executors have too, can load a class; False if PySpark has no JVM."""
+    """Return whether the driver, which has the same jars as the executors, can load a class; False without a JVM."""
     jvm = spark.sparkContext._jvm
     return jvm is not None and _can_load(jvm, name)
 
