@@ -51,7 +51,7 @@ class Results:
         self.samples.setdefault(name, []).append(sample)
 
     def check_row_count(self, name: str, rows: int) -> None:
-        """Record the rows of a table. Raises RuntimeError if the tables of two variants differ."""
+        """Record the number of rows of a table. Raises RuntimeError if the tables of two variants differ."""
         self.rows[name] = rows
         if len(set(self.rows.values())) > 1:
             raise RuntimeError(f"the tables have different numbers of rows: {self.rows}")

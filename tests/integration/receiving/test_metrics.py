@@ -1,4 +1,4 @@
-"""docs/examples/metrics: the counters and the lag of a receiver reach the metrics libraries. The modules are typed."""
+"""docs/examples/metrics: a receiver's counters and lag reach the metrics libraries. The modules pass type checks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LAG = 2
 
 
 def receive(service: Service, metrics: Any, run: Callable[..., None]) -> None:  # noqa: ANN401 - of an example
-    """Receive the first three of five events, of which the second is a duplicate."""
+    """Receive the first three of five events. The second event is a duplicate."""
     stop = StopEvent()
 
     @service.handlers.otherwise

@@ -1,4 +1,4 @@
-"""Outcome of a cell: how often the event that a failure hit was applied. All other events must be applied once."""
+"""Outcome of a cell: how often the event with the failure was applied. All other events must be applied once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Outcome:
 
     @property
     def effect(self) -> str:
-        """Return the number of effects as the table shows it."""
+        """Return the number of effects in the form in which the table shows it."""
         words = WORDS.get(self.effects, f"{self.effects} times")
         if self.others:
             words += f", {len(self.others)} others not once"

@@ -1,4 +1,4 @@
-"""WireMock server in a process of its own: the HTTP service that handlers call."""
+"""WireMock server in a separate process, which is the HTTP service that handlers call."""
 
 from __future__ import annotations
 
@@ -41,5 +41,5 @@ def running(folder: Path) -> Iterator[str]:
     try:
         yield wait_for("WireMock", poll, seconds=SECONDS)
     finally:
-        process.kill()  # it has nothing to save
+        process.kill()  # the server has nothing to save
         process.wait(SECONDS)
