@@ -241,7 +241,7 @@ def test_remedies_heal_acknowledged_dead_letters_of_stale_aggregates(
 def test_remedy_heals_records_of_another_producer(
     pipeline: Deployment, list_reasons: ListReasons, source_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There is an older record after the newest record, as from MirrorMaker, and a state in another hash's partition."""
+    """There is an older record after the newest one, as from MirrorMaker, and a state in another hash's partition."""
     monkeypatch.setattr(state_checks, "OLDER_THAN_S", 0.1)
     overwritten, deleted, misplaced = str(uuid4()), str(uuid4()), str(uuid4())
     first = wait_record(pipeline, TOPIC, 4, send(source_dsn, "book", overwritten, book(overwritten), table=TABLE))
@@ -304,7 +304,7 @@ def test_remedy_heals_a_restarted_sequence(
 def test_remedy_heals_records_ahead_of_the_source(
     pipeline: Deployment, list_reasons: ListReasons, source_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another environment's connector has written states with a higher epoch, and states with LSNs after the source's."""
+    """Another environment's connector wrote states with a higher epoch, and states with LSNs after the source's."""
     monkeypatch.setattr(state_checks, "OLDER_THAN_S", 0.1)
     prefixes = ("0009_", "0001_ffffffff", "0009_", "0009_")
     later_epoch, later_lsn, foreign, equal = keys = [str(uuid4()) for _ in prefixes]

@@ -155,7 +155,7 @@ Comparable = tuple[str, bytes | None, bytes | None, list[tuple[str, bytes]], int
 
 
 def wait_records(deployment: Deployment, count: int) -> dict[str, Comparable]:
-    """Wait for the records of all rows. Return, by event id, topic (without prefix), key, value, headers and partition."""
+    """Wait for the records of all rows. Return topic without prefix, key, value, headers, partition by event id."""
     pipeline = deployment.pipeline
     topics = {f"{pipeline.prefix}.{kind}": entry.partitions for kind, entry in pipeline.aggregates.items()}
     topics[pipeline.dead_letter_topic] = 1

@@ -86,7 +86,7 @@ def test_the_order_of_transaction_ids_reverses_states(library: Deployment, sourc
 
 
 def test_skip_locked_lets_a_second_process_overtake(source_dsn: str, table: str) -> None:
-    """Both processes get states of one aggregate, so their sends race. With buckets, each bucket has one owner at a time."""
+    """Both processes get states of one aggregate, so their sends race. A bucket, however, has one owner at a time."""
     with psycopg.connect(source_dsn) as writer:
         for number in range(1, 5):
             writer.execute(INSERT, ("a", f"state {number}"))

@@ -71,7 +71,7 @@ class World:
         return set(self.column("select id from purchase"))
 
     def delivered(self, level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED) -> Counter[str]:
-        """Return how often each committed event is on the topic. Without READ_COMMITTED, wait for transactions to end."""
+        """Return how often each committed event is on the topic. Without READ_COMMITTED, wait for open transactions."""
         messages: list[Message] = []
         read_records(self.settings, read_bounds(self.settings, [self.topic], level), messages.append)
         return Counter(text_headers(message)["event_id"] for message in messages)

@@ -32,7 +32,7 @@ def transactional(world: World) -> Producer:
 
 
 def read(world: World, level: IsolationLevel, *, seconds: float = SECONDS) -> list[bytes | str | None]:
-    """Return the values up to the end at the time of the call, within the time limit and without needing a later record."""
+    """Return the values up to the end at the time of the call. This must not require a later record."""
     messages: list[Message] = []
     read_records(world.settings, read_bounds(world.settings, [world.topic], level), messages.append, seconds=seconds)
     return [message.value() for message in messages]

@@ -80,7 +80,7 @@ class CompactedTopic:
         partition: int = 0,
         producer: Producer | None = None,
     ) -> None:
-        """Send a record. `order` is its source_sequence, the number of a source_sequence, or None to omit the header."""
+        """Send a record. `order` is its source_sequence, the number of one, or None to omit the header."""
         text = sequence(order) if isinstance(order, int) else order
         headers: list[tuple[str, bytes]] = [("event_id", uuid4().bytes)]
         if text is not None:

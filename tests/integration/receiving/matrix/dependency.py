@@ -31,7 +31,7 @@ class Dependency:
         requests.post(f"{self._server}{self._path}/{event_id}", timeout=SECONDS).raise_for_status()
 
     def answer(self, *answers: Answer, event_id: str = "") -> None:
-        """Answer the calls for an event (by default, for each event) with these answers in turn. The last one is repeated.
+        """Answer the calls for an event (by default, for each event) with these answers in turn, repeating the last.
 
         These answers take precedence over answers that were set earlier.
         """
@@ -50,7 +50,7 @@ class Dependency:
             self._admin("mappings", mapping)
 
     def calls(self, event_id: str = "") -> int:
-        """Return the number of calls for an event (by default, for all events), including calls that are not answered yet."""
+        """Return the number of calls for an event (by default, for all events), including unanswered calls."""
         return int(self._admin("requests/count", self._pattern(event_id))["count"])
 
     def _pattern(self, event_id: str) -> dict[str, str]:

@@ -38,7 +38,7 @@ def crash(setup: Setup, strategy: str, step: str, event_id: str) -> None:
 
 
 def receive(setup: Setup, strategy: str, step: str, event_id: str) -> None:
-    """Receive events up to the crash. The offsets before the event are committed, so that the crash affects only the event."""
+    """Receive events up to the crash. The offsets before the event are committed, so that the crash affects only it."""
 
     def end(events: Sequence[Event]) -> None:
         if event_id in {event.event_id for event in events}:

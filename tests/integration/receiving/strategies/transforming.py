@@ -115,7 +115,7 @@ class CuttingProxy(Proxy):
     """Proxy between a client and the broker that cuts the connections at the first end of a transaction.
 
     In responses, the broker's address is replaced with the proxy's, which has the same length. `reaches_broker`
-    states whether the request is forwarded, so that only its response is lost. No connections are accepted until `mend`.
+    states whether the request is forwarded, so that only its response is lost. Connections are refused until `mend`.
     """
 
     def __init__(self, bootstrap: str, *, reaches_broker: bool) -> None:
