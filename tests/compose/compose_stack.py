@@ -54,7 +54,7 @@ class ComposeStack:
         """Run `docker compose` with these arguments.
 
         Shell variables override the file, and the COMPOSE_PROJECT_NAME of a developer's stack would cause the
-        deletion of that stack's volumes. The values are therefore passed as variables, and the project name as an option.
+        deletion of its volumes. Therefore, the values are passed as variables, and the project name also as an option.
         """
         project = ["-p", self.values["COMPOSE_PROJECT_NAME"]]
         return run(

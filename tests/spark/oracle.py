@@ -1,7 +1,7 @@
 """Expected table, computed from the records of its topic without the code of the jobs.
 
-The newest record of a key has the greatest (source_sequence, partition epoch, offset), where records without
-the header have an empty sequence. Records with a malformed header do not affect rows. A row is the newest readable record,
+The newest record of a key has the greatest (source_sequence, partition epoch, offset). Records without
+the header have an empty sequence, and records with a malformed header are ignored. A row is the newest readable record,
 unless that is a tombstone. It is stale while a newer record is quarantined. The retention of the ledger is not modeled.
 """
 

@@ -23,7 +23,7 @@ START_SECONDS = 30
 
 @contextmanager
 def running_postgres(folder: Path) -> Iterator[psycopg.conninfo.ConninfoDict]:
-    """Unpack, initialize and start a server in `folder`. Yield connection parameters, and stop the server at the end."""
+    """Unpack, initialize and start a server in `folder`. Yield connection parameters. Stop the server at the end."""
     archives = sorted((PROJECT / "build/runtime/postgres").glob(f"postgres-*{platform.machine()}*.txz"))
     if not archives:
         pytest.skip("no PostgreSQL binaries: run `make setup`")

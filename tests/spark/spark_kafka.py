@@ -16,7 +16,7 @@ def read_records(spark: SparkSession, kafka: Mapping[str, str], read_range: Read
     """Return the records of a range: key, value (binary), partition, offset, timestamp, headers (array of key, value).
 
     `assign` names the partitions, so that partitions that are added later do not change the range. With
-    `failOnDataLoss`, the run fails if the log starts after the start of the range. Offsets that compaction removed within
+    `failOnDataLoss`, the run fails if the log starts after the range's start. Offsets that compaction removed within
     the range do not count as data loss.
     """
     options = {

@@ -48,7 +48,7 @@ def thing(n: int) -> bytes:
 
 @pytest.fixture
 def log() -> Log:
-    """Return states of a and b, a deletion of c, unreadable records of d and e, and two records without a key."""
+    """Return states of a and b, a deletion of c, unreadable records of d and e, and two records that have no row."""
     log = Log("test.thing")
     for commit, (key, value) in enumerate(
         [("a", thing(1)), ("b", thing(2)), ("c", thing(3)), ("a", thing(4)), ("c", None), ("d", b"bad")], start=1

@@ -353,7 +353,7 @@ def recreate_book_topic(bench: Bench) -> None:
 
 
 def recreate_author_topic(bench: Bench) -> None:
-    """Delete the topic and the authors, because `outbox stuck` would wait for their states."""
+    """Recreate the topic and delete the authors, because `outbox stuck` would wait for their states."""
     bench.sql(f"delete from {AUTHORS}; delete from {bench.table}")
     bench.delete_topic(bench.topic("author"))
     bench.create_topic(bench.topic("author"))

@@ -161,7 +161,7 @@ def test_signal_ends_the_wait_for_the_next_round(number: signal.Signals) -> None
 
 @pytest.fixture
 def default_interrupt_handler() -> Iterator[None]:
-    """Install Python's handler, because a shell's background process ignores SIGINT, and Spark installs its own handler."""
+    """Install Python's handler, because background processes ignore SIGINT, and Spark installs its own handler."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -171,7 +171,7 @@ def default_interrupt_handler() -> Iterator[None]:
 def test_second_signal_exits_immediately() -> None:
     stop = threading.Event()
     with stopping_on_signals(stop, lambda _: None):
-        # Send the signal to this thread, because the system may choose any thread of a process, and kill() does not wait.
+        # Signal this thread, because the system may choose any thread of a process, and kill() does not wait.
         signal.raise_signal(signal.SIGINT)
         assert stop.is_set()
         with pytest.raises(KeyboardInterrupt):

@@ -267,7 +267,7 @@ def test_replaces_a_locked_table_later(spark: SparkSession, postgres_target: Tar
 def test_keeps_a_run_committed_during_the_last_step(
     spark: SparkSession, iceberg_target: Target, monkeypatch: pytest.MonkeyPatch, table_exists: bool
 ) -> None:
-    """A catalog that is not of type hadoop has no folder for a lease file, so the conflict of commits must be detected."""
+    """A catalog that is not of type hadoop has no folder for a lease file, so the commits must conflict."""
     monkeypatch.setattr(iceberg_module, "hadoop_warehouse", lambda _catalog: "")
     target = iceberg_target
     log = history()

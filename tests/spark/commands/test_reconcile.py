@@ -119,7 +119,7 @@ def test_deletes_a_zombie_key_without_records(spark: SparkSession, target: Targe
 
 
 def test_newer_records_apply_after_a_zombie_repair(spark: SparkSession, postgres_target: Target) -> None:
-    """Without a sequence, the offset decides, so the synthetic tombstone must have a lower offset than later records."""
+    """Without a sequence, the offset decides, so the synthetic tombstone's offset must be lower than later offsets."""
     log = Log("test.thing", partitions=1)
     for n, key in enumerate("abc"):
         put(log, key, 0, n, header=False)
@@ -169,7 +169,7 @@ def test_topic_that_changes_in_every_pass_leaves_keys_unproven(
     assert keys(actual) == {"unproven": ["a"]}
     assert actual.scan_result.startswith("pass 2 still had ")
     live.min_compaction_lag = timedelta(hours=1)
-    set_clock(monkeypatch, lambda: kafka_log.START)  # a slow clock, by which the records seem to be younger than the lag
+    set_clock(monkeypatch, lambda: kafka_log.START)  # the records seem to be younger than the lag
     assert keys(compared(postgres_target, live)) == {"unproven": ["a"]}
     # Compaction does not remove records younger than the lag, so the first pass completes the scan.
     monkeypatch.setattr(kafka_log, "START", datetime.now(UTC) - timedelta(minutes=5))

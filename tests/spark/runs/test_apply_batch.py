@@ -100,7 +100,7 @@ def poisoned(*schema_ids: int) -> Log:
 def test_stages_postgres_rows_while_reading(
     postgres_target: Target, spark: SparkSession, known: type[Schemas], schema_ids: tuple[int, ...], reads: int
 ) -> None:
-    """If a record is unreadable or has an unexpected schema, the staging table is dropped and the batch is read again."""
+    """If a record is unreadable or has an unexpected schema, staging is dropped and the batch is read again."""
     schemas, log = known({1: OLD, 2: NEW}, newest=2), poisoned(*schema_ids)
     live = LiveTopic(spark, log, schemas)
     with postgres_target.open() as table:

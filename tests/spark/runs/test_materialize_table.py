@@ -26,7 +26,7 @@ NAMES = ("n", "note", "size")
 
 
 def thing(n: int, note: object = None, size: object = None) -> tuple[bytes, dict[str, Any]]:
-    """Return a value and its state in schema 2. The value is written with schema 2 if it has a size, else with schema 1."""
+    """Return a value and its state in schema 2. A value with a size has schema 2; any other value has schema 1."""
     if size is None:
         return framed(THING_1, 1, {"n": n, "note": note}), {"n": n, "note": note, "size": 7}
     state = {"n": n, "note": note, "size": size}

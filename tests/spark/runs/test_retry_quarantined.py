@@ -79,7 +79,7 @@ def test_applies_records_whose_schema_the_registry_learns(
     assert committed is not None
     assert (state(target), set(committed.unknown_schemas)) == (BEFORE, {7, GUID})
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_apply", crash)  # nothing is read or written as long as the registry has none of the schemas
+        patch.setattr(module, "_apply", crash)  # nothing is read or written without a new schema
         assert run(target, live).status is Status.UNCHANGED
     schemas.by_number[7] = schemas.by_name[GUID] = LATER
     with monkeypatch.context() as patch:

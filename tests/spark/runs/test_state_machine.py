@@ -1,6 +1,6 @@
 """Random histories of a topic, with runs that stop or crash anywhere. After every commit, the table equals the oracle.
 
-`make test` runs a few examples, and `make fuzz` runs for OUTBOX_FUZZ_SECONDS. A failure prints the rules that led to it.
+`make test` runs a few examples; `make fuzz` runs for OUTBOX_FUZZ_SECONDS. A failure prints the rules that led to it.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ def test_keeps_columns_that_were_added_by_hand(postgres_target: Target) -> None:
     postgres_target.run(log, Schemas(schemas.by_number, newest=2))
     expected = {"a": {"n": 2, "note": "mine", "rank": 8}, "b": {"n": 3, "note": None, "rank": 7}}
     assert postgres_target.state("n", "note", "rank") == expected
-    assert postgres_target.state("m")["a"] == {"m": None}  # a column that the job created, and that the schema no longer has
+    assert postgres_target.state("m")["a"] == {"m": None}  # a column that was removed from the schema
     postgres_target.replace_by_shadow(log, Schemas(schemas.by_number, newest=2))
     assert postgres_target.state("n", "note", "rank") == expected
     assert "m" not in types(postgres_target)
