@@ -107,7 +107,7 @@ class Run:
     variant: str
     exactly_once: bool
     client: ConnectClient
-    """Client of the worker that runs it, because exactly-once support is a setting of the worker."""
+    """Client of the worker that runs the connector, because exactly-once support is a setting of the worker."""
 
 
 def main() -> int:

@@ -48,7 +48,7 @@ class Record:
     headers: Mapping[str, bytes] = field(default_factory=dict)
     """Additional headers."""
     millis: int | None = None
-    """Kafka timestamp; by default START plus one second per offset."""
+    """Kafka timestamp, by default START plus one second per offset."""
 
 
 POISON = object()

@@ -36,9 +36,9 @@ class Redirect:
 
 
 Script = Sequence[tuple[int, object]] | Callable[[Request], tuple[int, object]]
-"""(status, answer) pairs, one per request, of which the last is repeated; or a function that answers a request.
+"""(status, answer) pairs, one per request, the last of which is repeated, or a function that answers a request.
 
-Bytes and a Page are sent unchanged (text/html), None as an empty body, a Redirect as its header, the rest as JSON.
+Bytes and a Page are sent unchanged (text/html), None as an empty body, a Redirect as a header, others as JSON.
 """
 
 

@@ -32,10 +32,10 @@ class Exit(IntEnum):
         return member
 
     DONE = 0, "success: outbox-materialize has read every selected topic to its end"
-    FAILED = 1, "there are failures, and all of them are retryable: let the scheduler retry"
+    FAILED = 1, "there were failures, but all of them are retryable; let the scheduler retry"
     USAGE = 2, "the command line is invalid"
     FINDINGS = 3, "--dry-run: a run has work to do; outbox-reconcile: there are differences"
-    REFUSED = 4, "at least one failure is not retryable: alert, do not retry"
+    REFUSED = 4, "at least one failure is not retryable; send an alert instead of retrying"
     INTERRUPTED = 130, "interrupted: every table is at its last committed batch"
 
 
@@ -45,7 +45,7 @@ EXIT_CODES = "exit codes:\n" + "".join(f"  {code:<3d}  {code.description}\n" for
 def exit_code(retryable: Iterable[bool | None], *, has_findings: bool = False) -> Exit:
     """Return the exit code of a command.
 
-    `retryable` states for each failure whether it is retryable. Set `has_findings` if there is work or a difference.
+    `retryable` states for each failure whether it is retryable. Set `has_findings` for pending work or differences.
     """
     values = list(retryable)
     if values:

@@ -186,7 +186,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = command_parser("outbox-materialize", "Materialize topics as tables, up to the end of each topic.")
     add = parser.add_argument
     add_batch_option(parser)
-    add("--replay-from", metavar="TIME", help=f"read all records since TIME again: ISO 8601 or `{BEGINNING}`")
+    add("--replay-from", metavar="TIME", help=f"read records since TIME (ISO 8601 or `{BEGINNING}`) again")
     add("--export", type=Path, metavar="DIR", help="after the run, export Delta and Iceberg tables to files in DIR")
     formats = [*ExportFormat]
     add("--export-format", type=ExportFormat, choices=formats, help="file format; default json (JSON Lines)")
@@ -215,7 +215,7 @@ def _validate(parser: argparse.ArgumentParser, options: argparse.Namespace) -> N
     if options.interval is not None and options.replay_from is not None:
         parser.error("--replay-from: not allowed with --interval, because every round would read the same records")
     if options.dry_run and options.replay_from is not None:
-        parser.error("--replay-from: not allowed with --dry-run, which reports new records only")
+        parser.error("--replay-from: not allowed with --dry-run, which reports only new records")
     if options.write_job is not None and options.job is not None:
         parser.error("--job: not allowed with --write-job")
     if options.max_failures is None:

@@ -28,7 +28,7 @@ def command_parser(name: str, description: str) -> argparse.ArgumentParser:
     default_pipeline = Path(os.environ.get(PIPELINE_VARIABLE) or DEFAULT_PIPELINE)
     pipeline_help = f"pipeline file; default ${PIPELINE_VARIABLE}, else {DEFAULT_PIPELINE}"
     files.add_argument("-p", "--pipeline", type=Path, default=default_pipeline, metavar="FILE", help=pipeline_help)
-    files.add_argument("--job", type=Path, metavar="FILE", help="job file, used instead of pipeline and environment")
+    files.add_argument("--job", type=Path, metavar="FILE", help="job file (instead of --pipeline and --environment)")
     add = parser.add_argument
     default_text = f"default ${ENVIRONMENT_VARIABLE}, else {DEFAULT_ENVIRONMENT}"
     environment_help = f"name of the environment (connectors/environments/NAME.yaml); {default_text}"

@@ -1,4 +1,4 @@
-"""Check of writer schemas against the reader schema, which defines the columns."""
+"""Checks writer schemas against the reader schema, which defines the columns."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def schema_guid(value: Column, header: Column) -> Column:
 
 
 def has_schema(keys: Collection[int | str]) -> Column:
-    """Return whether __outbox_schema_id or __outbox_schema_guid, the results of the above, is one of `keys`."""
+    """Return whether __outbox_schema_id or __outbox_schema_guid, the results of the functions above, is in `keys`."""
     is_known_id = F.col("__outbox_schema_id").isin([key for key in keys if isinstance(key, int)])
     is_known_guid = F.col("__outbox_schema_guid").isin([key for key in keys if isinstance(key, str)])
     return F.coalesce(is_known_id, F.lit(False)) | F.coalesce(is_known_guid, F.lit(False))

@@ -94,7 +94,7 @@ def _conversion(schema: Schema, node: Node) -> Conversion:
 
 
 def _union(branches: list[Conversion]) -> Conversion:
-    """Return the conversion of a union to a struct, Spark's form of unions. The first branch that accepts it is set."""
+    """Return the conversion of a union to a struct, Spark's form of unions. The first matching branch is set."""
 
     def value(json: Expression) -> Expression:
         is_matched = F.lit(False)

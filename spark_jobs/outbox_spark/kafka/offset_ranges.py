@@ -20,7 +20,7 @@ from outbox_spark.jobs.model import Ordering, ReadRange, TableProgress
 
 REQUEST_SECONDS = 30.0
 RESULT_SECONDS = REQUEST_SECONDS + 5
-UNREACHABLE_HINT = "check kafka in the environment file, the ACLs, and that the broker is running"
+UNREACHABLE_HINT = "check `kafka` in the environment file and the ACLs, and make sure that the broker is running"
 T = TypeVar("T")
 
 _REBUILD_HINT = "if the topic was changed on purpose, run outbox-rebuild; the table stays readable during the rebuild"

@@ -62,7 +62,7 @@ def replay_range(
             message = (
                 f"topic {read_range.topic}: a replay from {replay_from} reads partition {partition} from offset "
                 f"{offset}, but the ledger has no deletions before {committed.ledger_since:%Y-%m-%dT%H:%M:%SZ} "
-                f"(offset {ledger_start[partition]}): deleted rows could be resurrected"
+                f"(offset {ledger_start[partition]}), so deleted rows could be resurrected"
             )
             raise RefusedError(message, "replay from a later time, or run outbox-rebuild")
     return replace(read_range, start=offsets)

@@ -60,7 +60,7 @@ class BatchDecoder:
         """Return the schemas of these ids and GUIDs, without schemas that the registry does not have.
 
         Raises SchemaError if the reader schema cannot read a schema and, with `require_known`, RefusedError if the
-        registry has none of the schemas. Set `require_known` to False for a few keys, which may all be affected.
+        registry has none of the schemas. Set `require_known` to False for records of few keys.
         """
         if not self._is_avro:
             return {}

@@ -215,12 +215,12 @@ def _keys_of_pass(stack: ExitStack, job: MaterializeJob, scan: _Scan, topic: Top
         scan.is_complete = True
         scan.message = f"all records of pass {scan.pass_count} are younger than min.compaction.lag.ms"
     else:
-        scan.message = f"pass {scan.pass_count} still had {pass_range.offset_count} offsets, {row['keys']} keys"
+        scan.message = f"pass {scan.pass_count} still had {pass_range.offset_count} offsets and {row['keys']} keys"
     return keys.select(KEY_COLUMN)
 
 
 def _age_of_oldest(timestamps: Row, target_time: datetime) -> timedelta:
-    """Return the age of the oldest record by the latest of three clocks, because a slow clock would show less."""
+    """Return the age of the oldest record by the latest of three clocks, so that a slow clock is not used."""
     present = max(target_time.timestamp(), datetime.now(UTC).timestamp(), timestamps["newest"] / 1e6)
     return timedelta(seconds=present - timestamps["oldest"] / 1e6)
 
@@ -265,7 +265,7 @@ def _decode(
 
 
 def _check_progress_unchanged(job: MaterializeJob, table: TargetTable, committed: TableProgress) -> None:
-    """Raise OverlapError if another run committed despite the lock, because rows may have been read after that."""
+    """Raise OverlapError if another run committed despite the lock, since rows may have been read after its commit."""
     current = table.committed()
     if current is None or current.run != committed.run:
         raise OverlapError(

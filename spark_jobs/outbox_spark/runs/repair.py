@@ -73,7 +73,7 @@ def _tombstones(absent: DataFrame, rows: DataFrame, time: datetime) -> DataFrame
       offsets determine the order. The comparison found no record of the key after the row's offset, so its next record
       is at the end offset or later. This end is at least the row's offset + 2, because the record that superseded the
       row's record precedes it.
-    - Each key has a different offset, unlike with the end offset of the topic. This is necessary because PostgreSQL
+    - Each key has a different offset, which the end offset of the topic would not ensure. PostgreSQL requires this: it
       detects incomplete staging by counting offsets.
     The timestamp is the current time (`time`), because the time of the deletion is unknown and the ledger must retain
     the entry for its whole TTL.

@@ -39,7 +39,7 @@ def check_application(spark: SparkSession, target: Target | None = None) -> None
         raise ConfigurationError(message, f"run the program in the driver of the application; {_HINT}")
     version_check.check_pyspark()
     classes = _TOPIC_CLASSES if target is None else (*_TOPIC_CLASSES, _TARGET_CLASSES[type(target)])
-    check_jars(spark, classes, f"add its jar to spark.jars before Spark starts; {_HINT}")
+    check_jars(spark, classes, f"add the jar of this class to spark.jars before Spark starts; {_HINT}")
     version_check.check_session(spark, classes)
     extension = _EXTENSIONS.get(type(target)) if target is not None else None
     if extension is not None and extension not in (spark.conf.get("spark.sql.extensions", None) or ""):

@@ -25,7 +25,7 @@ _DEFAULTS: Mapping[str, str] = {
     # Overflows and invalid casts raise an error instead of returning NULL.
     "spark.sql.ansi.enabled": "true",
     "spark.sql.storeAssignmentPolicy": "ANSI",
-    # How statements and names are parsed and resolved.
+    # Parsing and resolution of statements and names.
     "spark.sql.caseSensitive": "false",
     "spark.sql.ansi.doubleQuotedIdentifiers": "false",
     "spark.sql.ansi.enforceReservedKeywords": "false",
@@ -33,7 +33,7 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.sql.parser.quotedRegexColumnNames": "false",
     "spark.sql.defaultCatalog": "spark_catalog",
     "spark.sql.runSQLOnFiles": "true",
-    # How values are converted.
+    # Conversion of values.
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
     "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
     "spark.sql.decimalOperations.allowPrecisionLoss": "true",
@@ -46,7 +46,7 @@ _DEFAULTS: Mapping[str, str] = {
         for name in ("datetime", "int96")
         for direction in ("Read", "Write")
     },
-    # What is read and written.
+    # Reading and writing of files and tables.
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.sources.partitionOverwriteMode": "static",

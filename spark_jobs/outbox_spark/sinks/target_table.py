@@ -88,7 +88,7 @@ class TargetTable(Protocol):
     def __exit__(self, *_: object) -> None: ...
 
     def current_time(self) -> datetime:
-        """Return the time by the target's clock, or by the driver's if the target has none. Call it inside `with`."""
+        """Return the time of the target's clock, or of the driver's if the target has none. Call it inside `with`."""
 
     def committed(self) -> TableProgress | None:
         """Return the table's progress; None if there is no table. Raises RefusedError if the table has no progress."""

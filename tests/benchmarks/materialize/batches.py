@@ -26,7 +26,7 @@ class Filled:
 
     topic: BookTopic
     jobs: dict[str, MaterializeJob]
-    """Jobs by name of the measure."""
+    """Jobs by the name of the measure."""
 
 
 def measure(bench: SparkBench, kinds: list[str], sizes: list[int], common: int, rounds: int) -> dict[str, list[float]]:

@@ -43,7 +43,7 @@ class Results:
     rounds: int
     samples: dict[str, list[Sample]] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=dict)
-    """Rows of the table by variant; all must be equal."""
+    """Number of rows of the table by variant. All numbers must be equal."""
     batches: dict[str, list[float]] = field(default_factory=dict)
     peaks: list[Peak] = field(default_factory=list)
 

@@ -68,7 +68,7 @@ class Unit:
 
     name: str
     run: Callable[[SparkBench, BookTopic, str, Results], None]
-    """Arguments: environment, topic, unused table name, results."""
+    """The arguments are the environment, the topic, an unused table name and the results."""
 
 
 def backfills(bench: SparkBench, topic: BookTopic, kinds: list[str], results: Results) -> None:

@@ -76,7 +76,7 @@ def make_items(connection: Connection, table: str, count: int, *, key: str = "bi
 
 TYPED = {"numbers": "bigint", "texts": "text", "uuids": "uuid"}
 TABLES = {"numbers": "store_numbers", "texts": '"store_Texts"', "uuids": "store_uuids"}
-"""Table of each type in TYPED, as in SQL."""
+"""Name of the table of each type in TYPED, as in SQL."""
 SELECTED = QUERY + " where id = any(:keys) -- by the locked keys\n;"
 MARKED = QUERY.replace("jsonb_build", "case when version >= 0 then jsonb_build").replace(
     " as payload", " end as payload"

@@ -21,7 +21,7 @@ from outbox_events import Counters, Event, ProcessedEvents
 EXAMPLES = Path(__file__).resolve().parents[3] / "docs" / "examples" / "metrics"
 COUNTS = {"received": 3, "handled": 2, "duplicates": 1}
 LAG = 2
-"""Records after the position of the partition, when the receiver stops."""
+"""Number of records after the partition's position when the receiver stops."""
 
 
 def receive(service: Service, metrics: Any, run: Callable[..., None]) -> None:  # noqa: ANN401 - of an example

@@ -41,7 +41,7 @@ class Shipping:
     placed: Deployment
     shipped: Deployment
     interrupts: list[str] = field(default_factory=list)
-    """Orders after whose outbox row the process is interrupted."""
+    """Orders after whose outbox rows the process is interrupted."""
 
     def place(self, order: str) -> str:
         """Place an order. Return the id of its event."""

@@ -31,7 +31,7 @@ PROJECT = Path(__file__).resolve().parents[3]
 GUIDE = (PROJECT / "docs/scheduling.md").read_text(encoding="utf-8")
 EXAMPLES = PROJECT / "docs/examples"
 FILES = [path for path in EXAMPLES.iterdir() if path.is_file()]
-"""Examples of schedulers; the folders have other examples."""
+"""Examples for schedulers. The folders also contain other examples."""
 FATAL = [Exit.USAGE, Exit.REFUSED]
 """Exit codes that no scheduler retries."""
 

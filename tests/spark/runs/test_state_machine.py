@@ -50,7 +50,7 @@ shares = st.lists(st.sampled_from([0.0, 0.3, 0.7, 1.0]), min_size=MAX_PARTITIONS
 
 
 commits: Counter[str] = Counter()
-"""Number of commits by sink, which shows how much a run of the test covers."""
+"""Number of commits by sink, which shows how much a test run covers."""
 
 
 class CrashError(Exception):
@@ -92,7 +92,7 @@ class Machine(RuleBasedStateMachine):
         self.target, self.sinks = target, sinks
         self.log = Log("test.thing", partitions=2)
         self.originals: list[Record] = []
-        """Records in the order of the source's commits; the log also has copies of them."""
+        """Records in the order of the source's commits. The log also contains copies of these records."""
         self.pending_replay: list[Record] = []
         """Records that a replay has not sent yet. A restarted connector sends them before new records."""
         self.schemas = Schemas({1: {"type": "record", "name": "Thing", "fields": [{"name": "f0", "type": "int"}]}}, 1)
@@ -100,7 +100,7 @@ class Machine(RuleBasedStateMachine):
         self.committed: TableProgress | None = None
         self.read_records: list[oracle.ReadRecord] = []
         self.uncommitted_reads: list[oracle.ReadRecord] = []
-        """Records that crashed runs have read; they may be in ledger and quarantine."""
+        """Records that crashed runs have read, and that may be in the ledger and the quarantine."""
         self.minimum_end: dict[int, int] = {}
         self.quarantined: set[oracle.RecordLocation] = set()
         self.versions: dict[str, oracle.Version] = {}

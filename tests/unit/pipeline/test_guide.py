@@ -52,7 +52,7 @@ def run_line(
 
 
 def write_file(block: re.Match[str], folder: Path) -> None:
-    """Write a file. The path is in the first line of YAML, which may be appended, or in the line before a JSON block."""
+    """Write a file. Its path is in the first line of YAML, which may be appended, or in the line before JSON."""
     text = block["text"]
     if block["kind"] == "json":
         path = re.search(r"`(\S+\.avsc)`:$", block["before"])

@@ -16,7 +16,7 @@ CHECKING = (
     {"--no-deps", "--no-index"},
     {"--no-deps", "--no-build-isolation", "-e", "."},
 )
-"""Options with which pip checks the hash of each download, or downloads nothing."""
+"""Options with which pip either checks the hash of each download or does not download anything."""
 
 
 def unchecked(commands: list[list[str]]) -> list[list[str]]:

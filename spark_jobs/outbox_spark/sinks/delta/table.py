@@ -45,7 +45,7 @@ class DeltaTable(LakeTable):
         super().__init__(DeltaStorage(spark, path), path, mode, Lease(spark, path + LEASE_SUFFIX, report))
 
     def replace_by(self, shadow: Self) -> None:
-        """Replace the content with the content of the shadow table in one commit, then drop the shadow table."""
+        """Replace the table's content with that of the shadow table in one commit, then drop the shadow table."""
         latest_progress = self._latest_progress()
         progress = self._copy_companions(shadow)
         run = max(int(progress["run"]), int(latest_progress["run"]) if latest_progress else 0) + 1

@@ -57,7 +57,7 @@ class IcebergTable(LakeTable):
         return self
 
     def replace_by(self, shadow: Self) -> None:
-        """Replace the content with the content of the shadow table in one commit, then drop the shadow table.
+        """Replace the table's content with that of the shadow table in one commit, then drop the shadow table.
 
         Raises RefusedError for a table of another job, and OverlapError if there is no lease and another run has
         committed since `__enter__`. Iceberg does not detect conflicts when it replaces a table. If another run commits

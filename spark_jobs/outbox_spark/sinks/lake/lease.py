@@ -118,7 +118,7 @@ class Lease:
     def check(self) -> None:
         """Raise OverlapError if another run took the lease over because this run did not renew it before it expired."""
         if self._lost_to is not None:
-            message = f"the lease {self.path} was taken over by {self._lost_to}: this run did not renew it in time"
+            message = f"the lease {self.path} was taken over by {self._lost_to}, because this run did not renew it"
             raise OverlapError(message, "run the command again when the other run has ended")
 
     def renew(self) -> bool:

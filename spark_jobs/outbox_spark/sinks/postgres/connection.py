@@ -56,7 +56,7 @@ def connection_parameters(target: PostgresTarget) -> dict[str, Any]:
         "password": target.password,
         "connect_timeout": CONNECT_SECONDS,
         "application_name": APPLICATION_NAME,
-        # psycopg ignores None, so that libpq's default or PGSSLMODE applies.
+        # psycopg ignores None, so libpq's default or PGSSLMODE applies.
         "sslmode": target.sslmode,
         "sslrootcert": target.sslrootcert,
     }

@@ -1,4 +1,4 @@
-"""Replaces the content of a table with the content of a shadow table, without replacing the relation.
+"""Replaces the content of a table with that of a shadow table, without replacing the relation.
 
 Only rows that differ are written. Views, grants, publications and indexes remain, and writing rows does not block
 readers. At any isolation level, readers with an older snapshot still read the previous rows. TRUNCATE and renaming

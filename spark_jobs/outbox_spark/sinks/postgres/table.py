@@ -324,7 +324,7 @@ class PostgresTable(TargetTable):
             return self._connection.execute(statement, (before,)).rowcount
 
     def replace_by(self, shadow: Self) -> None:
-        """Replace the content with the content of the shadow table in one transaction, and drop the shadow table.
+        """Replace the table's content with that of the shadow table in one transaction, and drop the shadow table.
 
         Raises RefusedError if this table has no progress, if the shadow table does not exist, or if `replace_content`
         raises it.

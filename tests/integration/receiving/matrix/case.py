@@ -25,11 +25,11 @@ from outbox_events.waiting import Observation, wait_for
 PARTITIONS = 3
 EVENTS = 30
 MARKED = "e13"
-"""The event that the failure hits, in the middle of its partition."""
+"""The event that the failure affects, which is in the middle of its partition."""
 MARKED_PARTITION = 1
 MARKED_OFFSET = 4
 LAST = [f"last{partition}" for partition in range(PARTITIONS)]
-"""Events that are sent after the failure: when they are settled, every event before them is."""
+"""Events that are sent after the failure. When these are settled, all earlier events are settled, too."""
 
 
 @dataclass(frozen=True)

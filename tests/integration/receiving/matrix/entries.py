@@ -39,9 +39,9 @@ class Setup:
     topic: str
     group: str
     folder: str
-    """Folder of Bloom filters, which the members share."""
+    """Folder with the Bloom filters, which the members share."""
     member: int = 0
-    """Number of the member; a process that replaces a crashed one has its number."""
+    """Number of the member. A process that replaces a crashed process has the same number."""
 
     @property
     def output(self) -> str:
@@ -91,7 +91,7 @@ class Entry:
     write: Callable[[Setup, Event, Any], None] = write_row
     count: Callable[[Setup], Counter[str]] = count_rows
     sends: bool = False
-    """Whether the effects are events on the output topic, not rows."""
+    """Whether the effects are events on the output topic instead of rows."""
 
 
 def send_event(setup: Setup, event: Event, context: Any) -> None:  # noqa: ANN401 - a KafkaTransaction
@@ -112,7 +112,7 @@ REPEATED: Mapping[str, Outcome | None] = {
     "two-deliveries": Outcome(effects=2, calls=2),
     "first-rolls-back": Outcome(effects=2, calls=3),
 }
-"""What a second delivery leads to, if nothing recognizes it."""
+"""The effect of a second delivery that the strategy does not recognize."""
 ENTRIES = [
     Entry(
         "none",

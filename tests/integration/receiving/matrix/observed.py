@@ -22,9 +22,9 @@ class Observed:
 
     def __init__(self, strategy: Strategy[Any], *, before_commit: Step = nothing, after_commit: Step = nothing) -> None:
         self.partitions: set[tuple[str, int]] = set()
-        """Partitions that were assigned at any time."""
+        """Partitions that have been assigned at any time."""
         self.settled: set[str] = set()
-        """Ids of events that were applied, recognized as duplicates, or recovered."""
+        """Ids of events that have been applied, recognized as duplicates, or recovered."""
         self._strategy = strategy
         self._before_commit = before_commit
         self._after_commit = after_commit

@@ -15,13 +15,13 @@ class Outcome:
     """Counts of a cell."""
 
     effects: int = 1
-    """Effects of the event that the failure hit."""
+    """Number of effects of the event that the failure affected."""
     calls: int = 0
-    """Calls of the dependency for this event, where the failure counts them."""
+    """Number of calls of the dependency for this event, if the failure counts calls."""
     dead_letters: int = 0
-    """Dead letters of this event."""
+    """Number of dead letters of this event."""
     others: Mapping[str, int] = field(default_factory=dict)
-    """Effects of other events that were not applied once."""
+    """Effects of other events that were not applied exactly once."""
 
     @property
     def effect(self) -> str:

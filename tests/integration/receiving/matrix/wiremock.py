@@ -17,7 +17,7 @@ JAR = Path(__file__).resolve().parents[4] / "build" / "wiremock" / "wiremock-sta
 JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m")
 PORT = re.compile(r"^port: +(\d+)$", re.MULTILINE)
 THREADS = 64
-"""A delayed answer occupies a thread; the cases of the matrix run at the same time."""
+"""A delayed answer occupies a thread, and the cases of the matrix run at the same time."""
 SECONDS = 60
 
 

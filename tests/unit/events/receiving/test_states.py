@@ -21,7 +21,7 @@ class FakeMessage:
     """A record of key `k` with the methods of a consumer's message."""
 
     number: int
-    """Of the event: its sequence and value."""
+    """Order of the event, which determines its sequence and value."""
     has_state: bool
     place: tuple[int, int]
     epoch: int = 1
