@@ -34,7 +34,7 @@ def stopping_on_signals(stop: threading.Event, report: Reporter) -> Iterator[Non
     def handle_signal(signum: int, _frame: FrameType | None) -> None:
         restore()
         stop.set()
-        report(f"{signal.Signals(signum).name}: stopping after the current batch; send the signal again to stop immediately")
+        report(f"{signal.Signals(signum).name}: stopping after the current batch; repeat the signal to stop now")
 
     for signum in _SIGNALS:
         signal.signal(signum, handle_signal)
@@ -116,7 +116,7 @@ class Rounds:
         count = self._failure_counts[index] = self._failure_counts.get(index, 0) + 1
         if count >= self.rules.max_failures:
             return self._report_end(Exit.FAILED, f"{job} failed in {count} consecutive rounds")
-        self.report(f"{job}: retrying in the next round ({count} consecutive failures, limit {self.rules.max_failures})")
+        self.report(f"{job}: retrying next round ({count} consecutive failures, limit {self.rules.max_failures})")
         return None
 
     def _exclude(self, index: int, job: MaterializeJob) -> Exit | None:

@@ -105,7 +105,7 @@ def compare_with_source(
     candidate_count = first.count()
     if not candidate_count:
         return SourceDifferences(uncompared=uncompared)
-    report(f"{job}: {candidate_count} keys differ from {source.table}, perhaps due to changes in transit; comparing again")
+    report(f"{job}: {candidate_count} keys differ from {source.table}, but changes may be in transit; comparing again")
     (catch_up or (lambda: _catch_up(spark, job, source, report)))()
     second, _ = _snapshot(spark, job, source, report, registry)
     differences = _in_both(first, second).localCheckpoint()

@@ -160,7 +160,7 @@ def test_transform_passes_heartbeats_and_transaction_metadata(deploy: Deploy, so
 
 
 def test_keeps_seeded_offsets_over_a_restart_before_the_first_message(deploy: Deploy, source_dsn: str) -> None:
-    """The row must arrive after a backlog of unpublished WAL, the row, and a restart right after the start.
+    """A row that follows a backlog of unpublished WAL must arrive despite a restart right after the start.
 
     Without a seed, the first heartbeat would store the server's current position, and the row would be lost.
     """

@@ -78,7 +78,7 @@ def test_retries_a_failed_table() -> None:
     script = Script(a=[DOWN, None], b=[None, None])
     assert script.rounds().run() == Exit.DONE
     assert script.ran == ["a", "b", "a", "b"]
-    assert "t.a -> target.a: retrying in the next round (1 consecutive failures, limit 10)" in script.messages
+    assert "t.a -> target.a: retrying next round (1 consecutive failures, limit 10)" in script.messages
 
 
 def test_exits_after_repeated_failures_of_a_table() -> None:
@@ -155,7 +155,7 @@ def test_signal_ends_the_wait_for_the_next_round(number: signal.Signals) -> None
     before = signal.getsignal(number)
     with stopping_on_signals(script.stop, script.messages.append):
         assert rounds.run() == Exit.DONE
-    assert f"{number.name}: stopping after the current batch; send the signal again to stop immediately" in script.messages
+    assert f"{number.name}: stopping after the current batch; repeat the signal to stop now" in script.messages
     assert signal.getsignal(number) == before
 
 

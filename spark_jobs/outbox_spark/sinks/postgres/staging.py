@@ -99,7 +99,7 @@ def copy_rows(
         is_connection_error = sqlstate.startswith(_CONNECTION_EXCEPTION)
         reason = "an executor has no connection" if is_connection_error else f"COPY failed, SQLSTATE {sqlstate}"
         message = f"PostgreSQL at {target.host}:{target.port}/{target.database}: {reason}"
-        raise OutboxError(message, "check the logs of the server and the executors, then run the command again") from error
+        raise OutboxError(message, "check the logs of the server and executors, then run the command again") from error
 
 
 @cached_expressions
