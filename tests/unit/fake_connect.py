@@ -32,7 +32,7 @@ class FakeConnect:
     """Responds to requests like a worker.
 
     `configs`, `states` and `offsets` are by connector name. A connector in `failed` has a FAILED task until it is
-    restarted, stopped or updated. A connector whose config `fails` accepts always has one. Each of `polls` answers one
+    restarted, stopped or updated. A config that `fails` accepts always has this effect. Each of `polls` answers one
     status request with the states of the connector and its tasks before the worker acted, or () for no status.
     `faults` are by method and resource (`PUT config`, `POST connectors`, `DELETE connector`), each for one request;
     None stands for no fault.

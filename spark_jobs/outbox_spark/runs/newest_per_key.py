@@ -1,4 +1,4 @@
-"""Reduces records to the newest record of each key. Reducing before decoding is 2 to 3 times as fast as afterwards."""
+"""Reduces records to the newest record of each key. This is 2 to 3 times as fast before decoding as after it."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class StageMetrics:
     def since_last(self, group: str) -> dict[str, int]:
         """Return the sums over the group's stages since the previous call, which was made after the previous batch.
 
-        `peak_execution_memory_bytes` is the maximum over the stages of each stage's value, a sum over its tasks.
+        `peak_execution_memory_bytes` is the largest value of a stage, which is the sum over the stage's tasks.
         """
         previous, self._last_stage = self._last_stage, self._newest_stage()
         ids = self._stage_ids(group)

@@ -245,7 +245,7 @@ def test_reports_a_table_that_was_created_again(database: Database) -> None:
 
 
 def test_accepts_hooks_that_change_no_row(database: Database) -> None:
-    """An AFTER trigger, a disabled trigger, a rule that adds a statement, and row security for other logins."""
+    """Hooks: an AFTER trigger, a disabled trigger, a rule that adds a statement, row security for other logins."""
     database.sql(
         "create function same() returns trigger language plpgsql as 'begin return new; end'",
         "create trigger later after insert on outbox_event for each row execute function same()",

@@ -67,7 +67,7 @@ class Ledger:
         return rows.alias("s").join(self.entries().alias("t"), is_superseded, how="left_anti")
 
     def expire(self, before: datetime) -> int:
-        """Remove entries older than `before`. Return their number. History mode keeps all: they end intervals."""
+        """Remove entries older than `before`, except in history mode, where they end intervals. Return their number."""
         if self._mode is Mode.HISTORY or not self.exists():
             return 0
         is_expired = f"_timestamp < timestamp'{before.astimezone(UTC).isoformat()}'"
