@@ -40,7 +40,7 @@ public final class CopyRows {
   public record Copied(List<List<Long>> attempts, Map<String, Row> observed) {}
 
   /**
-   * Copies all lines. A task attempt that fails before its commit, after the last line, leaves no
+   * Copies all lines. A task attempt commits after its last line, so a failed attempt leaves no
    * rows. If Spark loses the result of a committed attempt, its rows remain; `attempts` omits it.
    *
    * @param lines one binary column; each value is a line including its line feed
