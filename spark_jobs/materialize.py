@@ -2,7 +2,7 @@
 
 import sys
 
-# Checked before the imports below, which fail in an older Python.
+# Check the version first, because the imports below fail on an older Python.
 if sys.version_info < (3, 11):  # noqa: UP036 - the Python of a cluster may be older
     sys.exit(f"error: the driver runs Python {sys.version.split()[0]}\nhint: run it with Python 3.11 or newer")
 

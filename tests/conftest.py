@@ -1,4 +1,4 @@
-"""Fixtures of all tests: a separate project folder, and one embedded stack per run."""
+"""Fixtures for all tests: a separate project folder, and one embedded stack per run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from outbox_kit.stack import Stack, StackState
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
-# Hypothesis fails an example that takes over 200 ms, which the other tests of a run can cause on a small machine.
+# Hypothesis fails an example that takes over 200 ms. On a small machine, the other tests of a run can cause this.
 settings.register_profile("no-deadline", deadline=None)
 settings.load_profile("no-deadline")
 
@@ -28,7 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def make_project(folder: Path) -> Path:
-    """Create a project as a user has it: the example's files, and the runtime that `make setup` resolved."""
+    """Create a project like a user's, with the example's files and the runtime that `make setup` resolved."""
     for name in ("connectors", "schemas"):
         shutil.copytree(REPOSITORY / name, folder / name)
     (folder / "build").mkdir(parents=True)
@@ -66,5 +66,5 @@ def state(stack: Stack) -> StackState:
 
 @pytest.fixture(scope="session")
 def source_dsn(state: StackState) -> str:
-    """The source database, as administrator."""
+    """DSN of the source database as the administrator."""
     return state.postgres

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-# SQL statements and commands of outbox-kit, which remedies contain between backquotes.
+# SQL statements and commands of outbox-kit in remedies, where they are between backquotes.
 COMMAND = re.compile(r"`((?:outbox|kafka-configs|alter|begin|create|drop|grant|rollback|select) [^`]+)`")
 
 

@@ -1,7 +1,7 @@
 """Spark jobs that materialize compacted topics into PostgreSQL, Delta and Iceberg tables.
 
-The names in `__all__` are the API for programs with a Spark session of their own, see docs/embedding.md. They are
-loaded on first use, so that the import of this package is fast.
+The names in `__all__` are the API for programs that have their own Spark session (docs/embedding.md). Each name is
+loaded on first use, so that importing this package is fast.
 """
 
 from __future__ import annotations

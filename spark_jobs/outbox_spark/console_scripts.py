@@ -1,4 +1,4 @@
-"""Entry points of the Spark commands. They import a command so that Ctrl-C ends the process during the import."""
+"""Entry points of the Spark commands. Ctrl-C ends the process even while a command is still being imported."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from outbox_common.interrupts import ended_by_ctrl_c
 from outbox_events.extras import MissingExtraError, extra
 
 REFUSED = 4
-"""The exit code Exit.REFUSED, whose module needs packages that may be missing."""
+"""The value of Exit.REFUSED, which cannot be imported because its module needs packages that may be missing."""
 
 
 def materialize() -> int:

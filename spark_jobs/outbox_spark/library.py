@@ -1,6 +1,6 @@
-"""Functions for programs that have a Spark session of their own: notebooks, tasks of Airflow, models of dbt.
+"""Functions for programs that have their own Spark session, such as notebooks, Airflow tasks and dbt models.
 
-They raise OutboxError for expected errors. Other exceptions are those of Spark and of the database drivers.
+The functions raise OutboxError for expected errors. Other exceptions come from Spark and the database drivers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WARNING = "warning: "
 
 
 def _log(line: str) -> None:
-    """Log a line of a Reporter: warnings with level WARNING, which is visible by default, others with INFO."""
+    """Log a line of a Reporter: a warning at level WARNING, which is visible by default, any other line at INFO."""
     if line.startswith(_WARNING):
         _logger.warning("%s", line.removeprefix(_WARNING))
     else:
@@ -40,9 +40,9 @@ def materialize(
 ) -> Outcome:
     """Apply the new records of the job's topic to its table, up to the end of the topic.
 
-    `report` receives progress messages, and warnings that begin with `warning: `. By default the logger `outbox_spark`
-    receives them, with level INFO and WARNING. Batches that were committed before an error remain committed, and the
-    next call continues after them. Raises ConfigurationError if the application lacks a jar.
+    `report` receives progress messages, and warnings that begin with `warning: `. By default, they are logged by the
+    logger `outbox_spark` at levels INFO and WARNING. Batches that were committed before an error remain committed, and
+    the next call continues after these batches. Raises ConfigurationError if the application lacks a jar.
     """
     check_application(spark, job.target)
     return materialize_table.materialize(spark, job, report, batch_records)
@@ -52,9 +52,9 @@ def read_state(spark: SparkSession, job: MaterializeJob) -> DataFrame:
     """Return the newest state of each key of the job's topic, up to the current end of the topic.
 
     The columns are `aggregate_id`, the fields of the schema, the metadata columns of the tables, and `__outbox_reason`.
-    Keys whose newest record is a tombstone have no row. If the newest record is unreadable, `__outbox_reason` has the
-    reason as in the quarantine, and the fields are NULL. Records without a readable key or with a malformed sequence
-    have rows of their own, whose `aggregate_id` is NULL. Every action on the result reads the topic.
+    Keys whose newest record is a tombstone have no row. If the newest record is unreadable, `__outbox_reason` contains
+    the same reason as the quarantine would, and the fields are NULL. Each record without a readable key or with a
+    malformed sequence has its own row, whose `aggregate_id` is NULL. Every action on the result reads the topic.
     """
     check_application(spark)
     with run_session(spark, job) as session:
@@ -70,10 +70,10 @@ def read_changes(
 ) -> DataFrame:
     """Return the records of the job's topic as a streaming DataFrame, one row per record.
 
-    The columns are those of read_state, `__outbox_deleted` (the record is a tombstone), `__outbox_schema_id`, and
-    `__outbox_key`, `__outbox_value` (the bytes of an unreadable record). The schemas are the versions of the subject
-    `<topic>-value` that the registry has at the call. A record with any other schema has the `__outbox_reason`
-    `unknown-schema-id`. The parameters are options of Spark's Kafka source.
+    The columns are those of read_state, `__outbox_deleted` (whether the record is a tombstone), `__outbox_schema_id`,
+    and `__outbox_key` and `__outbox_value` (the bytes of an unreadable record). The schemas are the versions of the
+    subject `<topic>-value` that the registry has when this function is called. A record with any other schema has the
+    `__outbox_reason` `unknown-schema-id`. The parameters are options of Spark's Kafka source.
     """
     check_application(spark)
     with run_session(spark, job) as session:
@@ -87,7 +87,7 @@ def load_jobs(
     aggregates: Collection[str] = (),
     targets: Collection[str] = (),
 ) -> list[MaterializeJob]:
-    """Return the jobs of a pipeline file; empty collections select all. Requires the package outbox_kit.
+    """Return the jobs of a pipeline file. An empty collection selects all. Requires the package outbox_kit.
 
     Raises ConfigurationError if a file is invalid, no job is selected, or outbox_kit is not installed.
     """
@@ -97,7 +97,7 @@ def load_jobs(
 def read_jobs(
     path: str | Path, *, aggregates: Collection[str] = (), targets: Collection[str] = ()
 ) -> list[MaterializeJob]:
-    """Return the jobs of a job file (`outbox-materialize --write-job`); empty collections select all.
+    """Return the jobs of a job file (`outbox-materialize --write-job`). An empty collection selects all.
 
     Raises ConfigurationError if the file is invalid, no job is selected, or an environment variable is not set.
     """

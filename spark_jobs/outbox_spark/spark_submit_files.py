@@ -1,8 +1,8 @@
-"""Files for spark-submit, in one folder: `python -m outbox_spark.spark_submit_files DIR`.
+"""Collects the files for spark-submit in one folder: `python -m outbox_spark.spark_submit_files DIR`.
 
 outbox-spark-pyfiles.zip    for --py-files: outbox_spark, outbox_common and outbox_events
-materialize.py, ...         the launchers: the application files of spark-submit
-requirements.txt            Python packages of the driver, with hashes; executors need no Python packages
+materialize.py, ...         the launchers, which are the application files of spark-submit
+requirements.txt            Python packages of the driver, with hashes (executors do not need Python packages)
 jars/                       for --jars, if --jars FOLDER was given
 """
 
@@ -22,11 +22,11 @@ from outbox_spark.commands.exit_codes import print_message, run_command
 
 ZIP_NAME = "outbox-spark-pyfiles.zip"
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
-"""Modification time of every file, for a reproducible zip."""
+"""Modification time of every file in the zip, which makes the zip reproducible."""
 
 
 def build(folder: Path, jars: Path | None = None) -> list[Path]:
-    """Write the files into `folder` and return their paths. Raises ConfigurationError when a source is missing."""
+    """Write the files into `folder` and return their paths. Raises ConfigurationError if a source is missing."""
     package = Path(__file__).resolve().parent
     launchers = sorted(package.parent.glob("*.py"))
     if not (package.parents[1] / "pyproject.toml").is_file() or not launchers:

@@ -9,7 +9,7 @@ import psycopg
 PAYLOAD_BYTES = 302
 AGGREGATES = 50_000
 LARGEST_TRANSACTION = 50
-# No nulls, and always two decimals: EventRouter's expansion omits nulls, and payloads of different structure would
+# No nulls and always two decimals, because EventRouter's expansion omits nulls, and different structures would
 # register several schemas.
 PAYLOAD: LiteralString = """
 create function bench_payload(n bigint) returns jsonb language sql as $$
@@ -28,7 +28,7 @@ KEY: LiteralString = """
 create function bench_key(n bigint) returns text language sql as $$
   select left(h, 8) || '-' || substr(h, 9, 4) || '-4' || substr(h, 14, 3) || '-a' || substr(h, 18, 3) || '-'
     || right(h, 12) from (select md5(n::text) as h) hashed $$"""
-# Transactions of 1 to `largest` rows. All sizes are equally frequent, in the same order in each run.
+# Transactions of 1 to `largest` rows. All sizes are equally frequent, and their order is the same in each run.
 WRITE: LiteralString = """
 create procedure bench_write(count bigint, largest int, aggregates bigint) language plpgsql as $$
 declare

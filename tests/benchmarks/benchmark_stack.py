@@ -45,13 +45,13 @@ PLUGINS = REPOSITORY / "build" / "bench" / "plugins"
 
 
 def print_progress(message: str) -> None:
-    """Print progress to stderr: stdout is for the report."""
+    """Print progress to stderr, because stdout is for the report."""
     sys.stderr.write(message + "\n")
 
 
 @dataclass(frozen=True)
 class BenchmarkStack:
-    """A running stack with outbox table, publication and schema; only connector() starts connectors."""
+    """A running stack with an outbox table, a publication and a schema. Only connector() starts connectors."""
 
     stack: Stack
     state: StackState
@@ -71,12 +71,12 @@ class BenchmarkStack:
         return changed.render(self.deployment.lock())
 
     def database(self) -> psycopg.Connection[Any]:
-        """Open an autocommit connection to the source database, as administrator."""
+        """Open an autocommit connection to the source database as the administrator."""
         return psycopg.connect(self.state.postgres, autocommit=True)
 
     @contextmanager
     def slot(self, name: str, *, copy_of: str | None = None) -> Iterator[str]:
-        """Create a logical slot, or copy the slot `copy_of`; drop it at the end. Yields its confirmed LSN."""
+        """Create a logical slot, or copy the slot `copy_of`. Yield its confirmed LSN, and drop the slot at the end."""
         with self.database() as connection:
             if copy_of is None:
                 connection.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", [name])
@@ -106,7 +106,7 @@ class BenchmarkStack:
     def connector(
         self, name: str, config: dict[str, str], lsn: str, *, client: ConnectClient | None = None
     ) -> Iterator[None]:
-        """Run a connector from `lsn`, seeded as by `outbox apply`; delete it and its offsets at the end."""
+        """Run a connector from `lsn`, seeded as `outbox apply` does. Delete it and its offsets at the end."""
         client = client or self.deployment.connect
         client.create_stopped(name, config)
         connect_lifecycle.wait_stopped(client, name)
@@ -125,7 +125,7 @@ class BenchmarkStack:
 
 @contextmanager
 def benchmark_stack(*, plugins: tuple[Path, ...] = ()) -> Iterator[BenchmarkStack]:
-    """Start a separate stack with the aggregate `book` of the worked example; delete it at the end."""
+    """Start a separate stack with the aggregate `book` of the worked example, and delete the stack at the end."""
     with tempfile.TemporaryDirectory(prefix="outbox-bench-") as folder:
         project = make_project(Path(folder) / "project")
         stack = Stack(project, Options(plugin_folders=(*Options().plugin_folders, *plugins)))

@@ -39,7 +39,7 @@ ROUNDS = int(os.environ.get("ROUNDS", "3"))
 SECONDS = float(os.environ.get("SECONDS", "10"))
 RATES = (200, 1000)
 WARM_UP_SECONDS = 3.0
-# Per rate of the warm-up round, in which the JVM still runs interpreted code.
+# For each rate of the warm-up round, in which the JVM still runs interpreted code.
 FIRST_SECONDS = min(SECONDS, 5.0)
 ARRIVE_SECONDS = 60
 VARIANTS: dict[str, Variant] = {
@@ -71,13 +71,13 @@ class Cell:
 
     @property
     def suffix(self) -> str:
-        """Return the suffix of names of figures: empty with exactly-once support."""
+        """Return the suffix of the names of figures, which is empty with exactly-once support."""
         return "" if self.exactly_once else "_without_eos"
 
 
 @dataclass
 class Samples:
-    """Latencies of one cell by round, and delays of its writer, in milliseconds."""
+    """Latencies of one cell by round, and the delays of its writer, in milliseconds."""
 
     rounds: list[list[float]] = field(default_factory=list)
     delays: list[float] = field(default_factory=list)
@@ -107,7 +107,7 @@ class Run:
     variant: str
     exactly_once: bool
     client: ConnectClient
-    """Client of the worker that runs it, because exactly-once support is a setting of the worker."""
+    """Client of the worker that runs the connector, because exactly-once support is a setting of the worker."""
 
 
 def main() -> int:
@@ -131,7 +131,7 @@ def main() -> int:
 def measure(
     bench: BenchmarkStack, writers: Pool, name: str, run: Run, seconds: float, samples: dict[Cell, Samples]
 ) -> None:
-    """Start a connector, warm it up, write at every rate, and match received with written events."""
+    """Start a connector, warm it up, write at every rate, and match the received events with the written events."""
     unique = name.replace("-", "_")
     with bench.topic(f"bench.{unique}") as topic, bench.slot(unique) as lsn:
         config = {**VARIANTS[run.variant](bench, topic), "slot.name": unique}
@@ -180,7 +180,7 @@ class Reader:
 
 @contextmanager
 def reading(bench: BenchmarkStack, topic: str) -> Iterator[Reader]:
-    """Read a topic during the block; fill `arrived` at its end."""
+    """Read a topic during the block, and fill `arrived` at the end of the block."""
     reader = Reader(bench, topic)
     reader.process.start()
     try:

@@ -1,6 +1,6 @@
 """Writer of outbox rows at a fixed rate, one per transaction, in a separate process.
 
-The schedule is fixed in advance (open loop). A delayed transaction is written late, and later transactions keep their
+The schedule is fixed in advance (open loop). A delayed transaction is written late, but later transactions keep their
 times, so a stall affects as many transactions as it would in production.
 """
 
@@ -33,7 +33,7 @@ class Written:
 
 
 def write(dsn: str, rate: int, seconds: float) -> list[Written]:
-    """Write rate * seconds transactions; return them in the order of their due times."""
+    """Write `rate` * `seconds` transactions. Return them in the order of their due times."""
     sys.setswitchinterval(SWITCH_SECONDS)
     connections = [psycopg.connect(dsn, autocommit=True) for _ in range(SESSIONS)]
     for connection in connections:
@@ -56,7 +56,7 @@ def write(dsn: str, rate: int, seconds: float) -> list[Written]:
 
 
 class _Schedule:
-    """Schedule of transactions. Each free thread takes the next entry, so a slow COMMIT delays no other thread."""
+    """Schedule of transactions. Each free thread takes the next entry, so a slow COMMIT delays only its thread."""
 
     def __init__(self, start: int, rate: int, count: int) -> None:
         self.count = count
@@ -64,7 +64,7 @@ class _Schedule:
         self._lock, self._next = threading.Lock(), 0
 
     def take(self) -> tuple[int, int] | None:
-        """Return number and time of the next transaction; None when all are taken."""
+        """Return the number and time of the next transaction, or None if all have been taken."""
         with self._lock:
             number = self._next
             self._next += 1

@@ -1,7 +1,7 @@
 """Time in which LatestState reads a topic, compared with a consumer that only receives the same records.
 
 Both run in turn, in the same process and with the same settings.
-KEYS=10000: fewer keys.
+Set KEYS=10000 to use fewer keys.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def write_records(bootstrap: str) -> None:
 
 
 def receive_only(settings: dict[str, Any]) -> int:
-    """Receive every record and do nothing with it; return the number of records."""
+    """Receive every record without processing it. Return the number of records."""
     consumer = Consumer(
         {**settings, "group.id": "bench", "enable.partition.eof": True, "isolation.level": "read_committed"}
     )
@@ -95,7 +95,7 @@ def resident_mib() -> float:
 
 
 def measure(settings: dict[str, Any], folder: Path) -> tuple[dict[str, list[float]], dict[str, float]]:
-    """Return the seconds of each round by variant, and the other values."""
+    """Return the seconds of each round by variant, and the other measured values."""
     before = resident_mib()
     kept = load(settings)
     values = {"keys": float(KEYS), "value_bytes": float(len(VALUE)), "memory_mib": resident_mib() - before}

@@ -1,4 +1,4 @@
-"""Measurements: CPU time of a process, readable offsets and records of a topic."""
+"""Meters of the CPU time of a process, and of the readable offsets and records of a topic."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from outbox_kit.pipeline import Kafka
 
 
 def cpu_seconds(pid: int | None) -> float:
-    """Return user and system time of a process; 0 without /proc or when the process has ended."""
+    """Return the user and system time of a process; 0 if there is no /proc or the process has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -21,9 +21,9 @@ def cpu_seconds(pid: int | None) -> float:
 
 
 class StableOffsets:
-    """Reads the sum of the last stable offsets of all partitions, the end for a read_committed consumer.
+    """Reads the sum of the last stable offsets of all partitions, at which read_committed consumers stop.
 
-    Transaction markers take an offset each, so the sum exceeds the number of records.
+    Each transaction marker has an offset, so the sum exceeds the number of records.
     """
 
     def __init__(self, kafka: Kafka, topic: str, partitions: int) -> None:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Duration of a plan without changes, compared with the start of Python.
 
-Starts an embedded stack, applies the worked example, and runs `outbox plan` and `outbox --version` in turn; see
-docs/performance.md. ROUNDS can be set.
+Starts an embedded stack, applies the worked example, and runs `outbox plan` and `outbox --version` in turn (see
+docs/performance.md). ROUNDS can be set.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _processor() -> float:
 
 
 def _run(project: Path, arguments: list[str]) -> Sample:
-    """Run a command. Raises CalledProcessError unless its exit code is 0."""
+    """Run a command. Raises CalledProcessError if its exit code is not 0."""
     command = [sys.executable, "-c", "from outbox_kit.cli import main; main()", *arguments]
     started, used = time.perf_counter(), _processor()
     subprocess.run(command, cwd=project, check=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=120)
@@ -66,7 +66,7 @@ def _run(project: Path, arguments: list[str]) -> Sample:
 
 
 def _measure(project: Path) -> dict[str, list[Sample]]:
-    """Run the commands in turn, so that a change of the load affects all of them, after one warm-up round."""
+    """Run the commands in turn after one warm-up round, so that a change of the load affects all commands."""
     samples: dict[str, list[Sample]] = {name: [] for name in COMMANDS}
     for number in range(ROUNDS + 1):
         for name, arguments in COMMANDS.items():

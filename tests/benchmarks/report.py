@@ -1,7 +1,7 @@
 """Reports of the benchmarks: build/bench/NAME.json in one form, and tables between markers in docs/performance.md.
 
-The JSON has `machine`, `samples` (by variant, a list with one entry per round), `measures` (by variant), `ratios` and
-`values` (numbers by name); other keys are specific to a benchmark.
+The JSON contains `machine`, `samples` (by variant, one entry per round), `measures` (by variant), `ratios` and
+`values` (numbers by name). Other keys are specific to a benchmark.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BOUND_HEADING = ("ratio", "measured", "must", "goal", "reached")
 
 @dataclass(frozen=True)
 class Bound:
-    """A measured ratio with two limits: lower bounds, or upper bounds if `at_most`."""
+    """A measured ratio with two limits, which are lower bounds, or upper bounds if `at_most` is set."""
 
     name: str
     ratio: float
@@ -46,12 +46,12 @@ def markdown(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def bound_table(bounds: Sequence[Bound]) -> str:
-    """Return the table of bounds that follows another table; empty without bounds."""
+    """Return the table of bounds that follows another table; empty if there are no bounds."""
     return "\n\n" + markdown(BOUND_HEADING, [bound.row() for bound in bounds]) if bounds else ""
 
 
 def spread(values: Iterable[float], digits: int = 3) -> dict[str, float]:
-    """Return median, minimum and maximum, rounded."""
+    """Return the rounded median, minimum and maximum."""
     numbers = list(values)
     return {
         "median": round(statistics.median(numbers), digits),
@@ -86,7 +86,7 @@ def document(
 
 
 def publish(name: str, content: Mapping[str, Any], tables: str) -> None:
-    """Write build/bench/NAME.json and print the tables; with DOCS=1 also put them into the documentation."""
+    """Write build/bench/NAME.json and print the tables. With DOCS=1, also insert them into the documentation."""
     target = REPOSITORY / "build" / "bench" / f"{name}.json"
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

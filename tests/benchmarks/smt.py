@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Time per record in OutboxRouter and in alternatives, measured with JMH.
 
-Renders the connector configs and runs smt/bench, which measures the transforms and the value converter of each; see
-docs/performance.md, "The transforms". Every round is one fork of every case in turn, so that a change of the machine's
+Renders the connector configs and runs smt/bench, which measures the transforms and the value converter of each (see
+docs/performance.md, "The transforms"). Every round runs one fork of every case, so that a change of the machine's
 load affects all cases. Ratios are of CPU time, which depends less on the load than wall-clock time. Settings: ROUNDS,
 QUICK, ONLY (part of a case's connector/payload).
 """
@@ -32,7 +32,7 @@ ONLY = os.environ.get("ONLY", "")
 
 BENCH = REPOSITORY / "build" / "bench"
 CONFIGS = BENCH / "smt-connectors"
-# The transforms come first: their versions of shared libraries are newer.
+# The transforms come first, because their versions of shared libraries are newer.
 CLASS_PATH = [
     "smt/bench/target/classes",
     "smt/bench/target/lib/*",
@@ -53,7 +53,7 @@ SIZES = {"LOAN": "100 B", "BOOK": "300 B", "ORDER": "2 KB", "TOMBSTONE": "tombst
 
 @dataclass(frozen=True)
 class Case:
-    """A connector config with one payload; `name` is its key in the JSON."""
+    """A connector config with one payload. `name` is the key of the case in the JSON."""
 
     name: str
     connector: str
@@ -111,7 +111,7 @@ def _write_configs() -> None:
 
 
 def _configs() -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the configs: the templates of outbox-kit, and EventRouter as its documentation recommends."""
+    """Yield the configs of outbox-kit's templates, and of EventRouter as its documentation recommends."""
     string = _rendered("outbox-postgres-eventrouter")
     one_header = {name: value for name, value in string.items() if not name.endswith("additional.placement")}
     expanded = {**string, "transforms.outbox.table.expand.json.payload": "true"}
@@ -179,7 +179,7 @@ def _rendered(template: str) -> dict[str, str]:
     return render_connector(pipeline, _ENVIRONMENT, lock, REPOSITORY / "connectors" / "templates")
 
 
-# No server runs at these addresses.
+# No servers run at these addresses.
 _ENVIRONMENT = Environment.model_validate(
     {
         "name": "bench",
@@ -229,7 +229,7 @@ def _measure(number: int) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Sample:
-    """One fork of a case: nanoseconds of CPU time and of wall-clock time, and bytes allocated, per record."""
+    """One fork of a case: nanoseconds of CPU and wall-clock time and allocated bytes, each per record."""
 
     cpu_ns: float
     clock_ns: float

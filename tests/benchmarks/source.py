@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Throughput on a backlog: OutboxRouter, EventRouter, a transform that does nothing, and the slot without a connector.
 
-Every variant reads a copy of the same slot, in turn; see docs/performance.md, "The source
-connector". Settings: ROUNDS, WARM_UP_ROUNDS, ROWS, VARIANTS (names, separated by semicolons) and TRY (additional
+Every variant in turn reads a copy of the same slot (see docs/performance.md, "The source
+connector"). Settings: ROUNDS, WARM_UP_ROUNDS, ROWS, VARIANTS (names, separated by semicolons) and TRY (additional
 OutboxRouter settings, see variants.router_variants).
 """
 
@@ -22,7 +22,7 @@ from tests.benchmarks.source_raw import method, raw
 from tests.benchmarks.variants import Variant
 
 ROUNDS = int(os.environ.get("ROUNDS", "3"))
-# JIT compilation took 20 % of the worker's CPU time in the first round, 5 % in the fourth.
+# JIT compilation took 20 % of the worker's CPU time in the first round, and 5 % in the fourth.
 WARM_UP_ROUNDS = int(os.environ.get("WARM_UP_ROUNDS", "3"))
 ROWS = int(os.environ.get("ROWS", "500000"))
 BASE = "bench_base"
@@ -78,7 +78,7 @@ def write_backlog(bench: BenchmarkStack) -> str:
 
 
 def run_rounds(bench: BenchmarkStack, names: list[str], end: str) -> dict[str, list[Drain]]:
-    """Measure the variants in turn, each round starting with a different one, after the warm-up rounds."""
+    """Run the warm-up rounds, then measure the variants in turn. Each round starts with a different variant."""
     samples: dict[str, list[Drain]] = {name: [] for name in names}
     for number in range(WARM_UP_ROUNDS + ROUNDS):
         shift = number % len(names)
@@ -97,7 +97,7 @@ def run_rounds(bench: BenchmarkStack, names: list[str], end: str) -> dict[str, l
 
 
 def selected_variants() -> list[str]:
-    """Return the names of the variants to run; all unless VARIANTS is set."""
+    """Return the names of the variants to run, which are all variants unless VARIANTS is set."""
     names = [name.strip() for name in os.environ.get("VARIANTS", "").split(";") if name.strip()]
     if unknown := set(names) - set(VARIANTS):
         raise SystemExit(f"VARIANTS: {', '.join(sorted(unknown))} is not one of: {'; '.join(VARIANTS)}")
@@ -151,7 +151,7 @@ def measure(drains: list[Drain]) -> dict[str, Any]:
 
 
 def table_row(name: str, measure: dict[str, Any]) -> list[str]:
-    """Return one variant: events per second, CPU seconds per million events, bytes."""
+    """Return the row of one variant: events per second, CPU seconds per million events, and bytes."""
     label = LABELS.get(name, name)
     rate = measure["events_per_s"]
     cpu = [measure[f"{process}_s_per_million"] for process in CPU_FIELDS]

@@ -1,4 +1,4 @@
-"""One drain: a connector reads a slot with a backlog until a read_committed consumer can read all records."""
+"""Measures one drain: a connector reads a slot with a backlog until a read_committed consumer can read all records."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from tests.benchmarks.meters import StableOffsets, count_records, cpu_seconds
 from tests.benchmarks.variants import Variant
 
 POLL_SECONDS = 0.02
-# A drain has ended when the end of the topic has not changed for this long; the number of records is checked after it.
+# A drain has ended when the end of the topic has not changed for this time. Then the number of records is checked.
 UNCHANGED_SECONDS = 2.0
 LIMIT_SECONDS = 600.0
-# Share of the records that is not measured, because it includes the start of the connector.
+# Share of the records that is excluded from the measurement, because it includes the start of the connector.
 START_SHARE = 0.05
 
 
 @dataclass(frozen=True)
 class Drain:
-    """Measurements of one drain, without the first START_SHARE of the records."""
+    """Measurements of one drain, excluding the first START_SHARE of the records."""
 
     events: float
     seconds: float
@@ -36,7 +36,7 @@ class Drain:
 
 @dataclass(frozen=True)
 class Poll:
-    """State at one moment: readable offsets, wall-clock seconds, and CPU seconds of three processes."""
+    """State at one point in time: readable offsets, wall-clock seconds, and CPU seconds of three processes."""
 
     offsets: int
     clock: float
@@ -61,7 +61,7 @@ def drain(bench: BenchmarkStack, name: str, variant: Variant, base: str, rows: i
 
 
 def measured(polls: list[Poll], rows: int, bytes_per_value: float) -> Drain:
-    """Return the measurements between the first poll with START_SHARE of the offsets and the first with all of them.
+    """Return the measurements between the first polls with START_SHARE of the offsets and with all offsets.
 
     Transaction markers are distributed evenly, so the share of offsets equals the share of records.
     """

@@ -1,7 +1,7 @@
 """Maximum rate at which the server decodes a slot: the upper limit of any consumer.
 
-Uses pg_recvlogical, if the client package of the distribution is installed: it receives the same messages as the
-connector. The fallback is SQL, which stores all messages before it returns any, so its figure is lower.
+Uses pg_recvlogical if the client package of the distribution is installed. It receives the same messages as the
+connector. The fallback is SQL, which stores all messages before it returns any message, so its figure is lower.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def raw(bench: BenchmarkStack, name: str, base: str, rows: int, end: str) -> Dra
 
 
 def _with_pg_recvlogical(bench: BenchmarkStack, slot: str, rows: int, end: str) -> Drain:
-    """Decode with pg_recvlogical through a pipe; measure from START_SHARE of the bytes to the last byte."""
+    """Decode with pg_recvlogical through a pipe. Measure from START_SHARE of the bytes to the last byte."""
     state = bench.state
     address = f"host={state.postgres_host} port={state.postgres_port} dbname={state.source_database}"
     command = ["pg_recvlogical", "-d", f"{address} user={state.admin_user}", "-S", slot, "--start", "--no-loop"]
@@ -55,7 +55,7 @@ def _with_pg_recvlogical(bench: BenchmarkStack, slot: str, rows: int, end: str) 
     if process.returncode:
         raise RuntimeError(f"pg_recvlogical ended with status {process.returncode}")
     begin = next(entry for entry in observed if entry[0] >= START_SHARE * total)
-    # The walsender has ended before the last bytes are read.
+    # The walsender ends before the last bytes are read.
     last_alive = next(entry for entry in reversed(observed) if entry[2])
     return Drain(
         events=rows * (1 - begin[0] / total),
@@ -69,7 +69,7 @@ def _with_pg_recvlogical(bench: BenchmarkStack, slot: str, rows: int, end: str) 
 
 
 def _with_sql(bench: BenchmarkStack, slot: str, rows: int) -> Drain:
-    """Decode all changes with SQL; measure the whole query."""
+    """Decode all changes with SQL, and measure the whole query."""
     option_arguments = [text for pair in OPTIONS.items() for text in pair]
     query = (
         "select count(*) filter (where get_byte(data, 0) = ascii('I')), sum(length(data)) "

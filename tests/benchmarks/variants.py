@@ -1,4 +1,4 @@
-"""Connector configs that the benchmarks compare: that of outbox-kit, and alternatives with the same settings."""
+"""Connector configs that the benchmarks compare: outbox-kit's config, and alternatives with the same settings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ EVENT_ROUTER = "outbox-postgres-eventrouter"
 CONSTANT = "io.outboxkit.bench.ConstantRecord"
 # Size of a book of the backlog in Avro, including the frame of five bytes.
 CONSTANT_BYTES = 134
-# Of the same size as those of OutboxRouter, so that the worker converts and sends as many bytes.
+# Records of the same size as OutboxRouter's, so that the worker converts and sends the same number of bytes.
 CONSTANT_HEADERS = (
     "event_id=00000000-0000-0000-0000-000000000000,event_type=book_changed,aggregate_type=book,"
     "event_time=2026-11-20T18:31:38.123456Z,source_sequence=0001_0000000000000000-0000000000000000"
@@ -28,7 +28,7 @@ def outbox_router(bench: BenchmarkStack, topic: str) -> dict[str, str]:
 
 
 def event_router(bench: BenchmarkStack, topic: str) -> dict[str, str]:
-    """Return EventRouter with the settings of outbox-kit; the payload is passed through as text."""
+    """Return EventRouter with the settings of outbox-kit. The payload is passed through as text."""
     return {**bench.config(EVENT_ROUTER), "transforms.outbox.route.topic.replacement": topic}
 
 
@@ -57,7 +57,7 @@ def event_router_avro(bench: BenchmarkStack, topic: str) -> dict[str, str]:
 
 
 def constant(bench: BenchmarkStack, topic: str) -> dict[str, str]:
-    """Return a config whose transform writes constant records: the upper limit of the worker."""
+    """Return a config whose transform writes constant records, which shows the upper limit of the worker."""
     config = bench.config("outbox-postgres")
     retained = {key: value for key, value in config.items() if not key.startswith("transforms.")}
     return {

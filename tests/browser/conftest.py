@@ -11,7 +11,7 @@ import pytest
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 
-# Chromium must not open connections of its own: a machine without internet access delays each of them.
+# Chromium must not open connections by itself, because each is delayed on a machine without internet access.
 ARGUMENTS = (
     "--headless",
     "--no-sandbox",
@@ -27,7 +27,7 @@ INSTALL_HINT = "scripts/prerequisites.sh browser"
 
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
-    """Yield a browser. Without Chromium, the tests are skipped, but fail in CI."""
+    """Yield a browser. If Chromium is missing, the tests are skipped, but in CI they fail."""
     chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if chromium is None or driver is None:
         reason = f"Chromium or ChromeDriver is not installed; run {INSTALL_HINT}"
@@ -69,7 +69,7 @@ class Page:
         return self.evaluate("Math.max(0, document.documentElement.scrollWidth - window.innerWidth)")
 
     def wrapped(self, selector: str) -> object:
-        """Return the text of each inline element that takes more than one line."""
+        """Return the text of each inline element that occupies more than one line."""
         return self.evaluate(
             f"[...document.querySelectorAll({selector!r})].filter(e => e.getClientRects().length > 1)"
             ".map(e => e.textContent)"

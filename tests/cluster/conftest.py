@@ -27,7 +27,7 @@ JARS = sorted((REPOSITORY / "build/runtime/spark/jars").glob("*.jar"))
 HOST = "127.0.0.1"
 START_SECONDS = 60
 SUBMIT_SECONDS = 280
-# Modules of the packages in requirements/spark-driver.txt: neither outbox_kit nor fastavro.
+# Modules of the packages in requirements/spark-driver.txt, which contain neither outbox_kit nor fastavro.
 DRIVER_MODULES = (
     "certifi", "charset_normalizer", "confluent_kafka", "confluent_kafka.libs", "idna", "msgspec", "psycopg",
     "psycopg_binary", "psycopg_binary.libs", "requests", "typing_extensions.py", "urllib3",
@@ -94,7 +94,7 @@ class Cluster:
             "spark.driver.host": HOST,
             "spark.driver.bindAddress": HOST,
             "spark.sql.shuffle.partitions": "4",
-            # The default of many clusters. Unlike Java's serializer it does not support every class.
+            # The default of many clusters. Unlike Java's serializer, it does not support every class.
             "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
             "spark.ui.enabled": "false",
         }
@@ -107,7 +107,7 @@ class Cluster:
         environment = {**os.environ, "SPARK_HOME": str(spark_home()), "PYTHONPATH": str(self.folder / "packages")}
         command += [str(dist / "materialize.py"), *options]
         out, err = self.folder / "driver.out", self.folder / "driver.err"
-        # Into files: a full pipe without a reader would stop the driver.
+        # Output goes to files, because a full pipe without a reader would block the driver.
         with out.open("wb") as stdout, err.open("wb") as stderr:
             process = subprocess.Popen(
                 command, cwd=self.folder, env={**environment, **secrets}, stdout=stdout, stderr=stderr
@@ -129,10 +129,10 @@ class Driver:
         return f"{self.out.read_text()[-2000:]}\n--- stderr\n{self.err.read_text()[-6000:]}"
 
     def results(self) -> dict[str, dict[str, object]]:
-        """Wait until the driver ends; return the results by target."""
+        """Wait until the driver ends. Return the results by target."""
         code = self.process.wait(timeout=SUBMIT_SECONDS)
         assert code == 0, self.output
-        # With spark-submit, stdout has both messages and results.
+        # With spark-submit, stdout contains both messages and results.
         lines = self.out.read_text().splitlines()
         result = json.loads("\n".join(lines[lines.index("{") :]))
         return {entry["target"]: entry for entry in result["materializations"]}

@@ -1,4 +1,4 @@
-"""The job on a cluster: spark-submit with zip and job file, and executors without the packages of outbox-kit."""
+"""The job on a cluster: spark-submit with a zip and a job file, and executors without outbox-kit's packages."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def send(connection: psycopg.Connection[tuple[object, ...]], key: str, payload: 
 
 @pytest.fixture(scope="module")
 def job(project: Path, state: StackState, deploy_once: Deploy, cluster: Cluster) -> Path:
-    """Write a job file with two tables, and fill their topic."""
+    """Write a job file with two tables, and fill the topic of the tables."""
     deployment: Deployment = deploy_once("cluster", materializations=MATERIALIZATIONS)
     expected = write(state)
 
@@ -93,7 +93,7 @@ def warehouse(state: StackState) -> dict[str, str]:
 
 def lake(project: Path) -> dict[str, str]:
     """Read the table with a Spark session of this process."""
-    from outbox_spark.session.spark_session import start_session  # noqa: PLC0415 - starts a JVM, only here
+    from outbox_spark.session.spark_session import start_session  # noqa: PLC0415 - starts a JVM
 
     spark: SparkSession = start_session("outbox-tests")
     try:
@@ -140,13 +140,13 @@ def test_next_run_reads_nothing(job: Path, cluster: Cluster, secrets: dict[str, 
 
 
 def test_dry_run_reports_nothing_to_read(job: Path, secrets: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Query the real broker without starting Spark; there are no new records."""
+    """Query the real broker, which has no new records, without starting Spark."""
     monkeypatch.setenv(PASSWORD, secrets[PASSWORD])
     assert main(["--job", str(job), "--target", "warehouse", "--dry-run"]) == Exit.DONE
 
 
 def test_runs_rounds_until_sigterm(job: Path, cluster: Cluster, secrets: dict[str, str], state: StackState) -> None:
-    """Rows written between rounds are delivered. After SIGTERM the command and its JVM end with exit code 0."""
+    """Rows written between rounds are delivered. After SIGTERM, the command and its JVM end, with exit code 0."""
     metrics, log_file = cluster.folder / "rounds.jsonl", cluster.folder / "rounds.log"
     command = [sys.executable, "-m", "outbox_spark", "--job", str(job), "--target", "warehouse"]
     command += ["--interval", "0.5", "--metrics", str(metrics)]

@@ -1,4 +1,4 @@
-"""The stack of compose/compose.yaml with a separate project name, free ports and new passwords."""
+"""The stack of compose/compose.yaml with its own project name, free ports and new passwords."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HEALTHY_SECONDS = 120
 
 
 def write_variables(file: Path, **changes: str) -> dict[str, str]:
-    """Write compose/.env as `make up` does, except for the project name, the ports and `changes`; return it."""
+    """Write compose/.env as `make up` does, except for the project name, the ports and `changes`. Return its path."""
     values = {key: value or "" for key, value in dotenv_values(REPOSITORY / "compose" / ".env.example").items()}
     ports: list[int] = []
     for name in [name for name in values if name.endswith("_PORT")]:
@@ -53,8 +53,8 @@ class ComposeStack:
     def command(self, *arguments: str) -> CommandResult:
         """Run `docker compose` with these arguments.
 
-        Variables of the shell override the file, and COMPOSE_PROJECT_NAME of a developer's stack would lead to the
-        deletion of its volumes. So the values are passed as variables, and the project name also as an option.
+        Shell variables override the file, and the COMPOSE_PROJECT_NAME of a developer's stack would cause the
+        deletion of its volumes. Therefore, the values are passed as variables, and the project name also as an option.
         """
         project = ["-p", self.values["COMPOSE_PROJECT_NAME"]]
         return run(
@@ -141,7 +141,7 @@ class ComposeStack:
 def start_compose_stack(
     project: Path, files: tuple[str, ...] = ("compose.yaml",), **changes: str
 ) -> Iterator[ComposeStack]:
-    """Start a stack of these compose files; delete its containers and volumes at the end, also after a failure."""
+    """Start a stack of these compose files. Delete its containers and volumes at the end, even after a failure."""
     env_file = project / "compose" / ".env"
     values = write_variables(env_file, **changes)
     compose = DockerCompose(
@@ -163,6 +163,6 @@ def start_compose_stack(
 
 
 def services(stack: ComposeStack) -> list[str]:
-    """Return the services that `make up` starts: all except `spark`, which has a profile."""
+    """Return the services that `make up` starts, which are all services except `spark`, because it has a profile."""
     names = stack.command("config", "--services").stdout.split()
     return [name for name in names if name != "spark"]

@@ -1,4 +1,4 @@
-"""The stack in containers. `make test` runs these tests where a container engine is available."""
+"""The stack in containers. `make test` runs these tests if a container engine is available."""
 
 from __future__ import annotations
 

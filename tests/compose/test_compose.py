@@ -1,4 +1,4 @@
-"""compose.yaml end to end, in the order of operation: from `apply` to a stop and a restart."""
+"""End-to-end test of compose.yaml, in the order of operation from `apply` to a stop and a restart."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def stack(stack_in_containers: ComposeStack) -> ComposeStack:
 
 
 def wait_for_events(stack: ComposeStack, events: set[str]) -> list[Message]:
-    """Wait until every event is on the topic; return all records of the topic."""
+    """Wait until every event is on the topic. Return all records of the topic."""
 
     def poll() -> Observation[list[Message]]:
         with stack.deployment() as deployment:
@@ -58,7 +58,7 @@ def wait_for_events(stack: ComposeStack, events: set[str]) -> list[Message]:
 
 
 def wait_running(stack: ComposeStack) -> CommandResult:
-    """Return the output of `outbox status` once connector and task are RUNNING, on any worker."""
+    """Return the output of `outbox status` once the connector and its task are RUNNING on any worker."""
 
     def poll() -> Observation[CommandResult]:
         result = stack.outbox("status")
@@ -111,7 +111,7 @@ def test_no_lost_or_duplicate_rows_after_a_killed_worker(stack: ComposeStack) ->
     with stack.deployment() as deployment:
         status = deployment.connect.status("library-outbox")
     assert status is not None
-    worker = status.workers[1].partition(":")[0]  # the worker of the task; that of the connector may differ
+    worker = status.workers[1].partition(":")[0]  # the task's worker; the connector's may differ
     keys = [str(uuid4()) for _ in range(KEYS)]
     sent: list[tuple[str, str]] = []
     killable = threading.Event()
@@ -153,7 +153,7 @@ def test_no_lost_or_duplicate_rows_after_a_killed_worker(stack: ComposeStack) ->
 
 
 def test_transform_chain_connects_to_the_registry_in_a_container(stack: ComposeStack) -> None:
-    """The converter must use connector_url: the registry address of this machine is invalid inside the container."""
+    """The converter must use connector_url, because this machine's registry address is invalid inside the container."""
     path = stack.project / "connectors" / "chain.yaml"
     path.write_text(yaml.safe_dump(CHAIN))
     for command in (("apply", "--yes"), ("verify",)):
@@ -187,7 +187,7 @@ def test_keeps_all_rows_over_stop_and_start(stack: ComposeStack) -> None:
     stopped = stack.command("stop")
     assert stopped.code == 0, stopped.output
     ended = {service: stack.container(service).attrs["State"]["ExitCode"] for service in SERVICES}
-    # 143: a JVM that ended after SIGTERM and its shutdown hooks; 137 would mean SIGKILL.
+    # 143 means that the JVM ended after SIGTERM and its shutdown hooks; 137 would mean SIGKILL.
     assert set(ended.values()) <= {0, 143}, ended
     started = stack.command("up", "-d", "--wait", *SERVICES)
     assert started.code == 0, started.output
@@ -204,7 +204,7 @@ def key_of(message: Message) -> str:
 
 
 def test_images_have_the_documented_sizes_and_users(stack: ComposeStack) -> None:
-    """Compare user and size of each image with docs/containers.md; a difference over 10 % means another base image."""
+    """Compare each image's user and size with docs/containers.md. Over 10 % difference indicates another base image."""
     text = (REPOSITORY / "docs" / "containers.md").read_text()
     rows = re.findall(r"^\| `(outbox-kit/\w+)` \| `(\w+)` \| (\d+) MB \|", text, re.MULTILINE)
     assert len(rows) == 7

@@ -12,7 +12,7 @@ from tests.integration.support import run
 EXAMPLES = REPOSITORY / "docs" / "examples"
 
 
-# One run with both services starts one stack.
+# One run with both services starts only one stack.
 SERVICES = ["-c", "book_rental/pyproject.toml", "book_management", "book_rental"]
 
 

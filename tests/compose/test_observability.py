@@ -64,7 +64,7 @@ def samples(stack: ComposeStack, expression: str) -> list[Any]:
 
 
 def wait_sampled(stack: ComposeStack, expression: str) -> list[Any]:
-    """Wait for samples: a sample requires one scrape, a rate two."""
+    """Wait for samples. A sample requires one scrape, and a rate requires two."""
     return wait_for(
         f"samples of {expression}",
         lambda: Observation(samples(stack, expression) or None, "none"),

@@ -24,13 +24,13 @@ pytestmark = pytest.mark.long
 
 
 def write_rows(stack: ComposeStack) -> set[str]:
-    """Commit ROWS rows; return the ids of their events."""
+    """Commit ROWS rows. Return the ids of their events."""
     keys = [str(uuid4()) for _ in range(ROWS)]
     return {send(stack.source_dsn, "book", key, book(key)) for key in keys}
 
 
 def wait_each_once(stack: ComposeStack, events: set[str]) -> None:
-    """Wait until all events are on the topic; check that each is there once."""
+    """Wait until all events are on the topic, and check that each occurs exactly once."""
 
     def poll() -> Observation[Counter[str]]:
         with stack.deployment() as deployment:
@@ -89,7 +89,7 @@ def test_failed_start_reports_the_cause_and_a_later_start_continues(stack: Compo
 
 
 def up(stack: ComposeStack, **changes: str) -> CommandResult:
-    """Run the script that `make up` runs once images and compose/.env exist."""
+    """Run the script that `make up` runs after the images and compose/.env have been created."""
     return run([str(REPOSITORY / "scripts" / "compose-up.sh")], REPOSITORY, **{**stack.values, **changes})
 
 

@@ -1,4 +1,4 @@
-"""Release artifacts of `make dist`: the wheel in a new environment, the plugin zip in a worker without transforms."""
+"""Release artifacts of `make dist`: the wheels in a new environment, the plugin zip in a worker without transforms."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_wheel_and_plugin_zip_deploy_a_pipeline(dist: Path, outbox: Path, tmp_pa
     project = tmp_path / "books"
     for name in ("connectors", "schemas"):
         shutil.copytree(REPOSITORY / "docs" / "examples" / "book_management" / name, project / name)
-    # The mounts hide the transforms of the image: the worker loads those of the zip.
+    # The mounts hide the transforms of the image, so the worker loads the transforms of the zip.
     mounts = {
         tmp_path / "plugins" / "outbox-smt": f"{PLUGINS}/outbox-smt",
         empty: f"{PLUGINS}/outbox-avro-converter",

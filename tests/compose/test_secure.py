@@ -1,4 +1,4 @@
-"""Profile `secure`: delivery from row to table, and rejected connections without valid credentials."""
+"""Profile `secure`: delivery from row to table, and rejection of connections without valid credentials."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComposeStack]:
 
 @pytest.fixture(scope="module")
 def foreign_authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Create a certificate authority that signed no certificate of the stack; return its file."""
+    """Create a certificate authority that did not sign the stack's certificates. Return its file."""
     folder = tmp_path_factory.mktemp("authority")
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=stranger"]
     files = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "ca.pem")]

@@ -27,7 +27,7 @@ from outbox_spark.session.spark_session import start_session
 
 @pytest.fixture(scope="session")
 def outbox(project: Path, stack: Stack) -> Outbox:
-    """Run the command `outbox` on the run's project, as an operator does."""
+    """Run the command `outbox` on the project of the test run, as an operator does."""
     del stack  # must be running
 
     def call(*arguments: str, pipeline: str = "library", environment: str = "local") -> CommandResult:
@@ -40,7 +40,7 @@ def outbox(project: Path, stack: Stack) -> Outbox:
 
 @pytest.fixture(scope="session")
 def outbox_here(project: Path, stack: Stack) -> Outbox:
-    """Run `outbox` in this process, for modules with many commands, where starting Python takes most of the time."""
+    """Run `outbox` in this process, for modules with many commands, which would spend most time on starting Python."""
     del stack
 
     def run(*arguments: str, pipeline: str = "library", environment: str = "local") -> CommandResult:
@@ -51,7 +51,7 @@ def outbox_here(project: Path, stack: Stack) -> Outbox:
 
 @pytest.fixture(scope="session")
 def library(project: Path, stack: Stack) -> Iterator[Deployment]:
-    """Apply the worked example; yield its deployment."""
+    """Apply the worked example, and yield its deployment."""
     del stack
     with open_deployment(project / "connectors" / "library.yaml", "local") as deployment:
         apply(deployment, silent)
@@ -60,7 +60,7 @@ def library(project: Path, stack: Stack) -> Iterator[Deployment]:
 
 @pytest.fixture(autouse=True, scope="module")
 def _drop_unused_slots(project: Path) -> Iterator[None]:
-    """Drop the slots without a connector that a module leaves, because `verify` reports them to the next modules."""
+    """Drop the slots without a connector that a module leaves, because `verify` would report them in later modules."""
     yield
     state = Stack(project).state()
     if state is None or not state.services:
@@ -76,7 +76,7 @@ def _drop_unused_slots(project: Path) -> Iterator[None]:
 
 
 def remove_connector_and_slot(deployment: Deployment) -> None:
-    """Remove the slot and its connectors after a test: the stack has one worker and a limited number of slots."""
+    """Remove the slot and its connectors after a test, because the stack has one worker and few slots."""
     slot = deployment.pipeline.source.slot
     with suppress(OutboxError):
         listed = deployment.connect.listed_connectors()
@@ -91,7 +91,7 @@ def remove_connector_and_slot(deployment: Deployment) -> None:
 
 @contextmanager
 def deployer(make_pipeline: Callable[..., Path]) -> Iterator[Deploy]:
-    """Yield a function that writes a pipeline file, opens it in an environment and, if `applied`, applies it."""
+    """Yield a function that writes a pipeline file, opens it in an environment and, if `applied` is set, applies it."""
     with ExitStack() as stack:
 
         def run(name: str, *, environment: str = "local", applied: bool = True, **changes: object) -> Deployment:
@@ -122,7 +122,7 @@ def deploy_once(make_pipeline: Callable[..., Path], stack: Stack) -> Iterator[De
 
 @pytest.fixture(scope="session")
 def make_pipeline(project: Path) -> Callable[..., Path]:
-    """Write a pipeline file with its own names (topics, slot, table), so that tests do not conflict."""
+    """Write a pipeline file whose names (topics, slot, table) are unique, so that tests do not conflict."""
 
     def make(name: str, **changes: object) -> Path:
         data = yaml.safe_load((project / "connectors" / "library.yaml").read_text())

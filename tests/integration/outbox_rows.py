@@ -1,4 +1,4 @@
-"""Single outbox rows and their delivery."""
+"""Inserts single outbox rows, and reads what was delivered for them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def insert(
     event_type: str = "Changed",
     **columns: str,
 ) -> str:
-    """Insert one outbox row in a transaction; return its id. `columns` are additional columns."""
+    """Insert one outbox row in a transaction. Return its id. `columns` contains additional columns."""
     event = str(uuid4())
     row = {"id": event, "aggregate_type": kind, "aggregate_id": key, "event_type": event_type, "payload": payload}
     row |= columns
@@ -51,7 +51,7 @@ def ids_by_version(deployment: Deployment, aggregate: str) -> dict[int, int]:
 
 
 def read_dead_letter(deployment: Deployment, event: str) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return headers and value of the dead letter of an event."""
+    """Return the headers and value of the dead letter of an event."""
     message = wait_record(deployment, f"{deployment.pipeline.prefix}.dead-letter", 1, event)
     return headers(message), json.loads(message.value() or b"")
 

@@ -1,4 +1,4 @@
-"""Helpers of the integration tests: command execution, and reading of topics."""
+"""Helpers for the integration tests, which run commands and read topics."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ Deploy = Callable[..., Deployment]
 def in_process(deployment: Deployment | None = None) -> Run:
     """Return a function that runs commands in this process, which is faster than starting Python.
 
-    The commands use the deployment, or the pipeline of the environment variables.
+    The commands use the deployment, or the pipeline that the environment variables select.
     """
     options: list[str] = []
     if deployment is not None:
@@ -99,7 +99,7 @@ def invoke(arguments: list[str]) -> CommandResult:
 
 
 def run_remedy(check: Check, options: str, run_other: Callable[[str], object]) -> None:
-    """Run the commands of a remedy as printed, with --yes in place of a terminal. `run_other` runs those of others."""
+    """Run the commands of a remedy as printed, with --yes instead of a terminal. `run_other` runs other commands."""
     with commands_completed(options):
         commands = commands_of(completed(check.remedy))
     assert commands, check.remedy
@@ -118,7 +118,7 @@ def read_all(kafka: Kafka, topic: str, partitions: int) -> list[Message]:
     """Return every committed record of a small topic."""
     messages: list[Message] = []
     settings = client_settings(kafka)
-    bounds = read_bounds(settings, [topic], IsolationLevel.READ_UNCOMMITTED)[topic]  # also what is being committed
+    bounds = read_bounds(settings, [topic], IsolationLevel.READ_UNCOMMITTED)[topic]  # with pending commits
     read_records(settings, {topic: {number: bounds[number] for number in range(partitions)}}, messages.append)
     return messages
 
@@ -129,7 +129,7 @@ def records(deployment: Deployment, topic: str, partitions: int) -> list[Message
 
 
 def live_keys(deployment: Deployment, topic: str, partitions: int) -> set[str]:
-    """Return keys whose record with the highest source_sequence is not a tombstone."""
+    """Return the keys whose record with the highest source_sequence is not a tombstone."""
     newest: dict[str, Message] = {}
     for message in records(deployment, topic, partitions):
         key = (message.key() or b"").decode()  # type: ignore[union-attr]
@@ -161,7 +161,7 @@ def wait_record(deployment: Deployment, topic: str, partitions: int, event_id: s
 
 
 def wait_confirmed(dsn: str, slot: str) -> None:
-    """Wait until the slot has confirmed all that the server has written until now."""
+    """Wait until the slot has confirmed all WAL that the server has written before this call."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         written = connection.execute("select pg_current_wal_lsn()").fetchone()
         assert written is not None

@@ -19,8 +19,8 @@ from outbox_spark.session.spark_session import start_session
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    # With few rows, optimizing the code takes longer than running it, so only the first compiler is used. By default
-    # its code cache would be too small.
+    # With few rows, optimizing code takes longer than running it, so only the first compiler is used. By default,
+    # the code cache would be too small for it.
     os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
     # Spark keeps the plans of a thousand queries, and hundreds of tests share the application.
     os.environ.setdefault("OUTBOX_SPARK_MEMORY", "2g")
@@ -33,7 +33,7 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[psycopg.conninfo.ConninfoDict]:
-    # Not in pytest's folder: the unprivileged user of the server must be able to enter it.
+    # Not in pytest's folder, because the server's unprivileged user must be able to enter the folder.
     with tempfile.TemporaryDirectory(prefix="outbox-postgres-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o755)
         with running_postgres(Path(folder)) as address:
@@ -79,7 +79,7 @@ def target(request: pytest.FixtureRequest) -> Target:
     return fixture
 
 
-# A run of a lake table takes seconds, so most tests with the fixture `target` use PostgreSQL only. `make test-full`
+# A run of a lake table takes seconds, so most tests with the fixture `target` use only PostgreSQL. `make test-full`
 # runs them with all targets.
 _ALL_TARGETS = frozenset({"postgres", "delta", "iceberg"})
 _TARGETS = {
@@ -92,7 +92,7 @@ _DEFAULT_TARGETS = frozenset({"postgres"})
 
 @pytest.hookimpl(tryfirst=True)  # before marks are evaluated
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Ignore that PySpark does not close sockets, and mark tests of additional targets as long."""
+    """Ignore sockets that PySpark does not close, and mark tests of additional targets as long."""
     for item in items:
         if Path(__file__).parent not in item.path.parents:
             continue

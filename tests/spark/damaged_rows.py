@@ -1,4 +1,4 @@
-"""Changes of a table outside of outbox-materialize."""
+"""Changes of a table that are made outside of outbox-materialize."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from outbox_spark.sinks.iceberg.catalog import table_name
 
 
 def damage(target: Target, key: str, condition: str = "true", **changed: str | int | None) -> None:
-    """Set columns of the rows of a key to which the condition applies; without columns, delete the rows."""
+    """Set columns of those rows of a key to which the condition applies. Without columns, delete these rows."""
     assignments = ", ".join(f"{name} = {'null' if value is None else repr(value)}" for name, value in changed.items())
     statement = f"update {{}} set {assignments}" if assignments else "delete from {}"
     statement += f" where aggregate_id = {key!r} and {condition}"

@@ -1,4 +1,4 @@
-"""Replaces Kafka and the schema registry by a Log in memory."""
+"""Replaces Kafka and the schema registry with a Log in memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCHEMA = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "i
 
 @contextmanager
 def topic_in_memory(log: Log, schema: dict[str, Any] | None = None) -> Iterator[None]:
-    """Make runs read `log`. When the metrics query the lag, the topic has three more offsets."""
+    """Make runs read `log`. When the metrics request the lag, the topic has three more offsets."""
     ends, schemas = log.end(), Schemas({1: schema or SCHEMA}, 1)
     state = TopicDescription(log.topic, log.topic_id, dict.fromkeys(ends, 0), ends)
     with pytest.MonkeyPatch.context() as patch:

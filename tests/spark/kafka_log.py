@@ -1,4 +1,4 @@
-"""Topics in memory, with records in the form of the Kafka source. oracle.py computes the expected table."""
+"""Topics in memory, whose records have the form of the Kafka source. oracle.py computes the expected table."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def framed(schema: Mapping[str, Any], schema_id: int, value: Mapping[str, Any]) 
 
 @dataclass(frozen=True)
 class Record:
-    """One record; `state` is its decoded value: a dict, None for a tombstone, or POISON."""
+    """One record. `state` is its decoded value (a dict), None for a tombstone, or POISON."""
 
     partition: int
     offset: int
@@ -48,7 +48,7 @@ class Record:
     headers: Mapping[str, bytes] = field(default_factory=dict)
     """Additional headers."""
     millis: int | None = None
-    """Kafka timestamp; by default START plus one second per offset."""
+    """Kafka timestamp, by default START plus one second per offset."""
 
 
 POISON = object()
@@ -89,7 +89,7 @@ class Log:
         return {number: self.ends.get(number, 0) for number in range(self.partitions)}
 
     def before(self, end: Mapping[int, int]) -> list[Record]:
-        """Return the records that a table read up to `end` has processed."""
+        """Return the records that a table has processed if it was read up to `end`."""
         return [r for r in self.records if r.offset < end[r.partition]]
 
     def range_from(self, committed: TableProgress | None, end: Mapping[int, int] | None = None) -> ReadRange:
@@ -135,7 +135,7 @@ def _headers(record: Record) -> list[tuple[str, bytes]]:
 
 @dataclass
 class Schemas:
-    """A registry in memory: the interface of SchemaRegistry without the network."""
+    """A registry in memory, which has the interface of SchemaRegistry but does not use the network."""
 
     by_number: dict[int, dict[str, Any]]
     newest: int
@@ -151,7 +151,7 @@ class Schemas:
         return json.dumps(self.by_number[version])
 
     def recent(self, subject: str) -> dict[int | str, str]:
-        """Return only the newest schema, so that older schemas are unexpected."""
+        """Return only the newest schema, so that runs do not expect older schemas."""
         return {self.newest: self.latest(subject)}
 
     def schema(self, key: int | str) -> str | None:

@@ -20,7 +20,7 @@ from outbox_spark.session.run_session import active_session
 
 @dataclass
 class LiveTopic:
-    """Topic with the records of `log`; `before_read` is called with each range before it is read."""
+    """Topic with the records of `log`. `before_read` is called with each range before the range is read."""
 
     spark: SparkSession
     log: Log

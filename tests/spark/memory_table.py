@@ -36,7 +36,7 @@ class MemoryTable:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Do nothing: there is no lock."""
+        """Do nothing, because there is no lock."""
 
     def committed(self) -> TableProgress | None:
         return self.progress
@@ -80,7 +80,7 @@ class MemoryTable:
         }
 
     def state(self, *names: str) -> dict[str, Any]:
-        """Return one column, or several columns as a tuple, by key."""
+        """Return one column, or a tuple of several columns, by key."""
         single = len(names) == 1
         return {key: row[names[0]] if single else tuple(row[n] for n in names) for key, row in self.rows.items()}
 
@@ -101,7 +101,7 @@ def run(
     options: MaterializeOptions = MaterializeOptions(),  # noqa: B008 - frozen
     end: dict[int, int] | None = None,
 ) -> AppliedBatch:
-    """Apply one batch: from the progress of the table to `end`, by default the end of the log."""
+    """Apply one batch, from the progress of the table to `end` (by default, the end of the log)."""
     read_range = log.range_from(table.progress, end)
     return apply_range(spark, table, log, read_range, schemas, options)
 

@@ -1,7 +1,7 @@
-"""Expected table, computed from the records of its topic, without code of the jobs.
+"""Expected table, computed from the records of its topic without the code of the jobs.
 
-The newest record of a key is the one with the greatest (source_sequence, partition epoch, offset); records without
-the header have an empty sequence. Records with a malformed header affect no row. A row is the newest readable record,
+The newest record of a key has the greatest (source_sequence, partition epoch, offset). Records without
+the header have an empty sequence, and records with a malformed header are ignored. A row is the newest readable record,
 unless that is a tombstone. It is stale while a newer record is quarantined. The retention of the ledger is not modeled.
 """
 
@@ -37,7 +37,7 @@ class ReadRecord:
 
     @property
     def has_version(self) -> bool:
-        """Whether the sequence is missing or valid. A record without a version affects no other record."""
+        """Whether the sequence is missing or valid. A record without a version does not affect other records."""
         return self.record.sequence is None or SEQUENCE.fullmatch(self.record.sequence) is not None
 
     @property
@@ -47,7 +47,7 @@ class ReadRecord:
 
 @dataclass(frozen=True)
 class Row:
-    """One row; `state` has the fields of the writer's schema."""
+    """One row. `state` contains the fields of the writer's schema."""
 
     state: dict[str, Any]
     version: Version
@@ -64,7 +64,7 @@ class ExpectedTable:
 
 
 def expected(reads: Iterable[ReadRecord]) -> ExpectedTable:
-    """Return the table that has read these records, for any division into runs."""
+    """Return the table after these records have been read, for any division into runs."""
     valid: dict[str, ReadRecord] = {}
     poisoned: dict[str, Version] = {}
     for read in reads:
@@ -94,7 +94,7 @@ def states(records: Iterable[Record]) -> dict[str, dict[str, Any]]:
 def quarantined(batch: Iterable[ReadRecord]) -> set[RecordLocation]:
     """Return the locations of the records that one batch quarantines.
 
-    These are the unreadable records of a key that are newer than its readable ones; of copies of an event, the last.
+    These are a key's unreadable records that are newer than its readable records, with only the last copy of an event.
     """
     by_key: dict[bytes, list[ReadRecord]] = {}
     actual: set[RecordLocation] = set()

@@ -23,7 +23,7 @@ START_SECONDS = 30
 
 @contextmanager
 def running_postgres(folder: Path) -> Iterator[psycopg.conninfo.ConninfoDict]:
-    """Unpack, initialize and start a server in `folder`. Yield connection parameters; stop the server at the end."""
+    """Unpack, initialize and start a server in `folder`. Yield connection parameters. Stop the server at the end."""
     archives = sorted((PROJECT / "build/runtime/postgres").glob(f"postgres-*{platform.machine()}*.txz"))
     if not archives:
         pytest.skip("no PostgreSQL binaries: run `make setup`")
@@ -53,7 +53,7 @@ def running_postgres(folder: Path) -> Iterator[psycopg.conninfo.ConninfoDict]:
 
 
 def _unprivileged(folder: Path) -> str | None:
-    """Return the user `nobody` if this process is root, as which PostgreSQL does not start; make `nobody` the owner."""
+    """If this process is root, as which PostgreSQL does not start, make `nobody` the owner and return this user."""
     if os.geteuid() != 0:
         return None
     for path in [folder, *folder.rglob("*")]:

@@ -1,6 +1,6 @@
-"""Driver with task retries, as on a cluster: one task fails once, after most of its rows.
+"""Driver with task retries, as on a cluster. One task fails once, after it has processed most of its rows.
 
-Arguments: the target as JSON and the name of the table. Prints the result of COPY as JSON.
+The arguments are the target as JSON and the name of the table. Prints the result of COPY as JSON.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROWS, FAILING = 60_000, 45_000
 
 
 def fail_once(number: int) -> str:
-    """Return the number as text; for FAILING raise an error in the first attempt of the task."""
+    """Return the number as text. For FAILING, raise an error in the first attempt of the task."""
     task = TaskContext.get()
     if number == FAILING and task is not None and task.attemptNumber() == 0:
         message = "simulated failure of the first attempt"

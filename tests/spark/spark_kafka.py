@@ -1,4 +1,4 @@
-"""Spark's Kafka reader for a range of a topic: the reference for the reader of outbox-spark.jar."""
+"""Spark's Kafka reader for a range of a topic, which is the reference for the reader of outbox-spark.jar."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def read_records(spark: SparkSession, kafka: Mapping[str, str], read_range: Read
     """Return the records of a range: key, value (binary), partition, offset, timestamp, headers (array of key, value).
 
     `assign` names the partitions, so that partitions that are added later do not change the range. With
-    `failOnDataLoss` the run fails if the log starts after the range's start; offsets that compaction removed within
-    the range are not a data loss.
+    `failOnDataLoss`, the run fails if the log starts after the range's start. Offsets that compaction removed within
+    the range do not count as data loss.
     """
     options = {
         **{f"kafka.{name}": value for name, value in consumer_settings(kafka).items()},

@@ -1,4 +1,4 @@
-"""Batches for the PostgreSQL target without Spark: staged by SQL, merged with the statements of the job."""
+"""Batches for the PostgreSQL target without Spark, staged by SQL and merged with the statements of the job."""
 
 from __future__ import annotations
 

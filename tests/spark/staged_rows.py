@@ -15,7 +15,7 @@ TEXT = ["_sequence", "_timestamp", "__outbox_reason", "__outbox_key", "__outbox_
 
 
 def staged_row(key: Column) -> list[Column]:
-    """Return the columns of a staged row; only the key differs between rows."""
+    """Return the columns of a staged row. Only the key differs between rows."""
     return [key.alias(KEY_COLUMN), *[F.lit("x" if name in TEXT else 1).alias(name) for name in STAGED[1:]]]
 
 

@@ -1,4 +1,4 @@
-"""A table under test in any target: applies ranges of a log to it, and reads its rows."""
+"""A table under test in any target. Applies ranges of a log to the table, and reads its rows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from outbox_spark.sinks.lake.table import LakeTable
 
 @dataclass
 class Target:
-    """The table `thing` in one target; `dsn` is set for PostgreSQL."""
+    """The table `thing` in one target. `dsn` is set for PostgreSQL."""
 
     spark: SparkSession
     job: MaterializeJob
@@ -53,7 +53,7 @@ class Target:
         return replace(self, job=structs.replace(self.job, table="thing__shadow"))
 
     def replace_by_shadow(self, log: Log, schemas: Schemas) -> None:
-        """Fill the shadow table from the log, and replace the table by it."""
+        """Fill the shadow table from the log, and replace the table with it."""
         shadow = self.shadow()
         shadow.run(log, schemas)
         with self.open() as table, shadow.open() as source:
@@ -70,7 +70,7 @@ class Target:
             return table.committed()
 
     def run(self, log: Log, schemas: Schemas, end: dict[int, int] | None = None) -> Outcome:
-        """Apply one batch: from the committed offsets to `end`, by default the end of the log."""
+        """Apply one batch, from the committed offsets to `end` (by default, the end of the log)."""
         with self.open() as table:
             committed = table.committed()
             read_range = log.range_from(committed, end)

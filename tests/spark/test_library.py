@@ -1,4 +1,4 @@
-"""The Python API: the newest states and the changes of a topic in the caller's session, whatever its settings."""
+"""The Python API: the newest states and the changes of a topic in the caller's session, regardless of its settings."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def thing(n: int) -> bytes:
 
 @pytest.fixture
 def log() -> Log:
-    """Return states of a and b, a deletion of c, unreadable records of d and e, and two that belong to no key."""
+    """Return states of a and b, a deletion of c, unreadable records of d and e, and two records that have no row."""
     log = Log("test.thing")
     for commit, (key, value) in enumerate(
         [("a", thing(1)), ("b", thing(2)), ("c", thing(3)), ("a", thing(4)), ("c", None), ("d", b"bad")], start=1
@@ -129,7 +129,7 @@ def test_streams_every_record(caller: SparkSession) -> None:
 def test_example_writes_a_repeated_batch_once(
     caller: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a crash in a micro-batch, Spark repeats the batch, because its commit file is missing."""
+    """After a crash in a micro-batch, Spark repeats the batch, because the batch's commit file is missing."""
     output, checkpoint = tmp_path / "changes", tmp_path / "checkpoint"
     job_file = write_job_file(tmp_path, as_text([JOB]))
     names = {"JOB_FILE": job_file, "STREAM_OUTPUT": output, "STREAM_CHECKPOINT": checkpoint}

@@ -67,7 +67,7 @@ def test_requirements_contain_every_imported_package_with_hashes(folder: Path) -
     text = (folder / "requirements.txt").read_text(encoding="utf-8")
     pinned = set(re.findall(r"^([a-z0-9-]+)==\S+(?: ;.*)? \\\n +--hash=sha256:", text, re.MULTILINE))
     needed = imported(SOURCES) | imported(Path(outbox_common.__file__).parent)
-    # spark-submit provides the first two. Only a job without a job file needs the third.
+    # spark-submit provides the first two packages. Only a job without a job file needs the third.
     assert needed - pinned <= {"pyspark", "py4j", "outbox-kit"}
     assert needed & pinned
 
@@ -92,7 +92,7 @@ def test_reports_a_folder_without_jars(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_launcher_runs_from_the_zip(folder: Path, tmp_path: Path) -> None:
-    """As with spark-submit: the zip is on the path, and there is no checkout."""
+    """As with spark-submit, the zip is on the path, and there is no checkout."""
     program = "import outbox_spark.commands.materialize as j, outbox_common as k; print(j.__file__); print(k.__file__)"
     environment = {**os.environ, "PYTHONPATH": str(folder / ZIP_NAME)}
     command = [sys.executable, "-c", program]

@@ -30,7 +30,7 @@ def poison(log: Log, key: str, commit: int) -> Record:
 
 
 def two_part_log() -> tuple[Log, dict[int, int]]:
-    """Return a log, and the offsets of its second part, which has a deletion, an update, an insert and poison."""
+    """Return a log, and the offsets of its second part, which contains a deletion, an update, an insert and poison."""
     log = Log("test.thing")
     put(log, "a", 1)
     put(log, "b", 2)

@@ -64,7 +64,7 @@ def library() -> Pipeline:
 
 @pytest.fixture
 def environment() -> Environment:
-    """An environment with fixed values; nothing listens at its addresses."""
+    """An environment with fixed values. Nothing listens at its addresses."""
     return Environment.model_validate(
         {
             "name": "fixed",
@@ -115,7 +115,7 @@ def lock(library: Pipeline, environment: Environment) -> Lock:
 
 @pytest.fixture
 def serve() -> Iterator[Callable[[Script], ScriptedServer]]:
-    """Start servers with scripted responses; they end with the test."""
+    """Start servers with scripted responses, which are stopped after the test."""
     servers: list[ScriptedServer] = []
 
     def start(script: Script) -> ScriptedServer:
@@ -129,7 +129,7 @@ def serve() -> Iterator[Callable[[Script], ScriptedServer]]:
 
 @pytest.fixture
 def database(monkeypatch: pytest.MonkeyPatch) -> FakePostgres:
-    """The source database after the first apply; every connection is to it."""
+    """The source database after the first apply. Every connection leads to this database."""
     fake = FakePostgres()
     monkeypatch.setattr(psycopg, "connect", fake.connect)
     return fake
@@ -139,7 +139,7 @@ def database(monkeypatch: pytest.MonkeyPatch) -> FakePostgres:
 def deployed(
     library: Pipeline, environment: Environment, free_port: int, tmp_path: Path
 ) -> Iterator[Callable[..., Deployment]]:
-    """Create deployments with changed sections; nothing listens at other addresses."""
+    """Create deployments with changed sections. Nothing listens at other addresses."""
     with ExitStack() as stack:
 
         def made(**sections: object) -> Deployment:
@@ -156,14 +156,14 @@ def deployed(
 
 @pytest.fixture
 def silent_port() -> Iterator[int]:
-    """A port that accepts connections and never responds."""
+    """A port that accepts connections but never responds."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield int(listening.getsockname()[1])
 
 
 @pytest.fixture
 def free_port() -> int:
-    """Return a port where nothing listens."""
+    """Return a port on which nothing listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -21,7 +21,7 @@ DESIRED = {"connector.class": PLUGIN, "transforms.outbox.type": ROUTER, "databas
 SEED = {"lsn": 5, "lsn_proc": 5, "lsn_commit": 5}
 SEEDED = [{"partition": {"server": "library"}, "offset": SEED}]
 MOVED = [{"partition": {"server": "library"}, "offset": {**SEED, "lsn": 9}}]
-# As Debezium 3 commits it: the keys of a seed and further ones.
+# An offset as Debezium 3 commits it, with the keys of a seed and additional keys.
 COMMITTED = [{"partition": {"server": "library"}, "offset": {**SEED, "txId": 7, "ts_usec": 1, "messageType": "INSERT"}}]
 NULL = [{"partition": {"server": "library"}, "offset": None}]
 RUNNING = ConnectorStatus("RUNNING", ("RUNNING",), ())
@@ -42,7 +42,7 @@ POLL_S = 0.01
 
 
 def ticking() -> Callable[[], float]:
-    """Clock that advances by POLL_S with every poll, independent of the load of the machine."""
+    """Clock that advances by POLL_S with every poll, regardless of the machine's load."""
     ticks = itertools.count()
     return lambda: next(ticks) * POLL_S
 

@@ -1,4 +1,4 @@
-"""JSON Schema validator for the keywords of the editors' schemas; an unknown keyword is an error."""
+"""JSON Schema validator for the keywords in the editors' schemas. An unknown keyword is an error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HANDLED = ANNOTATIONS | OBJECTS | {"if", "then", "else"}
 
 
 def errors(schema: dict[str, Any], value: Any, root: dict[str, Any], where: str = "") -> Iterator[str]:  # noqa: ANN401
-    """Places and keywords at which `value` breaks the schema."""
+    """Return the locations and keywords at which `value` violates the schema."""
     for keyword, rule in schema.items():
         if keyword in HANDLED:
             continue

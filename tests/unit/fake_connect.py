@@ -1,4 +1,4 @@
-"""A Kafka Connect worker in memory: stores connectors, states and offsets like a worker."""
+"""A Kafka Connect worker in memory, which stores connectors, states and offsets like a real worker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def error(status: int, message: str) -> Answer:
 
 @dataclass(frozen=True)
 class Fault:
-    """Response to one request instead of the worker's; `done` if the worker executes the request nevertheless."""
+    """Response to one request, which replaces the worker's response. `done` if the worker executes the request."""
 
     answer: Answer
     done: bool = False
@@ -32,10 +32,10 @@ class FakeConnect:
     """Responds to requests like a worker.
 
     `configs`, `states` and `offsets` are by connector name. A connector in `failed` has a FAILED task until it is
-    restarted, stopped or updated, one whose config `fails` accepts has it whenever it runs. Each of `polls` answers one
-    request for a status: states of the connector and of its tasks as they were before the worker acted, or () for none.
+    restarted, stopped or updated. A config that `fails` accepts always has this effect. Each of `polls` answers one
+    status request with the states of the connector and its tasks before the worker acted, or () for no status.
     `faults` are by method and resource (`PUT config`, `POST connectors`, `DELETE connector`), each for one request;
-    None is no fault.
+    None stands for no fault.
     """
 
     plugins: list[dict[str, str]] = field(default_factory=list)
@@ -129,7 +129,7 @@ class FakeConnect:
 
 
 def status_body(name: str, connector: str, *tasks: str) -> dict[str, object]:
-    """Return Connect's status of a connector with these states; FAILED tasks have a stack trace."""
+    """Return Connect's status of a connector with these states. FAILED tasks have a stack trace."""
     return {
         "name": name,
         "connector": {"state": connector, "worker_id": "w:1"},

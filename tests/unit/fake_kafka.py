@@ -1,4 +1,4 @@
-"""A Kafka cluster in memory, in place of a KafkaClient."""
+"""A Kafka cluster in memory, which replaces a KafkaClient."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from outbox_kit.kafka.client import ActualTopic
 
 
 class FakeKafka:
-    """A cluster with topics by name, of which those in `bounds_by_topic` have records."""
+    """A cluster with topics by name. The topics in `bounds_by_topic` have records."""
 
     def __init__(self, states: dict[str, ActualTopic]) -> None:
         self.states = states

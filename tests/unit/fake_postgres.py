@@ -1,4 +1,4 @@
-"""The source database in memory, in place of psycopg.connect: answers the queries of outbox_kit.postgres."""
+"""The source database in memory, which replaces psycopg.connect and answers the queries of outbox_kit.postgres."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ SERVER_COLUMNS = ("version", "wal_level", "database", "is_standby", "timeline", 
 
 @dataclass
 class FakePostgres:
-    """A database in state `actual`; while it is `down`, it rejects connections.
+    """A database in the state `actual`. While it is `down`, it rejects connections.
 
-    The slot is active while `is_read` returns true: then a connector reads it and, if it `confirms`, has read each
-    heartbeat at once. Each of `polls` answers one query for the slot, before the slot of `actual` is returned. `events`
+    The slot is active while `is_read` returns true. A connector then reads it and, if it `confirms`, has read each
+    heartbeat immediately. Each of `polls` answers one query for the slot before the slot of `actual` is used. `events`
     is the number of events in the WAL of the slot, or the error of counting them. While `is_locked`, another session
-    holds the lock of the pipeline. `users` are those that connected,
-    `queries` are "slot" or "heartbeat".
+    holds the lock of the pipeline. `users` contains the users that connected,
+    and `queries` contains "slot" and "heartbeat".
     """
 
     actual: ActualDatabase = DEPLOYED
@@ -77,7 +77,7 @@ class FakePostgres:
         return results[query]
 
     def command(self, text: str) -> Rows:
-        """Drop the slot or the publication; ignore settings of the session."""
+        """Drop the slot or the publication. Ignore settings of the session."""
         if "slot" in text:
             self.actual = replace(self.actual, slot=None)
         elif "publication" in text:

@@ -1,4 +1,4 @@
-"""A topic in memory, in place of the consumer and the admin client of LatestRecords."""
+"""A topic in memory, which replaces the consumer and the admin client of LatestRecords."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from outbox_kit.pipeline import Kafka
 
 @dataclass
 class Record:
-    """A record with the methods of a consumer's message. Its offset is assigned by the topic."""
+    """A record with the methods of a consumer's message. The topic assigns the offset."""
 
     key_bytes: bytes | None
     value_bytes: bytes | None

@@ -9,7 +9,7 @@ from outbox_kit.pipeline import LockedTopic
 
 
 def actual_topics(topics: list[Topic]) -> dict[str, ActualTopic]:
-    """Return the topics as created by apply."""
+    """Return the topics as apply creates them."""
     return {
         topic.name: ActualTopic(topic.partitions, topic.replication_factor, dict(topic.config), f"id of {topic.name}")
         for topic in topics

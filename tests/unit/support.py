@@ -1,4 +1,4 @@
-"""HTTP server with scripted responses: the only fake, at the network boundary."""
+"""HTTP server with scripted responses, which is the only fake at the network boundary."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 @dataclass(frozen=True)
 class Request:
-    """One request as the server saw it; the body as JSON."""
+    """One request as the server received it, with the body as JSON."""
 
     method: str
     path: str
@@ -22,7 +22,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Page:
-    """Answer of an HTTP server: `text` as HTML, and the name of the server in the header `Server`."""
+    """Response with `text` as HTML and the name of the server in the header `Server`."""
 
     text: str
     server: str
@@ -30,15 +30,15 @@ class Page:
 
 @dataclass(frozen=True)
 class Redirect:
-    """Answer without a body that redirects to `location`."""
+    """Response without a body that redirects to `location`."""
 
     location: str
 
 
 Script = Sequence[tuple[int, object]] | Callable[[Request], tuple[int, object]]
-"""(status, answer) pairs, one per request, of which the last is repeated; or a function that answers a request.
+"""(status, answer) pairs, one per request, the last of which is repeated, or a function that answers a request.
 
-Bytes and a Page are sent unchanged (text/html), None as an empty body, a Redirect as its header, the rest as JSON.
+Bytes and a Page are sent unchanged (text/html), None as an empty body, a Redirect as a header, others as JSON.
 """
 
 

@@ -1,4 +1,4 @@
-"""The tree of errors, which the docstring must show, and results of checks."""
+"""The tree of errors, which the docstring must show, and the results of checks."""
 
 from __future__ import annotations
 

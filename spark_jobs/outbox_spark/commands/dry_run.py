@@ -33,7 +33,7 @@ class Preview:
     committed: TableProgress | None = None
     read_range: ReadRange | None = None
     missed_warning: str | None = None
-    """Set if tombstones may have been missed: the run would report this and compare the table with the topic."""
+    """Set if tombstones may have been missed. A run would report it and then compare the table with the topic."""
     error: OutboxError | None = None
     new_partitions: Sequence[int] = ()
 
@@ -51,12 +51,12 @@ class Preview:
 
 
 def dry_run(jobs: Sequence[MaterializeJob], start_spark: Callable[[], SparkSession], report: Reporter) -> list[Preview]:
-    """Return a preview of every table. `start_spark` is called at most once, and only if there is a lake table."""
+    """Return a preview of each table. Call `start_spark` at most once, and only if the jobs include a lake table."""
     sessions: list[SparkSession] = []
 
     def spark() -> SparkSession:
         if not sessions:
-            report("starting Spark: required to read the progress of lake tables")
+            report("starting Spark to read the progress of lake tables")
             sessions.append(start_spark())
         return sessions[0]
 
@@ -70,7 +70,7 @@ def dry_run(jobs: Sequence[MaterializeJob], start_spark: Callable[[], SparkSessi
 
 
 def exit_of(previews: Sequence[Preview]) -> Exit:
-    """Return the exit code of the command; failures take precedence over work to do."""
+    """Return the exit code of the command. Failures take precedence over pending work."""
     retryable = [preview.error.transient for preview in previews if preview.error is not None]
     return exit_code(retryable, has_findings=any(preview.has_work for preview in previews))
 
@@ -95,7 +95,7 @@ def _read_progress(job: MaterializeJob, spark: Callable[[], SparkSession]) -> tu
     if isinstance(job.target, PostgresTarget):
         return _read_postgres_progress(job.target, job.table)
     with run_session(spark(), job) as session:
-        # Only a run that writes the lease of a lake table knows the time of the store.
+        # The driver's time is used, because the time of the store is known only after a lease is written to it.
         return open_table(session, job).committed(), datetime.now(UTC)
 
 
@@ -107,7 +107,7 @@ def _read_postgres_progress(target: PostgresTarget, table: str) -> tuple[TablePr
 
 
 def as_json(previews: Sequence[Preview]) -> str:
-    """Return `{"dry_run": [...]}`, one entry per table."""
+    """Return `{"dry_run": [...]}` with one entry per table."""
     return json.dumps({"dry_run": [_entry(preview) for preview in previews]}, indent=2)
 
 

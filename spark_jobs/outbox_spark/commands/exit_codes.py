@@ -21,7 +21,7 @@ _PY4J_LOGGERS = ("", "py4j.clientserver")
 
 
 class Exit(IntEnum):
-    """Exit codes, the same for all commands, with their description for `--help`."""
+    """Exit codes, which are the same for all commands, and their descriptions for `--help`."""
 
     description: str
 
@@ -32,10 +32,10 @@ class Exit(IntEnum):
         return member
 
     DONE = 0, "success: outbox-materialize has read every selected topic to its end"
-    FAILED = 1, "all failures (at least one) are retryable: let the scheduler retry"
+    FAILED = 1, "there were failures, but all of them are retryable; let the scheduler retry"
     USAGE = 2, "the command line is invalid"
     FINDINGS = 3, "--dry-run: a run has work to do; outbox-reconcile: there are differences"
-    REFUSED = 4, "at least one failure is not retryable: alert, do not retry"
+    REFUSED = 4, "at least one failure is not retryable; send an alert instead of retrying"
     INTERRUPTED = 130, "interrupted: every table is at its last committed batch"
 
 
@@ -45,7 +45,7 @@ EXIT_CODES = "exit codes:\n" + "".join(f"  {code:<3d}  {code.description}\n" for
 def exit_code(retryable: Iterable[bool | None], *, has_findings: bool = False) -> Exit:
     """Return the exit code of a command.
 
-    `retryable`: for each failure, whether it is retryable. `has_findings`: there is work to do or a difference.
+    `retryable` states for each failure whether it is retryable. Set `has_findings` for pending work or differences.
     """
     values = list(retryable)
     if values:
@@ -73,7 +73,7 @@ def report_error(error: OutboxError, report: Reporter, subject: str = "") -> Non
 
 
 def run_command(body: Callable[[], int], *, debug: bool) -> int:
-    """Run the body of a command and return its exit code; print OutboxKitErrors and Ctrl-C as messages."""
+    """Run the body of a command and return its exit code. Print a message for an OutboxError and for Ctrl-C."""
     try:
         with nullcontext() if debug else filtered_py4j_logs(_is_not_interrupted_call):
             return body()
@@ -105,17 +105,17 @@ def filtered_py4j_logs(is_logged: Callable[[logging.LogRecord], bool]) -> Iterat
 
 
 def was_interrupted(error: BaseException | None) -> bool:
-    """Return whether the error is a KeyboardInterrupt (Ctrl-C), or was raised by Py4J while one propagated."""
+    """Return whether the error is a KeyboardInterrupt (Ctrl-C), or an error that Py4J raised while handling one."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None
 
 
 def restore_interrupt_handler() -> None:
-    """Replace Spark's handler of SIGINT by Python's, which raises KeyboardInterrupt.
+    """Replace Spark's SIGINT handler with Python's, which raises KeyboardInterrupt.
 
-    Spark's handler cancels all jobs over the Py4J connection that is in use. The resulting connection error would be
-    reported as a failure of the table, and the next table would be started.
+    Spark's handler cancels all jobs over the Py4J connection that is in use. The command would report the resulting
+    connection error as a failure of the table, and continue with the next table.
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.default_int_handler)

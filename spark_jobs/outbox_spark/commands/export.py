@@ -25,7 +25,7 @@ class ExportFormat(StrEnum):
 def export(
     spark: SparkSession, job: MaterializeJob, folder: Path, file_format: ExportFormat = ExportFormat.JSON
 ) -> None:
-    """Write the rows of a lake table to one file in `folder`/<target>/<table>; replace an earlier export."""
+    """Write the rows of a lake table to one file in `folder`/<target>/<table>, replacing any earlier export."""
     rows = _rows(spark, job)
     if rows is not None:
         path = folder.resolve() / job.target_name / job.table

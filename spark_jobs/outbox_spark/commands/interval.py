@@ -24,7 +24,7 @@ class Stopped(Exception):  # noqa: N818 - not an error
 
 @contextmanager
 def stopping_on_signals(stop: threading.Event, report: Reporter) -> Iterator[None]:
-    """Set `stop` at the first SIGTERM or SIGINT, and restore the previous handlers for a second signal."""
+    """Set `stop` on the first SIGTERM or SIGINT, and restore the previous handlers, which handle a second signal."""
     handlers = {signum: signal.getsignal(signum) for signum in _SIGNALS}
 
     def restore() -> None:
@@ -34,7 +34,7 @@ def stopping_on_signals(stop: threading.Event, report: Reporter) -> Iterator[Non
     def handle_signal(signum: int, _frame: FrameType | None) -> None:
         restore()
         stop.set()
-        report(f"{signal.Signals(signum).name}: stopping after the batch in progress; send it again to stop now")
+        report(f"{signal.Signals(signum).name}: stopping after the current batch; repeat the signal to stop now")
 
     for signum in _SIGNALS:
         signal.signal(signum, handle_signal)
@@ -49,33 +49,33 @@ class RoundRules:
     """Options that determine when rounds start and when the process ends."""
 
     interval: float
-    """Seconds from the start of a round to the start of the next; a longer round is followed immediately."""
+    """Seconds between the starts of two rounds. If a round takes longer, the next round starts immediately."""
     max_failures: int = MAX_FAILURES
     """Number of consecutive failures of one table after which the process ends."""
     fail_fast: bool = False
-    """End the process at the first error that is not retryable, instead of excluding its table."""
+    """End the process at the first error that is not retryable, instead of excluding the table that failed."""
 
 
 @dataclass
 class Rounds:
-    """Rounds of runs, one run per table and round. Tables are identified by their index in `jobs`."""
+    """Rounds, each of which runs every table that is not excluded. A table is identified by its index in `jobs`."""
 
     jobs: Sequence[MaterializeJob]
     attempt: Callable[[MaterializeJob], Outcome]
     """Materializes one table. Errors are returned in the outcome; only Stopped is raised."""
     rules: RoundRules
     stop: threading.Event
-    """Set to request that the process stops after the batch in progress."""
+    """When this event is set, the process stops after the batch in progress."""
     report: Reporter
     driver_responds: Callable[[], bool] = lambda: True
-    """Whether Spark's driver responds; called after a failure."""
+    """Returns whether Spark's driver responds. It is called after each failure."""
     last_outcomes: dict[int, Outcome] = field(default_factory=dict)
     _failure_counts: dict[int, int] = field(default_factory=dict)
     """Number of consecutive failures of each table."""
     _excluded: set[int] = field(default_factory=set)
 
     def run(self) -> Exit:
-        """Run rounds until a stop is requested (exit code 0; 4 if a table is excluded) or failures end the process."""
+        """Run rounds until failures end the process, or a stop is requested (code 0, or 4 if a table is excluded)."""
         tables = "1 table" if len(self.jobs) == 1 else f"{len(self.jobs)} tables"
         self.report(f"materializing {tables} every {self.rules.interval:g} s; send SIGTERM or SIGINT to stop")
         while True:
@@ -103,7 +103,7 @@ class Rounds:
         return None
 
     def _check_outcome(self, index: int) -> Exit | None:
-        """Return the exit code if the last outcome of a table ends the process, else None."""
+        """Return the exit code if the last outcome of a table ends the process, otherwise None."""
         outcome, job = self.last_outcomes[index], self.jobs[index]
         if outcome.status is not Status.FAILED:
             self._failure_counts.pop(index, None)
@@ -116,7 +116,7 @@ class Rounds:
         count = self._failure_counts[index] = self._failure_counts.get(index, 0) + 1
         if count >= self.rules.max_failures:
             return self._report_end(Exit.FAILED, f"{job} failed in {count} consecutive rounds")
-        self.report(f"{job}: the next round retries ({count} consecutive failures, limit {self.rules.max_failures})")
+        self.report(f"{job}: retrying next round ({count} consecutive failures, limit {self.rules.max_failures})")
         return None
 
     def _exclude(self, index: int, job: MaterializeJob) -> Exit | None:
@@ -142,7 +142,7 @@ class Rounds:
 
 
 def without_repeats(report: Reporter) -> Reporter:
-    """Return a reporter that omits consecutive messages `nothing new` of the same table."""
+    """Return a reporter that omits a `nothing new` message if the previous message of the table was the same."""
     previous: dict[str, str] = {}
 
     def report_once(message: str) -> None:

@@ -30,7 +30,7 @@ class MaintainedTable:
     error: str | None = None
     hint: str | None = None
     transient: bool | None = None
-    """Whether the failure is retryable; None without a failure."""
+    """Whether the failure is retryable; None if there was no failure."""
 
 
 @in_run_session

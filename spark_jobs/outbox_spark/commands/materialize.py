@@ -56,7 +56,7 @@ class Runner:
     replay_from: str | None = None
 
     def attempt(self, job: MaterializeJob, *raised: type[Exception]) -> Outcome:
-        """Materialize one table. Errors are reported and returned in the outcome; Stopped and `raised` are raised."""
+        """Materialize one table. Report an error and return it in the outcome, except Stopped and types in `raised`."""
         if self.metrics is not None:
             self.metrics.start_run()
         run = partial(
@@ -82,7 +82,7 @@ class Runner:
         """Whether the JVM responds and its SparkContext is not stopped."""
         try:
             return not self.spark.sparkContext._jsc.sc().isStopped()
-        except Exception:  # of a type that depends on how the connection broke
+        except Exception:  # the type of the error depends on how the connection broke
             return False
 
     def _on_batch(self, job: MaterializeJob, applied: AppliedBatch, offsets: ReadRange, remaining_offsets: int) -> None:
@@ -151,7 +151,7 @@ def _run_rounds(
 
 def _export_table(spark: SparkSession, job: MaterializeJob, outcome: Outcome, options: argparse.Namespace) -> Outcome:
     """Export one table. Return its outcome, which is `failed` if the export failed."""
-    if outcome.status is Status.FAILED:  # there may be no table to export
+    if outcome.status is Status.FAILED:  # the table may not exist
         return outcome
 
     def run() -> Outcome:
@@ -186,7 +186,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = command_parser("outbox-materialize", "Materialize topics as tables, up to the end of each topic.")
     add = parser.add_argument
     add_batch_option(parser)
-    add("--replay-from", metavar="TIME", help=f"read records since TIME again; TIME is ISO 8601 or `{BEGINNING}`")
+    add("--replay-from", metavar="TIME", help=f"read records since TIME (ISO 8601 or `{BEGINNING}`) again")
     add("--export", type=Path, metavar="DIR", help="after the run, export Delta and Iceberg tables to files in DIR")
     formats = [*ExportFormat]
     add("--export-format", type=ExportFormat, choices=formats, help="file format; default json (JSON Lines)")
@@ -195,17 +195,17 @@ def _parser() -> argparse.ArgumentParser:
     alternative = parser.add_argument_group("alternatives to a single run").add_mutually_exclusive_group().add_argument
     alternative("--interval", type=positive_seconds, metavar="SECONDS", help="repeat the run every SECONDS seconds")
     alternative("--dry-run", action="store_true", help="print the offsets that a run would read")
-    alternative("--write-job", type=Path, metavar="FILE", help="only write the jobs to a job file, without secrets")
+    alternative("--write-job", type=Path, metavar="FILE", help="write the jobs to a job file, without secrets")
     add_rule = parser.add_argument_group("options for --interval").add_argument
     max_failures_help = f"exit after N consecutive failures of one table; default {MAX_FAILURES}"
     add_rule("--max-failures", type=positive_int, metavar="N", help=max_failures_help)
-    fail_fast_help = "exit at the first error that is not retryable, instead of excluding its table"
+    fail_fast_help = "exit at the first error that is not retryable, instead of excluding the failed table"
     add_rule("--fail-fast", action="store_true", help=fail_fast_help)
     return parser
 
 
 def _validate(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """Exit with code 2 if options cannot be combined; else set the default of --max-failures."""
+    """Exit with code 2 if options cannot be combined. Otherwise set the default of --max-failures."""
     if options.interval is None and (options.fail_fast or options.max_failures is not None):
         parser.error("--fail-fast and --max-failures need --interval")
     if options.export_format is not None and options.export is None:
@@ -213,9 +213,9 @@ def _validate(parser: argparse.ArgumentParser, options: argparse.Namespace) -> N
     if options.interval is not None and options.export is not None:
         parser.error("--export: not allowed with --interval")
     if options.interval is not None and options.replay_from is not None:
-        parser.error("--replay-from: not allowed with --interval: every round would read the same records again")
+        parser.error("--replay-from: not allowed with --interval, because every round would read the same records")
     if options.dry_run and options.replay_from is not None:
-        parser.error("--replay-from: not allowed with --dry-run, which reports new records only")
+        parser.error("--replay-from: not allowed with --dry-run, which reports only new records")
     if options.write_job is not None and options.job is not None:
         parser.error("--job: not allowed with --write-job")
     if options.max_failures is None:

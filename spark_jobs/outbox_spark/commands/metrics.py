@@ -1,6 +1,6 @@
 """Metrics as JSON Lines: one line for every committed batch and one line for every run of a table.
 
-All lines have the same keys; keys that do not apply are null. Every line is flushed immediately.
+All lines have the same keys. The value of a key that does not apply is null. Every line is flushed immediately.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _KEYS = (
 
 @contextmanager
 def open_metrics(name: str | None, report: Reporter) -> Iterator[Metrics | None]:
-    """Yield Metrics that append to file `name` (`-`: stderr); None if `name` is None. Raises ConfigurationError."""
+    """Yield Metrics that append to the file `name` (`-` is stderr); None if there is no name. Raises OutboxError."""
     if name is None:
         yield None
     elif name == STDERR:
@@ -46,7 +46,7 @@ def open_metrics(name: str | None, report: Reporter) -> Iterator[Metrics | None]
         try:
             yield Metrics(stream, report)
         finally:
-            # close() retries the write that a full disk rejected; that error has been reported.
+            # If the disk is full, close() repeats the failed write, whose error has already been reported.
             with suppress(OSError):
                 stream.close()
 
@@ -65,7 +65,7 @@ class Metrics:
         self._write_failed = False
 
     def attach(self, spark: SparkSession) -> None:
-        """Add figures of Spark's stages to all later lines."""
+        """Add the figures of Spark's stages to all later lines."""
         self._stages = StageMetrics(spark)
 
     def start_run(self) -> None:
@@ -112,12 +112,12 @@ class Metrics:
         self._write(job, "run", values)
 
     def _stage_figures(self, job: MaterializeJob) -> dict[str, int] | None:
-        """Return the figures of the job's stages since the last line; None without a response of Spark."""
+        """Return the figures of the job's stages since the last line; None if Spark does not respond."""
         if self._stages is None:
             return None
         try:
             return self._stages.since_last(group_of(job))
-        except Exception:  # the JVM may have ended, and figures must not stop a run
+        except Exception:  # the JVM may have ended; missing figures must not stop a run
             return None
 
     def _write(self, job: MaterializeJob, event: str, values: Mapping[str, Any]) -> None:
@@ -140,7 +140,7 @@ class Metrics:
 
 
 def _lag(job: MaterializeJob, offsets: Mapping[int, int]) -> int | None:
-    """Return the number of offsets from `offsets` to the end of the topic; None if the end cannot be requested."""
+    """Return the number of offsets from `offsets` to the end of the topic; None if the request for the end fails."""
     try:
         latest = describe(job.kafka, job.topic).end_offsets
     except OutboxError:

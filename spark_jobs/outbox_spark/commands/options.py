@@ -13,14 +13,14 @@ from outbox_spark.jobs import job_file, pipeline_loader
 from outbox_spark.jobs.model import MaterializeJob
 from outbox_spark.runs.materialize_table import BATCH_RECORDS
 
-# The same variables and defaults as those of the command `outbox`. An empty variable counts as not set.
+# The command `outbox` has the same variables and defaults. An empty variable is treated as unset.
 PIPELINE_VARIABLE, DEFAULT_PIPELINE = "OUTBOX_PIPELINE", "connectors/library.yaml"
 ENVIRONMENT_VARIABLE, DEFAULT_ENVIRONMENT = "OUTBOX_ENVIRONMENT", "local"
 
 
 def command_parser(name: str, description: str) -> argparse.ArgumentParser:
     """Return a parser with the options of all commands and the exit codes in its help."""
-    # argparse instead of typer: the driver of a cluster may have only the packages that the jobs need.
+    # argparse is used instead of typer, because the driver of a cluster may have only the packages that the jobs need.
     parser = argparse.ArgumentParser(
         prog=name, description=description, epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -28,7 +28,7 @@ def command_parser(name: str, description: str) -> argparse.ArgumentParser:
     default_pipeline = Path(os.environ.get(PIPELINE_VARIABLE) or DEFAULT_PIPELINE)
     pipeline_help = f"pipeline file; default ${PIPELINE_VARIABLE}, else {DEFAULT_PIPELINE}"
     files.add_argument("-p", "--pipeline", type=Path, default=default_pipeline, metavar="FILE", help=pipeline_help)
-    files.add_argument("--job", type=Path, metavar="FILE", help="job file, instead of pipeline and environment file")
+    files.add_argument("--job", type=Path, metavar="FILE", help="job file (instead of --pipeline and --environment)")
     add = parser.add_argument
     default_text = f"default ${ENVIRONMENT_VARIABLE}, else {DEFAULT_ENVIRONMENT}"
     environment_help = f"name of the environment (connectors/environments/NAME.yaml); {default_text}"
@@ -67,7 +67,7 @@ def positive_seconds(text: str) -> float:
 
 
 def selected_jobs(options: argparse.Namespace, *, without_secrets: bool = False) -> list[MaterializeJob]:
-    """Return the selected jobs of the job file or the pipeline file, see load_jobs. Raises ConfigurationError."""
+    """Return the selected jobs of the job file or pipeline file (see load_jobs). Raises ConfigurationError."""
     selected = {"aggregates": options.aggregate, "targets": options.target}
     if options.job is not None:
         if options.environment != _default_environment():

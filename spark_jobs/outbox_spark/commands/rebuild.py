@@ -1,4 +1,4 @@
-"""The command `outbox-rebuild`: rebuilds a table from the start of its topic, and replaces its rows in one step."""
+"""The command `outbox-rebuild`: rebuilds tables from the start of their topics, and replaces their rows in one step."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHADOW_SUFFIX = "__rebuild"
 MAX_LOST_PERCENT = 5
 ANY_LOSS = 100
 _MAX_SHADOW_NAME_LENGTH = 45
-"""Maximum length of a shadow table's name: PostgreSQL limits the name of its staging table, which is longer."""
+"""Maximum length of a shadow table's name. Its staging table has a longer name, whose length PostgreSQL limits."""
 
 
 @in_run_session
@@ -42,16 +42,16 @@ def rebuild(
     topic: Topic | None = None,
     max_lost_percent: float = ANY_LOSS,
 ) -> Outcome:
-    """Materialize the topic into a shadow table, then replace the table's rows by its rows. Raises OutboxError.
+    """Materialize the topic into a shadow table, then replace the table's rows with the shadow table's rows.
 
-    Until the last step the table is unchanged and other runs may update it. An interrupted rebuild continues, unless
-    `restart` is set. RefusedError is raised if the table would lose more than `max_lost_percent` of its current rows.
+    Other runs may update the table until the last step. An interrupted rebuild is continued, unless `restart` is set.
+    Raises OutboxError; it is a RefusedError if the table would lose more than `max_lost_percent` of its current rows.
     """
     topic = topic or topic_of(spark, job)
     shadow = shadow_of(job)
     _prepare_shadow(spark, job, shadow, topic, report, restart=restart)
     first_outcome = materialize(spark, shadow, report, max_records, topic=topic)
-    # From here on the lock excludes other runs, so that the replacement is not older than the table. If another run
+    # From here on, the lock excludes other runs, so that the shadow table is not older than the table. If another run
     # commits despite the lock, replace_by raises OverlapError.
     with open_table(spark, job, report) as table:
         last_outcome = materialize(spark, shadow, report, max_records, topic=topic)
@@ -64,11 +64,11 @@ def rebuild(
 
 
 def _refuse_excessive_loss(job: MaterializeJob, table: TargetTable, shadow: TargetTable, max_percent: float) -> None:
-    """Raise RefusedError if the topic has far fewer states than the table, for example because it was recreated."""
+    """Raise RefusedError if the topic has far fewer states than the table, for example because of its recreation."""
     try:
         exists = table.committed() is not None
     except RefusedError:
-        return  # a table that was restored or rolled back has no row count to compare with
+        return  # the row count of a table that was restored or rolled back is not comparable
     before = table.current_versions().count() if exists else 0
     after = shadow.current_versions().count() if before else 0
     if before - after > before * max_percent / ANY_LOSS:
@@ -90,7 +90,7 @@ def shadow_of(job: MaterializeJob) -> MaterializeJob:
 def _prepare_shadow(
     spark: SparkSession, job: MaterializeJob, shadow: MaterializeJob, topic: Topic, report: Reporter, *, restart: bool
 ) -> None:
-    """With `restart`, drop the shadow table. Else drop it if it cannot be continued, and warn of added partitions."""
+    """Drop the shadow table if the rebuild must restart or cannot continue. Otherwise warn of added partitions."""
     with open_table(spark, shadow, report) as table:
         if restart:
             table.drop()
@@ -120,7 +120,7 @@ def _warn_of_added_partitions(spark: SparkSession, job: MaterializeJob, report: 
     if committed is not None and committed.partition_epoch > 0:
         report(
             f"warning: {job}: partitions were added to the topic since the table was created. Rows of keys that were "
-            "deleted since then may reappear: the previous partition of a key may still have its live record"
+            "deleted since then may reappear, because the previous partition of a key may still have a live record"
         )
 
 

@@ -88,7 +88,7 @@ def reconcile(
 
 
 def _catch_up_if_tombstones_missed(spark: SparkSession, job: MaterializeJob, topic: Topic, report: Reporter) -> None:
-    """Materialize the table, including the comparison with its topic, if it may have missed tombstones.
+    """If the table may have missed tombstones, materialize it, which also compares it with its topic.
 
     Unread tombstones may be compacted away at any time, so a repair up to the committed offsets would be incomplete.
     """
@@ -106,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.job is not None and options.against_source:
-        parser.error("--against-source: not allowed with --job: a job file does not describe the source")
+        parser.error("--against-source: not allowed with --job, because a job file does not describe the source")
     return run_command(lambda: _main(options), debug=options.debug)
 
 
@@ -114,7 +114,7 @@ def _main(options: argparse.Namespace) -> int:
     jobs = selected_jobs(options)
     sources: Mapping[str, SourceTable] = {}
     if options.against_source:
-        # Imported only here, because a driver that reads a job file needs no packages of outbox_kit.
+        # Imported only here, because a driver that reads a job file does not need the packages of outbox_kit.
         from outbox_spark.jobs.from_pipeline import load_sources  # noqa: PLC0415
 
         sources = load_sources(options.pipeline, options.environment, {job.aggregate for job in jobs})

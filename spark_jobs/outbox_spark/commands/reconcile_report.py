@@ -38,7 +38,7 @@ class ReconciledTable:
     counts: Mapping[DifferenceKind, int] = field(default_factory=dict)
     examples: Mapping[DifferenceKind, Sequence[str]] = field(default_factory=dict)
     column_counts: Mapping[str, int] = field(default_factory=dict)
-    """By column: the number of `different` keys whose rows differ in it."""
+    """For each column, the number of `different` keys whose rows differ in that column."""
     uncompared: Sequence[str] = ()
     """Names of the columns and fields that were not compared."""
     record_count: int = 0
@@ -62,13 +62,13 @@ def failed_comparison(job: MaterializeJob, error: OutboxError) -> ReconciledTabl
 
 
 def exit_of(results: Sequence[ReconciledTable]) -> Exit:
-    """Return the exit code; failures take precedence, because a failed comparison may hide differences."""
+    """Return the exit code. Failures take precedence, because a failed comparison may hide differences."""
     failures = [result.transient for result in results if result.result is ComparisonResult.FAILED]
     return exit_code(failures, has_findings=any(result.result is ComparisonResult.DIFFERENT for result in results))
 
 
 def as_json(results: Sequence[ReconciledTable]) -> str:
-    """Return `{"reconciliations": [...]}`, one entry per table, in the order of the jobs."""
+    """Return `{"reconciliations": [...]}` with one entry per table, in the order of the jobs."""
     return json.dumps({"reconciliations": [_entry(result) for result in results]}, indent=2)
 
 

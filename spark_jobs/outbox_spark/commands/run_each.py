@@ -30,17 +30,17 @@ from outbox_spark.session.spark_session import start_session
 
 APPLICATION_NAME = "outbox-materialize"
 WAIT_SECONDS = 60.0
-"""Time for which the command waits for other runs, after it has tried every table."""
+"""Maximum time for which the command waits for other runs after it has tried every table once."""
 POLL_SECONDS = 2.0
 
 R = TypeVar("R")
 
 
 def start_spark(name: str = APPLICATION_NAME) -> SparkSession:
-    """Start Spark for a command. Afterwards Ctrl-C raises KeyboardInterrupt.
+    """Start Spark for a command. Once Spark has started, Ctrl-C raises KeyboardInterrupt.
 
-    The first Ctrl-C during the start raises it after the start, because PySpark leaves a JVM running if the start of
-    the JVM is interrupted.
+    The first Ctrl-C during the start raises KeyboardInterrupt only after the start, because PySpark leaves a JVM
+    running if its start is interrupted.
     """
     if not _ctrl_c_raises():
         return _start(name)
@@ -50,7 +50,7 @@ def start_spark(name: str = APPLICATION_NAME) -> SparkSession:
             with filtered_py4j_logs(lambda record: not (record.exc_info and was_received(signal.SIGINT))):
                 spark = _start(name)
         except Exception as error:
-            # Spark's handler calls Java, also while another call is in progress, which can end with any error.
+            # Spark's handler calls Java even while another call is in progress, which can then fail with any error.
             if was_received(signal.SIGINT):
                 raise KeyboardInterrupt from error
             raise
@@ -69,7 +69,7 @@ def _start(name: str) -> SparkSession:
 
 @contextmanager
 def _recorded_signals() -> Iterator[Callable[[int], bool]]:
-    """Yield a function that returns whether a signal arrived, even if a library replaces its handler; main thread."""
+    """Yield a function that returns whether a signal arrived, even if its handler was replaced. Main thread only."""
     descriptors = os.pipe()
     for descriptor in descriptors:
         os.set_blocking(descriptor, False)
@@ -94,7 +94,7 @@ def _ctrl_c_raises() -> bool:
 
 def _defer_first_interrupt(signum: int, _frame: FrameType | None) -> None:
     signal.signal(signum, signal.default_int_handler)
-    print_message("interrupted: waiting until Spark has started; interrupt again to end now")
+    print_message("interrupted: waiting until Spark has started; interrupt again to exit immediately")
 
 
 def attempt(
@@ -106,12 +106,12 @@ def attempt(
     debug: bool,
     raised: tuple[type[Exception], ...] = (Stopped,),
 ) -> R:
-    """Return the result of `work`, or report the error and return `on_error(error)`. `raised` and Ctrl-C are raised."""
+    """Return the result of `work`, or report its error and return `on_error(error)`. Let `raised` and Ctrl-C pass."""
     try:
         return work()
     except raised:
         raise
-    except Exception as error:  # of any type, because the other jobs must run
+    except Exception as error:  # of any type, because the other jobs must still run
         if was_interrupted(error):
             raise KeyboardInterrupt from error
         if debug:
@@ -130,7 +130,7 @@ def run_jobs(
     debug: bool,
     name: str = APPLICATION_NAME,
 ) -> list[R]:
-    """Return the result of `work` for each job; for a job whose `work` raised, the result of `on_error`."""
+    """Return the result of `work` for each job, or the result of `on_error` if `work` raised an error."""
     report("starting Spark")
     spark = start_spark(name)
     try:
@@ -149,9 +149,9 @@ def run_all(
 ) -> list[Outcome]:
     """Return the outcome of each job, in order.
 
-    `attempt` returns every error in the outcome; `attempt_or_overlap` raises OverlapError. Two drivers that start with
-    the same tables can each be refused a table. The table is tried again when the other run has ended; then this run
-    reads what is left.
+    `attempt` returns every error in the outcome; `attempt_or_overlap` raises OverlapError. If two drivers start with
+    the same tables, each can find a table that the other has locked. This function tries such a table again until the
+    other run ends or WAIT_SECONDS have passed.
     """
     outcomes: dict[int, Outcome] = {}
     locked = list(range(len(jobs)))
@@ -164,7 +164,7 @@ def run_all(
                 outcomes[index] = (attempt if is_last_attempt else attempt_or_overlap)(jobs[index])
             except OverlapError as error:
                 if deadline is None:
-                    report(f"{jobs[index]}: {error.message}; it is tried again after the other tables")
+                    report(f"{jobs[index]}: {error.message}; retrying after the other tables")
                 locked.append(index)
         if deadline is None and locked:
             deadline = time.monotonic() + WAIT_SECONDS

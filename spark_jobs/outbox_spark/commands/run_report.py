@@ -30,7 +30,7 @@ def exit_of(outcomes: Sequence[Outcome]) -> Exit:
 
 
 def as_json(outcomes: Sequence[Outcome]) -> str:
-    """Return `{"materializations": [...]}`, one entry per job, in the order of the jobs."""
+    """Return `{"materializations": [...]}` with one entry per job, in the order of the jobs."""
     return json.dumps({"materializations": [_entry(outcome) for outcome in outcomes]}, indent=2)
 
 

@@ -1,4 +1,4 @@
-"""Decoding of Avro bodies, each with its writer schema, to records of the reader schema."""
+"""Decoding of Avro bodies, each with its writer schema, into records of the reader schema."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from outbox_spark.session.expressions import cached_expressions, prevent_inlinin
 
 WriterSchemaItems = tuple[tuple[int | str, str], ...]
 
-# This field is appended to every schema, and these bytes to every Avro-encoded body. The decoded field has these
-# bytes only if the body ends where its schema requires. Without the field, a body that cannot be decoded would equal a
-# record whose fields are all NULL, and surplus bytes would not be detected. The eight bytes are all different, so that
-# surplus bytes cannot produce this value.
+# This field is appended to every schema, and these bytes are appended to every Avro-encoded body. The decoded field has
+# these bytes only if the body ends where its schema requires. Without the field, a body that cannot be decoded would
+# look like a record whose fields are all NULL, and surplus bytes would not be detected. The eight bytes are all
+# different, so that surplus bytes cannot produce this value.
 _END_NAME = "__outbox_end"
 _END_BYTES = b"\xf0\x9e\x55\xc3\x0f\xaa\x81\x37"
 _END_FIELD = {"name": _END_NAME, "type": {"type": "fixed", "name": "__outbox.End", "size": len(_END_BYTES)}}
@@ -35,9 +35,9 @@ _REBASE_MODE = {"datetimeRebaseMode": "CORRECTED"}
 
 
 def with_records(latest: DataFrame, reader_schema: str, writer_schemas: Mapping[int | str, str]) -> DataFrame:
-    """Add `record` (a struct of the fields of the reader schema), `problem` (a Reason or NULL), `deleted` to `latest`.
+    """Add `record` (a struct of the reader schema's fields), `problem` (a Reason or NULL) and `deleted` to `latest`.
 
-    `writer_schemas` has the writer schemas that the registry knows, by id or GUID.
+    `writer_schemas` contains the writer schemas that the registry has, by id or GUID.
     """
     items = tuple(writer_schemas.items())
     return latest.select("*", _decoded(reader_schema, items)).select("*", *_problem_and_deleted(items))
@@ -61,17 +61,17 @@ def _problem_and_deleted(writer_schemas: WriterSchemaItems) -> list[Expression]:
 
 
 def _record(reader_schema: str, writer_schemas: Mapping[int | str, str]) -> Expression:
-    """Return the decoded record, by one from_avro per writer schema; NULL if its schema is not in `writer_schemas`."""
+    """Return the record, decoded by one from_avro per writer schema; NULL if `writer_schemas` lacks its schema."""
     reader_schema_with_end_field = _with_end_field(reader_schema)
     body = F.concat(body_of(F.col("value"), F.col("id_header"), F.col("__outbox_schema_guid")), F.lit(_END_BYTES))
-    # NULL with the type of the reader schema, for ranges without a known writer schema (for example tombstones only).
+    # A NULL of the reader schema's type, for ranges without a known writer schema (for example, only tombstones).
     null_record = from_avro(F.lit(None).cast("binary"), reader_schema_with_end_field, {"mode": "PERMISSIVE"})
     result: Expression | None = None
     for key, writer_schema in writer_schemas.items():
         if kind_of(load(writer_schema).root) != "record":
             continue
-        # The second argument is the writer schema, avroSchema the reader schema. With PERMISSIVE, a body that cannot be
-        # decoded does not fail the run: its fields are NULL.
+        # The second argument is the writer schema; avroSchema is the reader schema. With PERMISSIVE, a body that cannot
+        # be decoded has NULL fields and does not fail the run.
         writer_schema_with_end_field = _with_end_field(resolvable_schema(writer_schema, reader_schema))
         options = {"avroSchema": reader_schema_with_end_field, "mode": "PERMISSIVE", **_REBASE_MODE}
         record = from_avro(body, writer_schema_with_end_field, options)
@@ -86,7 +86,7 @@ def _with_end_field(schema: str) -> str:
 
 
 def default_of(schema: Schema, field: Mapping[str, Any]) -> Expression:
-    """Return the default of a field of `schema`, as decoded from a record that was written without the field."""
+    """Return the default of a field of `schema`, as it is decoded from a record that was written without the field."""
     record_schema = {"type": "record", "name": "outbox.Default", "fields": [field]}
     empty_schema = {**record_schema, "fields": []}
     return from_avro(F.lit(b""), json.dumps(empty_schema), {"avroSchema": schema.text(record_schema), **_REBASE_MODE})[
@@ -95,7 +95,7 @@ def default_of(schema: Schema, field: Mapping[str, Any]) -> Expression:
 
 
 def invalid_utf8(value: Expression, dtype: DataType) -> Expression | None:
-    """Return the condition that a string in `value` is not UTF-8 (Avro has no check); None if `dtype` has no string."""
+    """Return the condition that a string in `value` is not UTF-8, which Avro does not check; None without strings."""
     if isinstance(dtype, StringType):
         return ~F.is_valid_utf8(value)
     if isinstance(dtype, ArrayType):
@@ -109,10 +109,10 @@ def invalid_utf8(value: Expression, dtype: DataType) -> Expression | None:
 
 def _any_item(items: Expression, dtype: DataType) -> Expression | None:
     if isinstance(dtype, StringType):
-        # The items are joined and checked at once: in `exists`, Spark would resolve is_valid_utf8 for each item. The
-        # separator is never part of a multi-byte character.
+        # The items are joined and checked in one call, because inside `exists`, Spark would resolve is_valid_utf8 for
+        # each item. The separator is never part of a multi-byte character.
         return ~F.is_valid_utf8(F.array_join(items, "\n"))
-    # For items without strings there is no condition that `exists` could evaluate.
+    # If the items contain no strings, `exists` has no condition to evaluate.
     if invalid_utf8(F.lit(None), dtype) is None:
         return None
 
@@ -124,6 +124,6 @@ def _any_item(items: Expression, dtype: DataType) -> Expression | None:
 
 
 def _any(conditions: Sequence[Expression | None]) -> Expression | None:
-    """Combine the conditions with OR; a NULL condition counts as false. Return None if there is no condition."""
+    """Combine the conditions with OR, treating NULL as false. Return None if there are no conditions."""
     operands = [F.coalesce(condition, F.lit(False)) for condition in conditions if condition is not None]
     return reduce(or_, operands) if operands else None

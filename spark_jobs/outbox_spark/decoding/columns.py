@@ -1,4 +1,4 @@
-"""Columns of a table, derived from an Avro record schema: the column type of each Avro type."""
+"""Columns of a table, derived from an Avro record schema, and the column type of each Avro type."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from outbox_spark.errors import SchemaError
 
 KEY_COLUMN = "aggregate_id"
 METADATA_COLUMNS = ["_sequence", "_partition_epoch", "_partition", "_offset", "_timestamp"]
-"""Columns of every table with the version, partition, offset and timestamp of the Kafka record of a row."""
+"""Columns, in every table, that store the version, partition, offset and timestamp of a row's Kafka record."""
 
 OUTCOME_COLUMNS = [
     "__outbox_deleted",
@@ -27,17 +27,17 @@ OUTCOME_COLUMNS = [
     "__outbox_value",
     "__outbox_schema_header",
 ]
-"""Columns with the result of decoding. Reason, key, value and schema header are set only for records to quarantine."""
+"""Columns with the result of decoding. Reason, key, value and schema header are NULL unless a record is quarantined."""
 
 STALE_COLUMN = "_stale"
-"""True while the newest record of the key is in quarantine: the row has an older state."""
+"""True while the newest record of the key is in quarantine, so that the row has an older state."""
 DELETED_AT_COLUMN = "_deleted_at"
 """In tables with soft deletes: the Kafka timestamp of the tombstone; NULL while the key exists."""
 VALID_FROM_COLUMN, VALID_TO_COLUMN = "_valid_from", "_valid_to"
-"""In history tables: Kafka timestamps of this version and of its successor; `_valid_to` is NULL without a successor."""
+"""In history tables: Kafka timestamps of this version and its successor; `_valid_to` is NULL if there is none yet."""
 
 ROW_STATE_COLUMNS = [STALE_COLUMN, DELETED_AT_COLUMN, VALID_FROM_COLUMN]
-"""Columns of a row that is not an older version from which outbox-reconcile determines whether its state is correct."""
+"""Columns that outbox-reconcile uses to determine whether a row that is not an older version has a correct state."""
 
 DAY_MICROS = 86_400_000_000
 _UUID_SIZE = 16
@@ -45,7 +45,7 @@ _UUID_PATTERN = "^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$"
 
 
 class ColumnType(StrEnum):
-    """Type of a column; the value is its name in PostgreSQL. A numeric column also has precision and scale."""
+    """Type of a column. The value is the type's name in PostgreSQL. A numeric column also has precision and scale."""
 
     TEXT = "text"
     UUID = "uuid"
@@ -92,7 +92,7 @@ _LOGICAL_TYPES = {
 }
 _WIDENINGS = frozenset(
     {
-        # The promotions of numbers in Avro's schema resolution, except int and long to float.
+        # The numeric promotions of Avro's schema resolution, except those from int and long to float.
         (ColumnType.INTEGER, ColumnType.BIGINT),
         (ColumnType.INTEGER, ColumnType.DOUBLE),
         (ColumnType.BIGINT, ColumnType.DOUBLE),
@@ -109,13 +109,13 @@ class Column:
     name: str
     kind: ColumnType
     avro_type: str
-    """Avro type (string, union, ...). For times of day, the logical type (time-millis, time-micros) instead."""
+    """Avro type (string, union, ...); for times of day, the logical type (time-millis, time-micros)."""
     precision: int = 0
     scale: int = 0
     has_default: bool = False
-    """Whether the field has a non-null default; when the column is added, existing rows get this default."""
+    """Whether the field has a non-null default. When the column is added, existing rows get this default."""
     doc: str = ""
-    """Documentation of the field; becomes the comment of the column."""
+    """Documentation of the field, which becomes the comment of the column."""
     aliases: tuple[str, ...] = ()
     """Earlier names of the field."""
 
@@ -132,7 +132,7 @@ class Column:
         return raw
 
     def is_invalid(self, raw: Expression) -> Expression | None:
-        """Return the condition that a value is not valid for the logical type; None if every value is valid."""
+        """Return the condition under which a value is invalid for the logical type; None if every value is valid."""
         if self.kind is ColumnType.UUID and self.avro_type == "string":
             return ~F.rlike(raw, F.lit(_UUID_PATTERN))
         if self.kind is ColumnType.TIME:
@@ -146,7 +146,7 @@ class Column:
 def _time_text(micros: Expression) -> Expression:
     """Return the microseconds since midnight as text, `HH:MM:SS.ffffff`.
 
-    date_format would depend on the settings of the session in which the rows are evaluated.
+    The result of date_format would depend on the settings of the session in which the rows are evaluated.
     """
     seconds = F.floor(micros / 1_000_000)
     hours, minutes = F.floor(seconds / 3600), F.floor(seconds / 60) % 60
@@ -208,7 +208,7 @@ def _non_null_type(avro_type: Node) -> Node:
 
 
 def _union_column_type(branches: list[Any]) -> ColumnType:
-    """Return the column type of a union: Spark reads {int, long} as long, {float, double} as double, else struct."""
+    """Return the column type of a union. Spark reads {int, long} as long, {float, double} as double, else a struct."""
     primitive_types = {branch for branch in branches if isinstance(branch, str)}
     if len(primitive_types) == len(branches):
         if primitive_types == {"int", "long"}:
@@ -229,8 +229,8 @@ def check_reserved(columns: Sequence[Column], subject: str, target_kind: str) ->
 def is_widening(actual: str, desired: str) -> bool:
     """Return whether a column of type `actual` can be changed to `desired`; both types are results of format_type().
 
-    bigint to double precision is included although doubles are exact up to 2^53 only, because every Avro reader with
-    the newest schema reads such a field as a double.
+    The change from bigint to double precision is included, although doubles are exact only up to 2^53, because every
+    Avro reader with the newest schema reads such a field as a double.
     """
     if (actual, desired) in _WIDENINGS:
         return True

@@ -1,4 +1,4 @@
-"""Check of writer schemas against the reader schema, which defines the columns."""
+"""Checks writer schemas against the reader schema, which defines the columns."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from outbox_spark.errors import SchemaError
 def check_writer(writer_schema: str, reader_schema: str, subject: str) -> None:
     """Check that the reader schema can read records of a writer schema. `subject` names the writer schema in messages.
 
-    Raises SchemaError for the first field that would be read as a different value. If the schemas have the same name,
-    raises it also for the first field that cannot be read. A schema with another name is not an earlier version of the
-    reader schema: decoding quarantines its records if they cannot be read. Unknown enum symbols are quarantined, too.
+    Raises SchemaError for the first field whose value would be read as a different value, and, if the schemas have the
+    same name, for the first field that cannot be read. A schema with another name is not an earlier version of the
+    reader schema, so decoding quarantines its unreadable records. Records with unknown enum symbols are quarantined.
     """
     has_same_name = short_name(load(writer_schema).root) == short_name(load(reader_schema).root)
     entries = differences(writer_schema, _with_enum_defaults(reader_schema))
@@ -34,7 +34,7 @@ def check_writer(writer_schema: str, reader_schema: str, subject: str) -> None:
 
 
 def _with_enum_defaults(schema: str) -> str:
-    """Add a default to every enum: an unknown symbol is not an incompatibility, because its record is quarantined."""
+    """Add a default to every enum, so that unknown symbols are compatible. Decoding quarantines their records."""
     return json.dumps(_add_enum_defaults(json.loads(schema)))
 
 

@@ -1,7 +1,7 @@
-"""Schema id of a record: in a frame before the body, or in a record header.
+"""Schema id of a record, which is in a frame before the body or in a record header.
 
-A frame is 0x00 and an id of 4 bytes (big endian), or 0x01 and a GUID of 16 bytes. Since version 8,
-Confluent's serializers can write the frame to a header instead; the body then has no frame. The header has precedence,
+A frame is 0x00 followed by an id of 4 bytes (big endian), or 0x01 followed by a GUID of 16 bytes. Since version 8,
+Confluent's serializers can write the frame to a header instead of before the body. The header takes precedence,
 as in Confluent's `DualSchemaIdDeserializer`, so that a topic may contain both kinds of records.
 """
 
@@ -20,17 +20,17 @@ _GUID_PATTERN = "^(.{8})(.{4})(.{4})(.{4})(.{12})$"
 
 
 def last_header(headers: Column, name: str) -> Column:
-    """Return the value of the last header with this name, as binary; NULL if no header has the name.
+    """Return the value of the last header with this name, as binary; NULL if there is no such header.
 
     Equivalent to Kafka's `Headers.lastHeader`.
     """
     header_names = headers["key"]
-    # For an index outside the array, `get` returns NULL (`[]` raises in ANSI mode), which covers missing headers.
+    # If the header is missing, the index is outside the array: `get` returns NULL, but `[]` would raise in ANSI mode.
     return F.get(headers["value"], F.size(header_names) - F.array_position(F.reverse(header_names), name))
 
 
 def schema_id(value: Column, header: Column) -> Column:
-    """Return the id in the frame (in header or value) as a long; NULL without a frame or if it has a GUID."""
+    """Return the id in the frame of the header or value as a long; NULL if there is no frame or it has a GUID."""
     frame = F.coalesce(header, value)
     # Spark cannot cast bytes to a number. conv() is exact, because ids are below 2^31 in every registry.
     id_in_frame = F.conv(F.hex(F.substring(frame, 2, _ID_FRAME_BYTES - 1)), 16, 10).cast("long")
@@ -38,7 +38,7 @@ def schema_id(value: Column, header: Column) -> Column:
 
 
 def schema_guid(value: Column, header: Column) -> Column:
-    """Return the GUID in the frame as text of 36 characters; NULL without a frame or if it has an id."""
+    """Return the GUID in the frame as text of 36 characters; NULL if there is no frame or it has an id."""
     frame = F.coalesce(header, value)
     digits = F.lower(F.hex(F.substring(frame, 2, _GUID_FRAME_BYTES - 1)))
     guid = F.regexp_replace(digits, _GUID_PATTERN, "$1-$2-$3-$4-$5")
@@ -46,7 +46,7 @@ def schema_guid(value: Column, header: Column) -> Column:
 
 
 def has_schema(keys: Collection[int | str]) -> Column:
-    """Return whether __outbox_schema_id or __outbox_schema_guid, the columns with the results, is one of `keys`."""
+    """Return whether __outbox_schema_id or __outbox_schema_guid, the results of the functions above, is in `keys`."""
     is_known_id = F.col("__outbox_schema_id").isin([key for key in keys if isinstance(key, int)])
     is_known_guid = F.col("__outbox_schema_guid").isin([key for key in keys if isinstance(key, str)])
     return F.coalesce(is_known_id, F.lit(False)) | F.coalesce(is_known_guid, F.lit(False))

@@ -13,7 +13,7 @@ from outbox_spark.decoding.json_text import has_kind
 
 Converter = Callable[[Column], Column]
 
-# Doubles represent all integers up to this one exactly.
+# A double can represent every integer up to this one exactly.
 _MAX_EXACT_INTEGER = 2**53
 _INTEGER_PATTERN = r"^-?[0-9]+$"
 _DECIMAL_PATTERN = r"^-?[0-9]+(\.[0-9]+)?$"
@@ -22,7 +22,7 @@ _DATE_PATTERN = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _TIME_PATTERN = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
 _UTC_OFFSET_PATTERN = r"(Z|[+-][0-9]{2}(:?[0-9]{2})?)"
 _SECONDS_PER_DAY = 86_400
-# By unit: fraction digits, and the function that converts a number to a timestamp.
+# For each unit, the number of fraction digits and the function that converts a number of units to a timestamp.
 _UNITS: Mapping[str, tuple[int, Converter]] = {"millis": (3, F.timestamp_millis), "micros": (6, F.timestamp_micros)}
 
 
@@ -43,7 +43,7 @@ def _boolean(json: Column) -> Column:
 
 
 def _long(json: Column) -> Column:
-    """Return an integer as long; 1.0 and 1e3 are accepted as integers."""
+    """Return an integer as a long; 1.0 and 1e3 are accepted as integers."""
     text = F.try_variant_get(json, "$", "string")
     number = F.try_variant_get(json, "$", "double")
     is_exact = (number == F.floor(number)) & (F.abs(number) < F.lit(_MAX_EXACT_INTEGER))
@@ -68,7 +68,7 @@ def _floating_point(kind: str) -> Converter:
 
 
 def _decimal(node: Mapping[str, Any]) -> Converter:
-    """Accept a number, or a string with a number, whose digits fit precision and scale."""
+    """Accept a number, or a string that contains a number, whose digits fit the precision and scale."""
     precision, scale = int(node["precision"]), int(node.get("scale", 0))
 
     def convert(json: Column) -> Column:
@@ -185,7 +185,7 @@ def _since_1970(json: Column, digits: int, from_number: Converter) -> Column:
 
 
 def _fraction(digits: int) -> str:
-    """Return the pattern of a fraction with up to `digits` digits, after which only zeros are allowed."""
+    """Return the pattern of a fraction with up to `digits` digits, which only zeros may follow."""
     return rf"(\.[0-9]{{1,{digits}}}0*)?"
 
 

@@ -10,7 +10,7 @@ JSON_OPTIONS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-"""Options of to_json for lossless text: by default it truncates timestamps to milliseconds and omits nulls."""
+"""Options that make to_json lossless. By default, it truncates timestamps to milliseconds and omits nulls."""
 
 _END_MEMBER = "outbox__end"
 # Matches the escape of an unpaired surrogate, which the parser would replace with a question mark. A `u` after an
@@ -27,7 +27,7 @@ def parse_json(raw: Column) -> Column:
     JSON null is a variant, not SQL NULL.
     """
     text = raw.cast("string")
-    # The parser ignores text after the first value, so an end marker is appended: it must be parsed too.
+    # The parser ignores text after the first value. An end marker is appended, which it must parse, too.
     wrapped = F.try_parse_json(F.concat(F.lit('{"v":'), text, F.lit(f',"{_END_MEMBER}":0}}')))
     is_complete = F.try_variant_get(wrapped, f"$.{_END_MEMBER}", "int").isNotNull()
     is_valid = F.is_valid_utf8(text) & ~F.rlike(text, F.lit(_UNPAIRED_SURROGATE)) & is_complete
@@ -35,7 +35,7 @@ def parse_json(raw: Column) -> Column:
 
 
 def payload_of(envelope: Column) -> Column:
-    """Return `payload` of {"schema": ..., "payload": ...}; SQL NULL if the document is not such an envelope."""
+    """Return `payload` of {"schema": ..., "payload": ...}; SQL NULL if the document does not have this form."""
     has_schema = F.try_variant_get(envelope, "$.schema", "variant").isNotNull()
     return F.when(has_schema, F.try_variant_get(envelope, "$.payload", "variant"))
 

@@ -1,7 +1,7 @@
 """Conversion of JSON values to records of the reader schema, as strict as the Avro encoder of the SMT.
 
-docs/smt.md defines which JSON is valid for which Avro type. No decimal or integer
-is rounded: a JSON number that cannot be converted exactly is invalid for these types.
+docs/smt.md defines which JSON is valid for which Avro type. Decimals and integers are never rounded. A JSON number that
+cannot be converted exactly is invalid for these types.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from outbox_spark.session.expressions import prevent_inlining
 
 @dataclass(frozen=True)
 class Conversion:
-    """Conversion of a variant (JSON null included) to a value, and the condition under which the variant is invalid."""
+    """Conversion of a variant (including JSON null) to a value, and the condition under which it is invalid."""
 
     value: Converter
     is_invalid: Converter
 
 
 def with_records(latest: DataFrame, reader_schema: str, *, with_schema: bool) -> DataFrame:
-    """Add `record` (a struct of the fields of the reader schema), `problem` (a Reason or NULL), `deleted` to `latest`.
+    """Add `record` (a struct of the reader schema's fields), `problem` (a Reason or NULL) and `deleted` to `latest`.
 
-    JSON null is decoded as a tombstone, also as the payload of an envelope.
+    JSON null is decoded as a tombstone, even if it is the payload of an envelope.
     """
     schema = load(reader_schema)
     conversions = _field_conversions(schema, schema.root)
@@ -56,12 +56,12 @@ def with_records(latest: DataFrame, reader_schema: str, *, with_schema: bool) ->
 
 
 def _field_conversions(schema: Schema, record: Mapping[str, Any]) -> dict[str, Conversion]:
-    """Return the conversions of the fields of `record`, by field name. Their input is the object with the fields."""
+    """Return the conversions of the fields of `record`, by field name. Their input is the JSON object of the record."""
     return {str(field["name"]): _field_conversion(schema, field) for field in record["fields"]}
 
 
 def _field_conversion(schema: Schema, field: Mapping[str, Any]) -> Conversion:
-    """Return the conversion of a field. A missing member has the default value; without one, the object is invalid."""
+    """Return the conversion of a field. A missing member gets the default; without a default, the object is invalid."""
     inner = _conversion(schema, field["type"])
     path = f"$.{field['name']}"
     default = default_of(schema, field) if "default" in field else None
@@ -82,7 +82,7 @@ def _conversion(schema: Schema, node: Node) -> Conversion:
     branches = schema.branches(node)
     conversions = [_branch(schema, branch) for branch in branches if branch != "null"]
     kinds = {str(branch) for branch in branches if branch != "null"}
-    if kinds in ({"int", "long"}, {"float", "double"}):  # Spark reads these unions as one type
+    if kinds in ({"int", "long"}, {"float", "double"}):  # Spark reads each of these unions as one type
         conversions = [_branch(schema, "long" if "long" in kinds else "double")]
     inner = conversions[0] if len(conversions) == 1 else _union(conversions)
     if "null" not in branches:
@@ -94,7 +94,7 @@ def _conversion(schema: Schema, node: Node) -> Conversion:
 
 
 def _union(branches: list[Conversion]) -> Conversion:
-    """Return the conversion of a union, to a struct (Spark's union). The first branch that accepts the value has it."""
+    """Return the conversion of a union to a struct, Spark's form of unions. The first matching branch is set."""
 
     def value(json: Expression) -> Expression:
         is_matched = F.lit(False)

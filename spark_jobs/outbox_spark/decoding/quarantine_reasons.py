@@ -1,4 +1,4 @@
-"""Reasons why a record is in quarantine. Users have queries with these values, so they must not change."""
+"""Reasons why a record is in quarantine. These values must not change, because users' queries contain them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Reason:
     NO_KEY = "no-key"
     KEY_NOT_TEXT = "key-not-utf8"
     KEY_UNREADABLE = "key-unreadable"
-    """The key is not valid for `key_format`, or is JSON other than a string or an integer."""
+    """The key is not valid for `key_format`, or is a JSON value other than a string or an integer."""
     NOT_WIRE_FORMAT = "not-wire-format"
     UNKNOWN_SCHEMA_ID = "unknown-schema-id"
     UNDECODABLE = "undecodable"
@@ -30,4 +30,4 @@ REASONS_WITHOUT_ROW = (
     Reason.INVALID_KEY,
     Reason.INVALID_SEQUENCE,
 )
-"""Reasons of records that belong to no row, because their key cannot be read or their version is unknown."""
+"""Reasons of records that cannot be assigned to a row, because their key is unreadable or their version is unknown."""

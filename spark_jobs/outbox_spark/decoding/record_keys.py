@@ -14,7 +14,7 @@ from outbox_spark.session.expressions import prevent_inlining
 
 _FRAME_BYTES = 5
 _REST = 2**31 - 1
-# Number of bytes of a zigzag varint, and the smallest and largest text length that Avro encodes with it.
+# For each number of bytes of a zigzag varint, the smallest and largest text length that Avro encodes in these bytes.
 _LENGTHS_BY_VARINT_BYTES = {1: (0, (1 << 6) - 1), 2: (1 << 6, (1 << 13) - 1), 3: (1 << 13, (1 << 20) - 1)}
 _INTEGER_PATTERN = "^-?[0-9]+$"
 
@@ -32,10 +32,10 @@ def key_text(key: Column, id_header: Column, key_format: RecordFormat) -> Column
 def _text(key: Column, id_header: Column) -> Column:
     """Return the text of an Avro string with a frame or a schema id header. Return any other key unchanged.
 
-    A frame is recognized by its first byte, 0x00, with which no text in PostgreSQL can begin, and by a length that
-    matches the remaining bytes.
+    A frame is recognized by its first byte 0x00, which cannot occur in text in PostgreSQL, and by a length that matches
+    the remaining bytes.
     """
-    # Most keys have no frame: for them only the header and the first byte are checked.
+    # Most keys have no frame, and for these only the header and the first byte are checked.
     return (
         F.when(id_header.isNotNull(), _avro_string(key, 0))
         .when(F.substring(key, 1, 1) == F.lit(b"\x00"), _avro_string(key, _FRAME_BYTES))
@@ -44,9 +44,9 @@ def _text(key: Column, id_header: Column) -> Column:
 
 
 def _avro_string(key: Column, frame_bytes: int) -> Column:
-    """Return the text of an Avro string after a frame of this size; the key unchanged if it is not an Avro string.
+    """Return the text of an Avro string after a frame of this size. Return a key that is not an Avro string unchanged.
 
-    A key whose text is not UTF-8 is unchanged too, so that the quarantine has all of its bytes.
+    A key whose text is not UTF-8 is also returned unchanged, so that the quarantine has all of its bytes.
     """
     key_size = F.octet_length(key)
     text = key
@@ -65,8 +65,8 @@ def _json_text(key: Column, *, with_schema: bool) -> Column:
     document = parse_json(key)
     document = payload_of(document) if with_schema else document
     kind, text = F.schema_of_variant(document), F.try_variant_get(document, "$", "string")
-    # Of numbers only integers (also 42.0, which the variant does not distinguish), because others can be written in
-    # more than one way (1.5, 1.50).
+    # The only numbers accepted are integers (including 42.0, which the variant does not distinguish from 42), because
+    # other numbers can be written in more than one way (1.5, 1.50).
     is_integer = F.rlike(text, F.lit(_INTEGER_PATTERN)) & ((kind == "BIGINT") | F.startswith(kind, F.lit("DECIMAL")))
     return prevent_inlining(F.when((kind == "STRING") | is_integer, text.cast("binary")))
 

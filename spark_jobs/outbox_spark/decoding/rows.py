@@ -1,4 +1,4 @@
-"""Decodes the newest record of each key to a table row; a record that cannot be decoded gets a quarantine reason."""
+"""Decodes the newest record of each key into a table row. A record that cannot be decoded gets a quarantine reason."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def decode(
     value_format: RecordFormat = RecordFormat.AVRO,
     extra_columns: tuple[str, ...] = (),
 ) -> DataFrame:
-    """Decode the newest records (LATEST_COLUMNS) to rows.
+    """Decode the newest records (LATEST_COLUMNS) into rows.
 
-    `reader_schema` defines `columns`; `writer_schemas` has the schemas that the registry knows, by id or GUID (unused
-    for JSON values). Return aggregate_id, the columns, METADATA_COLUMNS, OUTCOME_COLUMNS and the `extra_columns` of
-    `latest`. Quarantined records have an aggregate_id too, unless their key cannot be read.
+    `reader_schema` defines `columns`. `writer_schemas` contains the schemas in the registry, by id or GUID (unused for
+    JSON values). Return aggregate_id, the columns, METADATA_COLUMNS, OUTCOME_COLUMNS and the `extra_columns` of
+    `latest`. A quarantined record also has an aggregate_id, unless its key cannot be read.
     """
     if value_format is RecordFormat.AVRO:
         decoded = avro_values.with_records(latest, reader_schema, writer_schemas)
@@ -48,7 +48,7 @@ def decode(
 
 @cached_expressions
 def _readable_record() -> Expression:
-    # NULL for records to quarantine: their bytes are stored, as the target may be unable to store decoded values.
+    # NULL for records to quarantine, whose bytes are stored, because the target may not support the decoded values.
     return F.when(F.col("__outbox_reason").isNull(), F.col("record")).alias("readable")
 
 
@@ -71,13 +71,13 @@ def _row(columns: tuple[Column, ...], extra_columns: tuple[str, ...]) -> list[Ex
 
 
 def _metadata(name: str) -> Expression:
-    """Return a metadata column, with a value to store for those that are NULL in a record to quarantine."""
+    """Return a metadata column. If it is NULL, which occurs only in records to quarantine, return a substitute."""
     substitutes = {"_sequence": F.lit(""), "_timestamp": F.timestamp_seconds(F.lit(0))}
     return F.coalesce(F.col(name), substitutes[name]).alias(name) if name in substitutes else F.col(name)
 
 
 def defaults(spark: SparkSession, columns: Sequence[Column], reader_schema: str) -> DataFrame:
-    """Return one row with the default of each column, as decoded from a record that has no fields."""
+    """Return one row with the default of each column, as it is decoded from a record without fields."""
     schema = load(reader_schema)
     fields = {field["name"]: field for field in schema.root["fields"]}
     return spark.range(1).select(
@@ -87,7 +87,7 @@ def defaults(spark: SparkSession, columns: Sequence[Column], reader_schema: str)
 
 @cached_expressions
 def types_of(columns: tuple[Column, ...], reader_schema: str) -> StructType:
-    """Return the Spark types of the columns; the plan is analyzed, not executed."""
+    """Return the Spark types of the columns. The plan is analyzed but not executed."""
     record = from_avro(F.lit(None).cast("binary"), reader_schema)
     decoded = active_session().range(1).select(record.alias("record"))
     return decoded.select(
@@ -97,7 +97,7 @@ def types_of(columns: tuple[Column, ...], reader_schema: str) -> StructType:
 
 @cached_expressions
 def _reason(record: DataType, columns: tuple[Column, ...], unsupported: UnsupportedCondition) -> Expression:
-    """Return the quarantine reason: the first problem of the key, else of the value; NULL if the record is readable."""
+    """Return the quarantine reason (the first problem of the key, or else of the value); NULL for a readable record."""
     key = F.col("key").cast("string")
     unsupported_key = unsupported(Column(KEY_COLUMN, ColumnType.TEXT, "string"), key)
     is_invalid_key = F.lit(False) if unsupported_key is None else unsupported_key

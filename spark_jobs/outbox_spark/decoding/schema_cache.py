@@ -8,7 +8,7 @@ from outbox_events.http_session import AUTHENTICATION_FAILED, HttpEndpoint
 from outbox_events.schemas.registry_reader import NOT_FOUND, MissingReferenceError, RegistryReader, SchemaVersion
 from outbox_spark.errors import SchemaError
 
-# Number of latest versions that are requested before records are read: some producers may use an earlier version.
+# Number of newest versions to request before records are read, because some producers may use an earlier version.
 _RECENT_VERSION_COUNT = 3
 
 
@@ -22,7 +22,7 @@ class SchemaRegistry:
     def __init__(self, registry: HttpEndpoint) -> None:
         self._reader = RegistryReader(registry)
         self._schemas: dict[int | str, str | None] = {}
-        """By id or GUID; None if the registry does not have the schema."""
+        """Schemas by id or GUID. The value is None if the registry does not have the schema."""
         self._requested_versions: set[tuple[str, int]] = set()
 
     def __enter__(self) -> SchemaRegistry:
@@ -32,7 +32,7 @@ class SchemaRegistry:
         self._reader.close()
 
     def latest(self, subject: str) -> str:
-        """Return the latest schema of a subject. Raises SchemaError if there is none."""
+        """Return the latest schema of a subject. Raises SchemaError if the subject does not exist."""
         version = self._reader.latest(subject)
         if version is None:
             message = f"the registry at {self._reader.url} has no subject {subject}"
@@ -40,7 +40,7 @@ class SchemaRegistry:
         return self._cache(version, f"subject {subject}")
 
     def version(self, subject: str, number: int) -> str:
-        """Return one version of a subject. Raises SchemaError, naming the existing versions, if there is none."""
+        """Return one version of a subject. Raises SchemaError, which names the existing versions, if it is missing."""
         version = self._reader.version(subject, number)
         if version is None:
             versions = ", ".join(map(str, self._reader.versions(subject))) or "none"
@@ -49,7 +49,7 @@ class SchemaRegistry:
         return self._cache(version, f"version {number} of subject {subject}")
 
     def recent(self, subject: str) -> dict[int | str, str]:
-        """Return the recent schemas of a subject and all cached schemas, by id or GUID; omit those not in Avro."""
+        """Return the recent schemas of a subject and all cached schemas, by id or GUID; omit non-Avro schemas."""
         return self._versions(subject, _RECENT_VERSION_COUNT)
 
     def all_versions(self, subject: str) -> dict[int | str, str]:
@@ -57,7 +57,7 @@ class SchemaRegistry:
         return self._versions(subject, 0)
 
     def _versions(self, subject: str, count: int) -> dict[int | str, str]:
-        """Return the schemas of the latest `count` versions, or of all if `count` is 0, and all cached schemas."""
+        """Return the schemas of the newest `count` versions, or of all versions if it is 0, and all cached schemas."""
         numbers = self._reader.versions(subject, missing_status=(*NOT_FOUND, *AUTHENTICATION_FAILED))
         for number in numbers[-count:]:
             if (subject, number) not in self._requested_versions:
@@ -67,7 +67,7 @@ class SchemaRegistry:
         return {key: schema for key, schema in self._schemas.items() if schema is not None}
 
     def schema(self, key: int | str) -> str | None:
-        """Return the schema with this id or GUID; None if the registry does not know it or has no GUIDs."""
+        """Return the schema with this id or GUID; None if the registry does not have it or does not support GUIDs."""
         if key not in self._schemas:
             version = self._reader.by_id(key) if isinstance(key, int) else self._reader.by_guid(key)
             self._schemas[key] = self._inlined(version, f"schema {'id' if isinstance(key, int) else 'GUID'} {key}")

@@ -21,9 +21,9 @@ from outbox_events.schemas.avro_schema import (
 def resolvable_schema(writer_schema: str, reader_schema: str) -> str:
     """Return the writer's schema with the reader's names of types and fields, as JSON text.
 
-    Names are not part of the encoding, but Avro's Java library cannot read an enum or fixed whose full name changed
-    (for example with the namespace of the enclosing record), and applies aliases of fields only in a record of the
-    same name. A type or field without a counterpart keeps its name.
+    Names are not part of the encoding. However, Avro's Java library cannot read an enum or fixed whose full name has
+    changed (for example with the namespace of the enclosing record), and it applies field aliases only in a record of
+    the same name. A type or field without a counterpart keeps its name.
     """
     writer, reader = load(writer_schema), load(reader_schema)
     fields: dict[tuple[str, str], str] = {}
@@ -36,7 +36,7 @@ def resolvable_schema(writer_schema: str, reader_schema: str) -> str:
 
 
 class _Renaming:
-    """Rewrites a schema. `types` has the new full name of each type, `fields` the new name of each (type, field)."""
+    """Rewrites a schema. `types` maps types to new full names, and `fields` maps (type, field) to new field names."""
 
     def __init__(self, types: Mapping[str, str], fields: Mapping[tuple[str, str], str]) -> None:
         self._types, self._fields = types, fields
@@ -53,7 +53,7 @@ class _Renaming:
         result = dict(node)
         if kind_of(node) in NAMED_TYPES:
             result["name"] = self._types.get(node["name"], node["name"])
-            result.pop("aliases", None)  # only aliases of the reader take part in schema resolution
+            result.pop("aliases", None)  # schema resolution uses only the reader's aliases
             self._named[result["name"]] = result
         for key in ("items", "values"):
             if key in node:
@@ -71,7 +71,7 @@ class _Renaming:
 def _pairs(
     writer: Schema, writer_type: Node, reader: Schema, reader_type: Node, visited: set[tuple[str, str]]
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Yield each named type of the writer with the reader's type as which it is read."""
+    """Yield each named type of the writer together with the reader's type to which it is resolved."""
     for writer_branch in writer.branches(writer_type):
         reader_branch = next(iter(same_kind(writer_branch, reader.branches(reader_type))), None)
         if reader_branch is None:
@@ -95,7 +95,7 @@ def _pairs(
 
 
 def _renamed_fields(writer_type: Mapping[str, Any], reader_type: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield (new name, old name) of the fields that the reader reads by an alias."""
+    """Yield (new name, old name) of each field that the reader resolves by an alias."""
     if "fields" in writer_type and "fields" in reader_type:
         sources = field_types(writer_type)
         for field in reader_type["fields"]:
@@ -113,5 +113,5 @@ def _without_clashes(types: Mapping[str, str], named: Mapping[str, Any]) -> dict
             renamings[name] = new_name
         else:
             unchanged_names.add(name)
-    # A type without namespace cannot be referred to from within a type that has one.
+    # A type without a namespace cannot be referenced from within a type that has one.
     return {**renamings, **{name: f"outbox.{name}" for name in unchanged_names if "." not in name}}

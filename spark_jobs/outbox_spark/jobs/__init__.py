@@ -1,4 +1,4 @@
-"""Jobs: which topic is materialized as which table, from a job file or a pipeline file."""
+"""Jobs from a job file or a pipeline file. Each job materializes one topic as one table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from outbox_spark.jobs.model import MaterializeJob
 
 
 def pipeline_loader() -> Callable[..., list[MaterializeJob]]:
-    """Return from_pipeline.load_jobs, which a driver that reads a job file does not need.
+    """Import and return from_pipeline.load_jobs, which a driver that reads a job file does not need.
 
     Raises ConfigurationError if outbox_kit or one of its packages is missing.
     """

@@ -1,4 +1,4 @@
-"""Jobs from a pipeline file and an environment file. The only module of outbox_spark that imports outbox_kit."""
+"""Jobs from a pipeline file and an environment file. No other module of outbox_spark imports outbox_kit."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def load_jobs(
 ) -> list[MaterializeJob]:
     """Return the jobs of the selected materializations, in the order of the file; empty collections select all.
 
-    With `without_secrets`, as in a job file, each secret is a reference to an environment variable, which need not be
-    set: the variable that the environment file refers to, or else the one that overrides the key, for example
+    With `without_secrets`, each secret is a reference to an environment variable, which does not have to be set: the
+    variable that the environment file refers to, or otherwise the one that overrides the key, for example
     OUTBOX__ENVIRONMENT__REGISTRY__PASSWORD. Raises ConfigurationError if a file is invalid or no job is selected.
     """
     overrides = Overrides(reference=reference if without_secrets else None)
@@ -75,7 +75,7 @@ def _target(environment: Environment, name: str) -> Target:
 
 
 def load_sources(pipeline_file: Path, environment_name: str, aggregates: Collection[str]) -> dict[str, SourceTable]:
-    """Return the source tables, by aggregate type. Raises ConfigurationError if none of the aggregate types has one."""
+    """Return the source tables, by aggregate type. Raises ConfigurationError if no aggregate type has one."""
     pipeline, environment = load_files(pipeline_file, environment_name, needs=("source",))
     database = environment.source
     login = {**database.plain_values(), **database.admin.plain_values()}

@@ -1,10 +1,10 @@
-"""Job files: a driver that reads one needs neither the pipeline file nor the command `outbox` and its packages.
+"""Job files. A driver that reads a job file needs neither the pipeline file nor the command `outbox` and its packages.
 
     {"version": 1, "jobs": [{"aggregate": ..., "topic": ..., "table": ..., "kafka": {...}, "registry": {...},
                              "target_name": ..., "target": {"kind": "postgres", ...}, "options": {...}}]}
 
-The keys are the fields of model.MaterializeJob; durations are in seconds. A string may contain `${env:NAME}`, which is
-replaced by the value of that variable when a command starts, so that the file contains no secrets.
+The keys are the fields of model.MaterializeJob; durations are in seconds. A string may contain `${env:NAME}`, which a
+command replaces with the value of that variable when it starts, so that the file does not contain secrets.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class JobFile(JobSettings, frozen=True):
 
     version: int
     jobs: list[dict[str, Any]]
-    """Fields of MaterializeJob. Validated when a job is selected: an invalid job does not affect the others."""
+    """Fields of MaterializeJob. They are validated only for selected jobs, so an invalid job does not affect others."""
 
 
 _KEYS: Mapping[str, Sequence[Collection[str]]] = {
@@ -46,7 +46,7 @@ _KEYS: Mapping[str, Sequence[Collection[str]]] = {
     "options": [MaterializeOptions.__struct_fields__],
     "target": [target.__struct_fields__ for target in get_args(Target)],
 }
-"""Fields of each class, by the key of the file that has the class."""
+"""Allowed fields of the value of each key of the file: one collection for each possible class of the value."""
 _CHOICES_BY_KEY: Mapping[str, Collection[str]] = {
     "kind": [str(target.__struct_config__.tag) for target in get_args(Target)],
     **{
@@ -80,10 +80,10 @@ def read_jobs(
     aggregates: Collection[str] = (),
     targets: Collection[str] = (),
 ) -> list[MaterializeJob]:
-    """Return the jobs of a file, in its order; empty collections select all.
+    """Return the jobs of a file, in the order of the file. An empty collection selects all.
 
-    Raises ConfigurationError when the file is unreadable or has an unsupported version, no job is selected, or a
-    selected job has an unknown key, a missing key, a value of a wrong type or a variable that is not set.
+    Raises ConfigurationError if the file is unreadable or has an unsupported version, if no job is selected, or if a
+    selected job has an unknown key, a missing key, a value of the wrong type or a variable that is not set.
     """
 
     def names_of(item: tuple[int, Mapping[str, Any]]) -> tuple[str, str]:
@@ -140,21 +140,21 @@ def _read(path: Path) -> JobFile:
 
 
 def _convert(data: Mapping[str, Any], kind: type[S], path: Path, location: str = "") -> S:
-    """Convert `data`, which is at the JSON path `location` of the file, to the class `kind`."""
+    """Convert `data`, from the JSON path `location` in the file, to the class `kind`."""
     try:
         converted = msgspec.convert(data, kind)
         for key in data.get("registry", ()):
             if key not in HttpEndpoint.__dataclass_fields__:  # msgspec ignores unknown keys of a dataclass
                 raise msgspec.ValidationError(f"Object contains unknown field `{key}` - at `$.registry`")
         return converted
-    except msgspec.ValidationError as error:  # has key and type, but no value except an invalid choice
+    except msgspec.ValidationError as error:  # the message contains no values except invalid choices
         reason, _, relative = str(error).partition(" - at `$")
         message = f"{reason} - at `${location}{relative or '`'}" if location or relative else reason
         raise ConfigurationError(f"{path}: {message}", _hint(message)) from None
 
 
 def _hint(message: str) -> str:
-    """Return the hint for a validation error: the allowed keys or values, if known."""
+    """Return the hint for a validation error, which lists the allowed keys or values if they are known."""
     match = re.search(r"`\$(?:.*\.)?(\w*)(?:\[\w+\])*`$", message)
     key = match[1] if match else ""
     if "unknown field" in message:

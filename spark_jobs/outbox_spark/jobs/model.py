@@ -1,6 +1,6 @@
-"""Values that the steps of a run pass to one another: jobs, the progress of tables, the results of runs.
+"""Values that the steps of a run pass to one another: jobs, the progress of tables, and the results of runs.
 
-Plain data, without Spark and without network access. The classes of a job file are msgspec structs: their fields are
+This module requires neither Spark nor network access. The classes of a job file are msgspec structs, whose fields are
 the keys of the file.
 """
 
@@ -49,20 +49,20 @@ class RecordFormat(StrEnum):
 
 
 class MissedTombstones(StrEnum):
-    """What to do when tombstones may have been compacted away before they were read."""
+    """What a run does if tombstones may have been compacted away before they were read."""
 
     RECONCILE = "reconcile"
     REFUSE = "refuse"
 
 
 class Ordering(StrEnum):
-    """How the newest record of a key is determined; the same for all records of a table."""
+    """How the newest record of a key is determined. All records of a table have the same ordering."""
 
     SEQUENCE = "sequence"
-    """By (source_sequence header, partition epoch, offset): topics of outbox-kit."""
+    """By (source_sequence header, partition epoch, offset), for topics of outbox-kit."""
 
     OFFSET = "offset"
-    """By (partition epoch, offset): topics whose records have no source_sequence."""
+    """By (partition epoch, offset), for topics whose records have no source_sequence."""
 
 
 class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -83,13 +83,13 @@ class PostgresTarget(JobSettings, frozen=True, tag="postgres", tag_field="kind")
     password: str
     schema: str = "public"
     sslmode: str | None = None
-    """As in libpq and the JDBC driver of PostgreSQL; None: their default."""
+    """Same values as in libpq and PostgreSQL's JDBC driver; None selects their default."""
     sslrootcert: str | None = None
-    """Path of the CA certificate file on driver and executors."""
+    """Path of the CA certificate file on the driver and the executors."""
 
 
 class DeltaTarget(JobSettings, frozen=True, tag="delta", tag_field="kind"):
-    """A folder or object store prefix that contains the tables, one folder each."""
+    """A folder or object store prefix that contains one folder per table."""
 
     path: str
     single_writer: bool = False
@@ -110,14 +110,14 @@ Target = PostgresTarget | DeltaTarget | IcebergTarget
 
 @dataclass(frozen=True)
 class SourceTable:
-    """A source table with one row per aggregate; the key column, as text, is the aggregate_id."""
+    """A source table with one row per aggregate. The key column, converted to text, is the aggregate_id."""
 
     server: PostgresTarget
     table: str
     key: str
     slot: str
     query: str = ""
-    """Query for `aggregate_id` and `payload` (JSON) of all aggregates; empty if the payloads are not known as JSON."""
+    """Query for `aggregate_id` and `payload` (JSON) of all aggregates; empty if the payloads are not JSON."""
 
 
 class MaterializeOptions(JobSettings, frozen=True):
@@ -127,12 +127,12 @@ class MaterializeOptions(JobSettings, frozen=True):
     key_format: RecordFormat = RecordFormat.TEXT
     value_format: RecordFormat = RecordFormat.AVRO
     schema_version: int | None = None
-    """Version of the subject that defines the columns; None: the latest."""
+    """Version of the subject that defines the columns; None selects the latest version."""
     tombstone_ttl: int = 30 * 24 * 3600
     """Retention of deletions in the ledger, in seconds."""
     missed_tombstones: MissedTombstones = MissedTombstones.RECONCILE
     max_quarantined: int = 1000
-    """Maximum number of unreadable records in a batch; a batch with more is not written and fails the run."""
+    """Maximum number of unreadable records in a batch. A batch that has more is not written, and the run fails."""
 
 
 class MaterializeJob(JobSettings, frozen=True):
@@ -142,9 +142,9 @@ class MaterializeJob(JobSettings, frozen=True):
     topic: str
     table: str
     kafka: Mapping[str, str]
-    """librdkafka settings, among them `bootstrap.servers`."""
+    """librdkafka settings, including `bootstrap.servers`."""
     registry: HttpEndpoint
-    """A schema registry with the Confluent REST API. The files are paths on the driver."""
+    """A schema registry with the Confluent REST API. File paths refer to the driver."""
     target_name: str
     target: Target
     options: MaterializeOptions = MaterializeOptions()
@@ -160,7 +160,7 @@ class MaterializeJob(JobSettings, frozen=True):
 
 @dataclass(frozen=True)
 class TableProgress:
-    """Progress of a table: stored in the target, in the same commit as the rows that it covers."""
+    """Progress of a table. It is stored in the target, in the same commit as the rows that it covers."""
 
     topic: str
     topic_id: str
@@ -169,15 +169,15 @@ class TableProgress:
     ordering: Ordering | None
     """None until the first record has been read."""
     offsets: Mapping[int, int]
-    """By partition: the offset at which the next run starts."""
+    """Offset at which the next run starts, by partition."""
     run: int
     """Sequence number of the commit; the first commit has number 1."""
     committed_at: datetime | None = None
-    """All unread tombstones were written after this time, see runs/missed_tombstones.py; None: unknown."""
+    """Time after which all unread tombstones were written (see runs/missed_tombstones.py); None if it is unknown."""
     ledger_since: datetime | None = None
     """Deletions with an older Kafka timestamp were removed from the ledger; None if no deletions were removed."""
     unknown_schemas: tuple[int | str, ...] = ()
-    """Ids and GUIDs of schemas of quarantined records that the registry did not know."""
+    """Ids and GUIDs of quarantined records' schemas that the registry did not have."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the form that is stored in the target."""
@@ -196,7 +196,7 @@ class TableProgress:
 
 
 def offsets_json(offsets: Mapping[int, int]) -> dict[str, int]:
-    """Return offsets by partition, as JSON: partitions become strings."""
+    """Return offsets by partition in JSON form, in which partitions are strings."""
     return {str(partition): offset for partition, offset in sorted(offsets.items())}
 
 
@@ -207,7 +207,7 @@ def time_json(time: datetime | None) -> str | None:
 
 @dataclass(frozen=True)
 class ReadRange:
-    """Offsets to read: per partition from `start` (inclusive) to `end` (exclusive)."""
+    """Offsets to read from each partition, from `start` (inclusive) to `end` (exclusive)."""
 
     topic: str
     topic_id: str
@@ -226,7 +226,7 @@ class ReadRange:
         return all(self.start[partition] == end for partition, end in self.end.items())
 
     def starts_before(self, offsets: Mapping[int, int]) -> bool:
-        """Return whether the range begins before the offset of a partition. A partition without offset has 0."""
+        """Return whether the range begins before `offsets` in any partition. A missing offset counts as 0."""
         return any(start < offsets.get(partition, 0) for partition, start in self.start.items())
 
     def progress_after(self, previous: TableProgress | None, ordering: Ordering | None) -> TableProgress:
@@ -289,7 +289,7 @@ class Outcome:
     error: str | None = None
     hint: str | None = None
     transient: bool | None = None
-    """Whether the failure is retryable; None without a failure."""
+    """Whether the failure is retryable; None if there was no failure."""
 
     def plus(self, later: Outcome) -> Outcome:
         """Return one outcome for this run and a later run of the same table."""

@@ -1,1 +1,1 @@
-"""Kafka topics: client settings, offsets to read, readers of their records."""
+"""Kafka topics: client settings, offsets to read, and readers of records."""

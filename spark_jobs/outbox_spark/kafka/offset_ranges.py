@@ -1,7 +1,7 @@
 """Range of offsets that a run reads: from the committed offsets to the end of the topic, resolved once on the driver.
 
-Committed offsets that no longer fit the topic are rejected: a recreated topic, fewer partitions, offsets beyond the
-end, records deleted before they were read.
+Committed offsets that no longer match the topic are rejected. This happens if the topic was recreated or has fewer
+partitions, if the offsets are beyond its end, or if records were deleted before they were read.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from outbox_spark.jobs.model import Ordering, ReadRange, TableProgress
 
 REQUEST_SECONDS = 30.0
 RESULT_SECONDS = REQUEST_SECONDS + 5
-UNREACHABLE_HINT = "check kafka in the environment file, the ACLs, and that the broker is running"
+UNREACHABLE_HINT = "check `kafka` in the environment file and the ACLs, and make sure that the broker is running"
 T = TypeVar("T")
 
 _REBUILD_HINT = "if the topic was changed on purpose, run outbox-rebuild; the table stays readable during the rebuild"
 _CLIENT_ERRORS = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE})
-_MAX_DURATION = timedelta(days=36_500)  # Kafka accepts up to 2^63 ms, timedelta does not
+_MAX_DURATION = timedelta(days=36_500)  # Kafka accepts up to 2^63 ms, which exceeds the maximum of timedelta
 
 
 @dataclass(frozen=True)
@@ -35,20 +35,20 @@ class TopicDescription:
     name: str
     topic_id: str
     start_offsets: Mapping[int, int]
-    """By partition: the log start offset."""
+    """Log start offset, by partition."""
     end_offsets: Mapping[int, int]
-    """By partition: the last stable offset, where a read_committed consumer stops."""
+    """Last stable offset, at which a read_committed consumer stops, by partition."""
     delete_retention: timedelta = timedelta(days=1)
-    """delete.retention.ms: time after which a tombstone may be removed; Kafka's default if the user is not authorized
-    to describe the topic's configuration."""
+    """delete.retention.ms, the time after which a tombstone may be removed. It has Kafka's default if the user is not
+    authorized to describe the topic's configuration."""
     min_compaction_lag: timedelta = timedelta(0)
-    """min.compaction.lag.ms: minimum age of a record that is compacted."""
+    """min.compaction.lag.ms, the minimum age of a record that can be compacted."""
 
 
 def describe(settings: Mapping[str, str], topic: str) -> TopicDescription:
     """Request the description of a topic from the broker.
 
-    Raises ConfigurationError for an unknown topic or setting, UnreachableError without a response.
+    Raises ConfigurationError for an unknown topic or setting, and UnreachableError if no response arrives.
     """
     client_errors: list[str] = []
     admin = _admin_client(settings, client_errors)
@@ -72,7 +72,7 @@ def describe(settings: Mapping[str, str], topic: str) -> TopicDescription:
 
 
 def offsets_at(settings: Mapping[str, str], topic: TopicDescription, time: datetime) -> dict[int, int]:
-    """Return, by partition, the first offset with a timestamp at or after `time`; the end offset if there is none."""
+    """Return, by partition, the first offset with a timestamp at or after `time`, or the end offset if none exists."""
     servers = settings.get("bootstrap.servers", "")
     spec = OffsetSpec.for_timestamp(int(time.timestamp() * 1000))
     offsets = _request_offsets(_admin_client(settings), topic.name, sorted(topic.end_offsets), spec, servers)
@@ -80,7 +80,7 @@ def offsets_at(settings: Mapping[str, str], topic: TopicDescription, time: datet
 
 
 def resolve_range(topic: TopicDescription, committed: TableProgress | None) -> ReadRange:
-    """Return the range that a run reads. Raises RefusedError if the committed offsets do not fit the topic."""
+    """Return the range that a run reads. Raises RefusedError if the committed offsets do not match the topic."""
     if committed is None:
         return ReadRange(topic.name, topic.topic_id, 0, start=dict(topic.start_offsets), end=dict(topic.end_offsets))
     _check_identity(topic, committed)
@@ -104,7 +104,7 @@ def _check_identity(topic: TopicDescription, committed: TableProgress) -> None:
             f"topic {topic.name} has {len(topic.end_offsets)} partitions, but the table has stored offsets for "
             f"{len(committed.offsets)}; partition {missing[0]} does not exist in the topic"
         )
-        raise RefusedError(message, f"check bootstrap_servers, as Kafka never removes partitions; {_REBUILD_HINT}")
+        raise RefusedError(message, f"check bootstrap_servers (Kafka never removes partitions); {_REBUILD_HINT}")
 
 
 def _check_offset(topic: TopicDescription, partition: int, offset: int) -> None:
@@ -113,7 +113,7 @@ def _check_offset(topic: TopicDescription, partition: int, offset: int) -> None:
         end = topic.end_offsets[partition]
         message = f"{location} ends at offset {end}, but the table has read up to offset {offset}"
         raise RefusedError(message, f"check bootstrap_servers, and whether the broker lost records; {_REBUILD_HINT}")
-    # Unlike compaction, retention and DeleteRecords move the log start: the job has not read the removed records.
+    # Unlike compaction, retention and DeleteRecords move the log start and remove records that the job has not read.
     if offset < topic.start_offsets[partition]:
         message = (
             f"{location} starts at offset {topic.start_offsets[partition]}, but "
@@ -128,7 +128,7 @@ def _partition_epoch(topic: TopicDescription, committed: TableProgress) -> int:
     if committed.ordering is Ordering.OFFSET:
         message = (
             f"topic {topic.name} grew from {len(committed.offsets)} to {len(topic.end_offsets)} partitions, "
-            "and its records have no source_sequence: offsets of different partitions cannot be compared"
+            "and its records have no source_sequence; offsets of different partitions cannot be compared"
         )
         hint = "materialize a new topic into a new table, because outbox-rebuild would read the same topic"
         raise RefusedError(message, hint)
@@ -138,7 +138,7 @@ def _partition_epoch(topic: TopicDescription, committed: TableProgress) -> int:
 def _admin_client(settings: Mapping[str, str], client_errors: list[str] | None = None) -> AdminClient:
     """Return a client that appends authentication, TLS and name resolution errors to `client_errors`.
 
-    After such an error librdkafka retries until the request times out with an error that does not state the cause.
+    After such an error, librdkafka retries until the request times out, with an error that does not state the cause.
     """
 
     def on_error(error: KafkaError) -> None:

@@ -1,8 +1,8 @@
-"""Readers of a topic: Spark's for streams, and that of outbox-spark.jar (spark_jobs/java) for a range of offsets.
+"""Readers of a topic: Spark's reader for streams, and the reader of outbox-spark.jar (spark_jobs/java) for ranges.
 
-The latter can omit records that are superseded in its buffer. With ten records per key in the buffer, Spark creates
-rows for only a tenth of the records. The rows are still aggregated per key, so the final result is the same as that of
-all records. Spark's reader would fail for a Kafka timestamp after the year 294247.
+The reader of the jar can omit records that are superseded in its buffer. With ten records per key in the buffer, Spark
+creates rows for only a tenth of the records. The rows are still aggregated per key, so the result is the same as
+without omission. Spark's reader would fail on a Kafka timestamp after the year 294247.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from outbox_spark.session.expressions import cached_expressions
 RECORD_COLUMNS = ["key", "value", "partition", "offset", "timestamp", "headers"]
 
 # Spark's reader requests offsets twice per poll. With Kafka's default of 500 records per poll, these requests take most
-# of the time. With 50,000 records, garbage collection takes most of it, as each collection copies a poll's records.
+# of the time. With 50,000, garbage collection takes most of it, because each collection copies a poll's records.
 _CONSUMER_SETTINGS = {
     "isolation.level": "read_committed",
     "max.poll.records": "5000",
     "max.partition.fetch.bytes": str(8 << 20),
     "fetch.max.bytes": str(64 << 20),
     "receive.buffer.bytes": "-1",
-    # The consumer prefetches. At the end of a topic the broker delays its response by this time, which also delays the
-    # response to the reader's request for offsets: by default half a second per task.
+    # The consumer prefetches. At the end of a topic, the broker delays its response by this time. This also delays the
+    # response to the reader's request for offsets, by default by half a second per task.
     "fetch.max.wait.ms": "5",
 }
 
 BUFFER_BYTES = 64 << 20
-"""Maximum size in bytes of the records that one task buffers: on the heap, outside of Spark's memory management."""
+"""Maximum size in bytes of the records that one task buffers. The buffer is not part of Spark's managed memory."""
 TIMEOUT_MILLIS = 120_000
-"""Time for which a task waits for the broker without progress; the same as in Spark's reader."""
+"""Time for which a task waits for the broker without progress, which is the same as in Spark's reader."""
 
-# Unlike Spark's reader, this one requests no offsets at each poll, so small polls are cheap. With large polls, garbage
-# collection is a third of the run time, because each collection copies the records of a poll.
+# Unlike Spark's reader, the jar's reader does not request offsets at each poll, so small polls are cheap. With large
+# polls, garbage collection takes a third of the run time, because each collection copies the records of a poll.
 _RANGE_SETTINGS = {"max.poll.records": "500"}
 
 COLUMNS = [
@@ -63,10 +63,10 @@ def read_newest(
     buffer_bytes: int = BUFFER_BYTES,
     timeout_millis: int = TIMEOUT_MILLIS,
 ) -> DataFrame:
-    """Return COLUMNS of the newest record of each key, and possibly of superseded records, of a range.
+    """Return COLUMNS of the newest record of each key of a range, and possibly of superseded records.
 
-    The query fails if the log starts after the range's start; it skips offsets that were compacted. `buffer_bytes`
-    applies to each task; with 0, no record is omitted.
+    The query fails if the log starts after the start of the range. It skips compacted offsets. `buffer_bytes` applies
+    to each task; if it is 0, every record is returned.
     """
     jvm: Any = spark.sparkContext._jvm
     ranges = [[partition, read_range.start[partition], end] for partition, end in sorted(read_range.end.items())]
@@ -87,7 +87,7 @@ def stream_records(
 ) -> DataFrame:
     """Return the records of a topic as a stream, with RECORD_COLUMNS. `max_offsets` is per micro-batch.
 
-    The query fails if the log no longer has the offsets that it has to read.
+    The query fails if the log no longer contains the offsets that it must read.
     """
     options = {
         **{f"kafka.{name}": value for name, value in consumer_settings(kafka).items()},
@@ -108,7 +108,7 @@ def record_columns() -> list[Column]:
     return [
         *map(F.col, ["key", "value", "partition", "offset", "timestamp"]),
         F.when(kind == VALID_SEQUENCE, sequence).alias("sequence"),
-        # NULL if the schema id is in a frame before the body: newest_per_key decodes such ids.
+        # NULL if the schema id is in a frame before the body; newest_per_key decodes frames.
         last_header(headers, VALUE_SCHEMA_ID_HEADER).alias("id_header"),
         last_header(headers, KEY_SCHEMA_ID_HEADER).alias("key_id_header"),
         F.lit(1).cast("long").alias("__outbox_records"),

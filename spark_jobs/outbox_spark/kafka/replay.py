@@ -1,4 +1,4 @@
-"""Replay of records: a range that starts before the committed offsets."""
+"""Replay of records, which reads a range that starts before the committed offsets."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def replay(
 ) -> ReadRange:
     """Return `read_range` with its start moved back to a time (ISO 8601) or to the `beginning`.
 
-    Raises ConfigurationError for an invalid time, and RefusedError as `replay_range` does.
+    Raises ConfigurationError for an invalid time, and RefusedError under the conditions of `replay_range`.
     """
-    # The log start offset is lower than the first record after compaction, and thus lower than the ledger's start.
+    # The log start offset is not used: it can be lower than the first record, and thus lower than the ledger's start.
     since = _EPOCH if replay_from == BEGINNING else parse_time(replay_from)
     start = topic.offsets_at(state, since)
     ledger_since = committed.ledger_since if committed else None
@@ -31,7 +31,7 @@ def replay(
 
 
 def parse_time(text: str) -> datetime:
-    """Parse an ISO 8601 time; without a UTC offset it is in UTC. Raises ConfigurationError."""
+    """Parse an ISO 8601 time. A time without a UTC offset is in UTC. Raises ConfigurationError."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
@@ -51,8 +51,8 @@ def replay_range(
 ) -> ReadRange:
     """Return `read_range` with an earlier start.
 
-    `ledger_start` are the offsets from which on the tombstone ledger contains every deletion; None: from the beginning.
-    Raises RefusedError for a start before them, as deleted rows could be resurrected.
+    `ledger_start` contains the offsets from which the tombstone ledger is complete; None means from the beginning.
+    Raises RefusedError for a start before these offsets, because deleted rows could be resurrected.
     """
     if committed is None:
         return read_range
@@ -62,7 +62,7 @@ def replay_range(
             message = (
                 f"topic {read_range.topic}: a replay from {replay_from} reads partition {partition} from offset "
                 f"{offset}, but the ledger has no deletions before {committed.ledger_since:%Y-%m-%dT%H:%M:%SZ} "
-                f"(offset {ledger_start[partition]}): deleted rows could be resurrected"
+                f"(offset {ledger_start[partition]}), so deleted rows could be resurrected"
             )
             raise RefusedError(message, "replay from a later time, or run outbox-rebuild")
     return replace(read_range, start=offsets)

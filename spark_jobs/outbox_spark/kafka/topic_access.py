@@ -1,4 +1,4 @@
-"""Functions with which a run reads its topic; tests replace them."""
+"""Functions with which a run reads its topic. Tests replace these functions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Topic:
     records: Callable[[ReadRange], DataFrame]
     """Read all records of an offset range; the columns are record_reader.COLUMNS."""
     newest: Callable[[ReadRange], DataFrame]
-    """Read a range with the same columns; may omit records that a newer record of the same key supersedes."""
+    """Read a range with the same columns, possibly without records that a newer record of the same key supersedes."""
     offsets_at: Callable[[TopicDescription, datetime], Mapping[int, int]]
     """Return, by partition, the first offset with a Kafka timestamp at or after the time."""
     open_registry: Callable[[], AbstractContextManager[SchemaRegistry]]

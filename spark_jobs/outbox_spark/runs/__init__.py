@@ -1,1 +1,1 @@
-"""Runs of one table: read, reduce, decode, write, compare and repair."""
+"""The steps of runs: read, reduce, decode, write, compare and repair."""

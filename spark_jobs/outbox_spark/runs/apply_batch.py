@@ -1,4 +1,4 @@
-"""Applies one batch: reduces it to the newest record of each key, decodes, quarantines unreadable records, writes."""
+"""Applies one batch: reduces it to the newest record of each key, decodes the records, and writes the rows."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class AppliedBatch:
 
 @dataclass(frozen=True)
 class _Decoded:
-    """Rows of a range and their counts. The rows are persisted or, with `staged`, in the target's staging table."""
+    """Rows of a range and their counts. The rows are persisted, or staged in the target if `staged` is set."""
 
     rows: DataFrame
     summary: RangeSummary
@@ -74,7 +74,7 @@ def apply(
 ) -> AppliedBatch:
     """Reduce, decode and write one range of the topic.
 
-    `advance` returns the progress to commit, from the progress at the end of the range and the newest Kafka timestamp.
+    `advance` computes the progress to commit from the progress at the end of the range and the newest Kafka timestamp.
     """
     spark, decoder = active_session(), BatchDecoder(job, table, registry)
     with ExitStack() as stack:
@@ -111,8 +111,8 @@ def _decode(
 ) -> _Decoded:
     """Reduce and decode in one pass with the likely schemas, or in two passes if a record has another schema.
 
-    The rows are used more than once, but a second read of a compacted topic may return different records. The rows are
-    therefore persisted, unless the target stages them in the same pass.
+    The rows are persisted, unless the target stages them in the same pass, because they are used more than once and a
+    second read of a compacted topic may return different records.
     """
     is_history, likely_schemas = job.options.mode is Mode.HISTORY, decoder.likely_schemas()
     newest = newest_of(job, topic, read_range, every_version=is_history)
@@ -126,9 +126,9 @@ def _decode(
         counts = counts_from(staged.metrics)
         if schemas_suffice and not counts.quarantined:
             return _Decoded(rows.drop(*SUMMARIZED), summary_from(staged.metrics), counts, staged)
-        # With quarantined records, the rows are used again, so they must be persisted. These records disable early
-        # staging, because later batches often have some too. An unexpected schema does not, because the next batch
-        # expects it.
+        # The rows of a batch with quarantined records are used again, so they must be persisted. Quarantined records
+        # disable early staging, because later batches often contain some, too. An unexpected schema does not disable
+        # it, because the next batch expects this schema.
         table.discard(staged, disable=schemas_suffice)
     if schemas_suffice:
         decoded = _persist_decoded(stack, decoder, rows, metrics, with_observation=staged is None)
@@ -177,30 +177,30 @@ def _check_quarantine_limit(job: MaterializeJob, decoded: _Decoded) -> None:
 def _with_older(
     stack: ExitStack, job: MaterializeJob, decoder: BatchDecoder, topic: Topic, read_range: ReadRange, rows: DataFrame
 ) -> DataFrame:
-    """Return `rows` and, for keys whose newest record is unreadable, the newest readable record and all later ones.
+    """Return `rows` and, for keys whose newest record is unreadable, the newest readable record and all later records.
 
-    Without these records the result would depend on the batches: if a batch ends between the readable and the
-    unreadable record, the readable record is written. The range is read again only if a batch has unreadable records.
+    Without these records, the result would depend on the boundaries of batches: if a batch ends between the readable
+    and the unreadable record, the readable record is written. Only a range with unreadable records is read again.
     """
     has_key = F.col(KEY_COLUMN).isNotNull()
     keys = [row[0] for row in rows.where(F.col("__outbox_reason").isNotNull() & has_key).select(KEY_COLUMN).collect()]
     if not keys:
         return rows
     versions = newest_of(job, topic, read_range, every_version=True)
-    # Records with a malformed source_sequence are all in `rows`, because none of them supersedes another.
+    # `rows` contains all records with a malformed source_sequence, because they do not supersede one another.
     is_needed = F.col("key").cast("string").isin(keys) & F.col("_sequence").isNotNull()
     versions = persist(stack, versions.where(is_needed))
     with allow_topic_reads(rows.sparkSession):
         _, schemas = summarize(versions, with_observation=False)
     older = decoder.rows(versions, decoder.writer_schemas(schemas, require_known=False))
     is_affected = F.coalesce(F.col(KEY_COLUMN).isin(keys), F.lit(False))
-    # `rows` of the same keys are added, because compaction may have removed their records before the second read.
+    # The `rows` of the same keys are added, because compaction may have removed their records before the second read.
     versions_of_affected = older.unionByName(rows.where(is_affected)).dropDuplicates(["_partition", "_offset"])
     return rows.where(~is_affected).unionByName(_from_newest_readable(versions_of_affected))
 
 
 def _from_newest_readable(versions: DataFrame) -> DataFrame:
-    """Return the newest readable version of each key and the unreadable versions after it."""
+    """Return the newest readable version of each key, and the unreadable versions that follow it."""
     version = F.struct(*VERSION_COLUMNS)
     newest = F.max(F.when(F.col("__outbox_reason").isNull(), version)).over(Window.partitionBy(KEY_COLUMN))
     is_retained = newest.isNull() | (version >= newest)

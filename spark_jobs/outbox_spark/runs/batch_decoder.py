@@ -23,7 +23,7 @@ WriterSchemas = Mapping[int | str, str]
 
 
 class BatchDecoder:
-    """Decoder for the records of one job; the schemas come from the registry. Without `table`, every value is valid."""
+    """Decodes the records of one job with schemas from the registry. Without `table`, every value is supported."""
 
     def __init__(self, job: MaterializeJob, table: TargetTable | None, registry: SchemaRegistry) -> None:
         subject = self._subject = f"{job.topic}-value"
@@ -34,14 +34,14 @@ class BatchDecoder:
         self.columns = columns_of(self.reader_schema, subject)
 
     def check_table(self) -> None:
-        """Raise SchemaError unless the table can store the columns."""
+        """Raise SchemaError if the table cannot store the columns."""
         if self._table is not None:
             self._table.check(self.columns, types_of(tuple(self.columns), self.reader_schema))
 
     def likely_schemas(self) -> WriterSchemas:
-        """Return the schemas that records usually have, requested before any record is read.
+        """Return the schemas that most records have. They are requested before any record is read.
 
-        Schemas that the reader schema cannot read are omitted: they are an error only if a record has such a schema.
+        Schemas that the reader schema cannot read are omitted, because they are an error only if a record has one.
         """
         return self._compatible(self._registry.recent(self._subject)) if self._is_avro else {}
 
@@ -57,10 +57,10 @@ class BatchDecoder:
         return not self._is_avro or schemas_are_expected(metrics)
 
     def writer_schemas(self, schemas: SchemaReferences, *, require_known: bool = True) -> WriterSchemas:
-        """Return the schemas of these ids and GUIDs, without those that the registry does not know.
+        """Return the schemas of these ids and GUIDs, without schemas that the registry does not have.
 
-        Raises SchemaError if the reader schema cannot read one of them and, with `require_known`, RefusedError if the
-        registry knows none of them. Set it to False for records of few keys: all their schemas may be unknown.
+        Raises SchemaError if the reader schema cannot read a schema and, with `require_known`, RefusedError if the
+        registry has none of the schemas. Set `require_known` to False for records of few keys.
         """
         if not self._is_avro:
             return {}
@@ -74,7 +74,7 @@ class BatchDecoder:
             else:
                 known[key] = schema
             if len(unknown) > self._job.options.max_quarantined:
-                break  # each unknown schema has an unreadable record, so max_quarantined is exceeded
+                break  # each unknown schema implies an unreadable record, so max_quarantined is exceeded
         if require_known and keys and len(unknown) == len(keys):
             raise self._all_unknown_error(unknown)
         for key, schema in known.items():
@@ -82,7 +82,7 @@ class BatchDecoder:
         return known
 
     def rows(self, latest: DataFrame, writer_schemas: WriterSchemas, extra_columns: Sequence[str] = ()) -> DataFrame:
-        """Decode the result of newest_per_key, see decode(). `extra_columns` of `latest` are added to the rows."""
+        """Decode the result of newest_per_key (see decode). The rows include the `extra_columns` of `latest`."""
         unsupported = (TargetTable if self._table is None else self._table).is_unsupported
         value_format, reader = self._job.options.value_format, self.reader_schema
         return decode(latest, self.columns, reader, writer_schemas, unsupported, value_format, tuple(extra_columns))
@@ -96,7 +96,7 @@ class BatchDecoder:
         return True
 
     def _all_unknown_error(self, unknown: Sequence[int | str]) -> RefusedError:
-        """Return the error for ids that are all unknown: the registry is wrong or was restored from a backup."""
+        """Return the error if all ids are unknown, because the registry is wrong or was restored from a backup."""
         ids = ", ".join(map(str, unknown[:_MAX_LISTED_IDS])) + (", ..." if len(unknown) > _MAX_LISTED_IDS else "")
         message = f"topic {self._job.topic}: the registry knows none of the schema ids of its records: {ids}"
         return RefusedError(message, "check registry.url, and whether the registry was restored from a backup")

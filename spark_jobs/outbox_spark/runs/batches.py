@@ -1,8 +1,8 @@
 """Divides a range into batches of a given number of records.
 
-The number of records in a range of offsets is unknown before it is read: compaction, transaction markers and aborted
-transactions leave gaps. The first batch therefore spans as many offsets as the maximum number of records; the size of
-each later batch follows from the density of the previous batch.
+The number of records in a range of offsets is unknown until the range is read, because compaction, transaction markers
+and aborted transactions leave gaps. The number of offsets in the first batch is therefore the maximum number of
+records. The size of each later batch is computed from the density of records in the previous batch.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from dataclasses import replace
 from outbox_spark.jobs.model import ReadRange
 
 _MAX_GROWTH = 4
-"""Maximum ratio of a batch's number of offsets to that of the previous batch, because the density of records varies."""
+"""Maximum factor by which a batch has more offsets than the previous batch, because the density of records varies."""
 
 
 class Batches:
-    """Batches of one range, in order: call `next_batch()` until it returns None, and `adapt()` after each batch."""
+    """Batches of one range, in order. Call `next_batch()` until it returns None, and `adapt()` after each batch."""
 
     def __init__(self, read_range: ReadRange, max_records: int) -> None:
         self._range = read_range
@@ -44,7 +44,7 @@ class Batches:
         span = min(self._offset_count, remaining)
         start = dict(self._next_offsets)
         for partition, end in self._range.end.items():
-            # Every partition advances by the same share, at least one offset, so that all end in the same batch.
+            # All partitions advance by the same share, or at least by one offset, so that they end in the same batch.
             unread = end - start[partition]
             self._next_offsets[partition] = start[partition] + min(unread, -(-unread * span // remaining))
         self._last_offset_count = remaining - self.remaining_offsets

@@ -1,19 +1,19 @@
-"""Compares a table with the source table of its aggregates, while both change.
+"""Compares a table with the source table of its aggregates, while both tables change.
 
-The comparison reports no false differences. It takes two snapshots, each of the table first and then of the source.
-Between them it waits until the connector has confirmed a WAL position after the first snapshot, then materializes
-the topic to its end. The second snapshot of the table has all source changes committed before the first snapshot.
-- missing: the table has no row in either snapshot, and the source row has the same xmin in both. The source row was
-  written before the first snapshot and has not been deleted since, so the table should have it.
-- extra: the table row is the same in both snapshots, and the source has no row in either. The source row was deleted
-  before the first snapshot.
-- different: the table row, the source row and its payload are the same in both snapshots, and a field differs in both.
-  The event of the newest change before the first snapshot is applied in the second one; as the version of the table
-  row did not change, the row was written from this event or a copy of it.
-Keys that changed between the snapshots are compared when the command runs again.
+The comparison reports no false differences. It takes two snapshots, each first of the table and then of the source.
+Between the snapshots, it waits until the connector has confirmed a WAL position after the first snapshot, and then
+materializes the topic to its end. The second snapshot of the table therefore contains all source changes that were
+committed before the first snapshot.
+- missing: neither snapshot has a table row, and the source row has the same xmin in both. The source row was written
+  before the first snapshot and has not been deleted since, so the table should have a row.
+- extra: both snapshots have the same table row but no source row, which was deleted before the first snapshot.
+- different: the table row, the source row and the payload are the same in both snapshots, and a field differs in both.
+  The second snapshot includes the event of the newest change before the first snapshot. Because the version of the
+  table row did not change, the row was written from this event or from a copy of it.
+A key that changed between the snapshots is compared the next time the command runs.
 
-The backfill query returns the payload of each aggregate. The payload is decoded as a JSON record, by the same rules as
-the connector encodes it, and the target compares the result with the row as it does for records of the topic.
+The backfill query returns the payload of each aggregate. The payload is decoded as a JSON record by the rules by which
+the connector encodes it. The target compares the result with the row as it does for records of the topic.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from outbox_spark.sinks.postgres.connection import Connection, read_only_connect
 from outbox_spark.sinks.target_table import DIFFERENT_COLUMNS, STORED_VERSION
 
 CONFIRM_SECONDS = 120.0
-"""Time limit for the connector to confirm the WAL position; it confirms with each heartbeat, by default every 10 s."""
+"""Time limit for the connector to confirm the WAL position, which it does with each heartbeat (default: every 10 s)."""
 _POLL_SECONDS = 1.0
-# JDBC takes a question mark outside of quotes and comments, for example a jsonb operator, for a parameter.
+# JDBC treats a question mark outside of quotes and comments, such as a jsonb operator, as a parameter.
 _PARAMETER_SIGN = re.compile(r"""('(?:[^']|'')*'|"[^"]*"|--[^\n]*)|\?""")
 _KIND, _VERSION = "kind", "version"
 _UNCHANGED = (_KIND, "xmin", _VERSION, "payload_hash")
@@ -55,27 +55,27 @@ _SOURCE_KEY, _FIELDS_KEY = "source_key", "fields_key"
 
 
 class SourceKind(StrEnum):
-    """Kind of the difference of a key between table and source."""
+    """Kind of difference between the table and the source for one key."""
 
     MISSING = "missing"
-    """The source table has a row, the materialized table has none."""
+    """The source table has a row, but the materialized table does not."""
     EXTRA = "extra"
-    """The materialized table has a row, the source table has none."""
+    """The materialized table has a row, but the source table does not."""
     DIFFERENT = "different"
     """A field of the row differs from the payload that the backfill query returns."""
     UNREADABLE = "unreadable"
-    """The payload is not valid for the schema, so it is not compared; this is not a difference."""
+    """The payload is not valid for the schema, so it is not compared. This kind does not count as a difference."""
 
 
 @dataclass(frozen=True)
 class SourceDifferences:
-    """Numbers and examples of the keys that differ between table and source table in both snapshots."""
+    """Numbers and examples of the keys whose table row and source row differ in both snapshots."""
 
     counts: Mapping[str, int] = field(default_factory=dict)
-    """By SourceKind; kinds without keys are omitted."""
+    """Number of keys by SourceKind; kinds without keys are omitted."""
     examples: Mapping[str, Sequence[str]] = field(default_factory=dict)
     column_counts: Mapping[str, int] = field(default_factory=dict)
-    """By column: the number of `different` keys whose rows differ in it."""
+    """For each column, the number of `different` keys whose rows differ in that column."""
     candidate_count: int = 0
     """Number of keys that differed in the first snapshot, including changes in transit."""
     uncompared: Sequence[str] = ()
@@ -97,15 +97,15 @@ def compare_with_source(
     catch_up: Callable[[], None] | None = None,
     registry: SchemaRegistry | None = None,
 ) -> SourceDifferences:
-    """Compare keys and, with the `registry` that has the schema of the fields, also the payloads with the rows.
+    """Compare the keys and, if the `registry` with the schema of the fields is given, the payloads with the rows.
 
-    `catch_up` returns when the table has all changes that were committed before it was called.
+    `catch_up` returns when the table contains all changes that were committed before the call.
     """
     first, uncompared = _snapshot(spark, job, source, report, registry)
     candidate_count = first.count()
     if not candidate_count:
         return SourceDifferences(uncompared=uncompared)
-    report(f"{job}: {candidate_count} keys differ from {source.table}, perhaps by changes in transit; comparing again")
+    report(f"{job}: {candidate_count} keys differ from {source.table}, but changes may be in transit; comparing again")
     (catch_up or (lambda: _catch_up(spark, job, source, report)))()
     second, _ = _snapshot(spark, job, source, report, registry)
     differences = _in_both(first, second).localCheckpoint()
@@ -114,8 +114,8 @@ def compare_with_source(
 
 
 def _in_both(first: DataFrame, second: DataFrame) -> DataFrame:
-    """Return the differences of the first snapshot that are unchanged in the second one."""
-    # Null-safe, because a missing row has no version and an extra row has no xmin.
+    """Return the differences of the first snapshot that are unchanged in the second snapshot."""
+    # The comparison is null-safe, because a missing row has no version and an extra row has no xmin.
     is_unchanged = [first[name].eqNullSafe(second[name]) for name in (KEY_COLUMN, *_UNCHANGED)]
     names = F.array_intersect(first[DIFFERENT_COLUMNS], second[DIFFERENT_COLUMNS]).alias(DIFFERENT_COLUMNS)
     differences = first.join(second, on=is_unchanged).select(first[KEY_COLUMN], first[_KIND], names)
@@ -131,8 +131,8 @@ def _snapshot(
     """
     with open_table(spark, job, report) as table, ExitStack() as stack:
         rows = table.current_versions().select(KEY_COLUMN, F.struct(*VERSION_COLUMNS).alias(_VERSION))
-        # The checkpoint evaluates the rows now, so that the table is read before the source. persist() is not used: the
-        # second snapshot has the same plan, so Spark would return the rows of the first one.
+        # The checkpoint evaluates the rows now, so that the table is read before the source. persist() is not used,
+        # because the second snapshot has the same plan, for which Spark would return the rows of the first snapshot.
         rows = rows.localCheckpoint()
         states = source_rows(spark, source).withColumnRenamed(KEY_COLUMN, _SOURCE_KEY).localCheckpoint()
         joined = rows.join(states, F.col(KEY_COLUMN) == F.col(_SOURCE_KEY), how="full_outer")
@@ -141,7 +141,7 @@ def _snapshot(
             fields, uncompared = _different_fields(stack, job, table, registry, states)
             is_same_row = (F.col(KEY_COLUMN) == F.col(_FIELDS_KEY)) & (F.col(_VERSION) == F.col(STORED_VERSION))
             joined, names = joined.join(fields, is_same_row, "left"), F.col(DIFFERENT_COLUMNS)
-        # Without a payload there is no state, and no event is expected; `outbox backfill` skips such rows, too.
+        # A row without a payload has no state, so no event is expected. `outbox backfill` skips such rows, too.
         has_state = F.col("payload").isNotNull() if source.query else F.col(_SOURCE_KEY).isNotNull()
         kind = (
             F.when(F.col(KEY_COLUMN).isNull(), F.when(has_state, F.lit(SourceKind.MISSING.value)))
@@ -160,7 +160,7 @@ def _snapshot(
 def _different_fields(
     stack: ExitStack, job: MaterializeJob, table: TargetTable, registry: SchemaRegistry, states: DataFrame
 ) -> tuple[DataFrame, list[str]]:
-    """Decode the payloads, and return the result of TargetTable.different_fields() and the names not compared."""
+    """Decode the payloads, and return the result of TargetTable.different_fields() and the names of other fields."""
     options = structs.replace(job.options, value_format=RecordFormat.JSON)
     decoder = BatchDecoder(structs.replace(job, options=options), table, registry)
     decoder.check_table()
@@ -188,7 +188,7 @@ def _different_fields(
 
 
 def source_rows(spark: SparkSession, source: SourceTable) -> DataFrame:
-    """Return key (as text), xmin and payload (NULL without a state) of every source row, read by one read-only query.
+    """Return the key (as text), xmin and payload (NULL if there is no state) of every source row, read by one query.
 
     Without `source.query`, `payload` is always NULL.
     """

@@ -1,14 +1,14 @@
 """Compares a table with its topic, while the topic is written to and compacted.
 
 The scan first reads the topic up to the committed offsets of the table. For each live record that it reads, the table
-must have a row of the same or a newer version. A row without a record is not necessarily a difference: the record may
-have been superseded after the committed offsets, and compacted away before the scan reached it. The scan
+must have a row of the same or a newer version. A row without a record is not necessarily a difference, because the
+record may have been superseded after the committed offsets, and compacted away before the scan reached it. The scan
 therefore continues in passes: from the committed offsets to the current end, from there to the new end, and so on. If
-compaction removed a record before its pass read it, the same or a later pass contains the superseding record. When a
-pass is empty, or all its records are younger than `min.compaction.lag.ms`, the scan is complete: a key that is in no
-pass is no longer in the topic.
+compaction removed a record before its pass read it, the same or a later pass contains the superseding record. The scan
+is complete when a pass is empty, or when all records of a pass are younger than `min.compaction.lag.ms`. The topic then
+contains no record of a key that did not occur in any pass.
 
-A row that has the version of the newest record of its key is compared with this record: the target compares the fields,
+A row that has the version of the newest record of its key is compared with this record. The target compares the fields,
 and row_differences.py compares the columns that describe the state of the row. Only records of rows that differ are
 decoded a second time and persisted.
 """
@@ -54,13 +54,13 @@ from outbox_spark.sinks import TargetTable
 from outbox_spark.sinks.target_table import DIFFERENT_COLUMNS, STORED_VERSION
 
 MAX_PASSES = 20
-"""Maximum number of passes. Passes shrink quickly: each reads the records that were written during the previous one."""
+"""Maximum number of passes. Passes shrink quickly, because each reads only what was written during the previous one."""
 _KEY, _ROW_COUNT = "__outbox_key", "__outbox_row_count"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Result of compare_with_topic(). Its frames do not change when the table is repaired."""
+    """Result of compare_with_topic(). Its data frames do not change when the table is repaired."""
 
     committed: TableProgress
     newest: DataFrame
@@ -73,18 +73,18 @@ class Comparison:
     counts: Mapping[DifferenceKind, int]
     examples: Mapping[DifferenceKind, Sequence[str]]
     column_counts: Mapping[str, int]
-    """By column: the number of `different` keys whose rows differ in it."""
+    """For each column, the number of `different` keys whose rows differ in that column."""
     uncompared: Sequence[str]
     """Columns of the table that are not fields of the schema, and fields that have no column yet."""
     record_count: int
     pass_count: int
     scan_result: str
-    """How the scan ended, as text; empty if every row had a record."""
+    """Text that describes how the scan ended; empty if every row had a record."""
 
 
 @dataclass
 class _Scan:
-    """State of the scan: the number of passes so far, and the offsets up to which they have read the topic."""
+    """State of the scan, such as the number of passes so far and the offsets up to which they have read the topic."""
 
     topic: TopicDescription
     clock: Callable[[], datetime]
@@ -105,9 +105,9 @@ def compare_with_topic(
     *,
     compare_fields: bool = True,
 ) -> Comparison:
-    """Compare the table with its topic, without changes of the table.
+    """Compare the table with its topic, without changing the table.
 
-    Raises RefusedError when the table does not exist, or the topic no longer has the table's offsets.
+    Raises RefusedError if the table does not exist, or if the topic no longer has the table's offsets.
     """
     committed = table.committed()
     if committed is None:
@@ -117,7 +117,7 @@ def compare_with_topic(
     joined = persist(stack, _with_rows(table, records, committed))
     spark = joined.sparkSession
     with allow_topic_reads(spark):
-        # Also evaluates, and thus persists, the rows without a record.
+        # This also evaluates, and therefore persists, the rows without a record.
         summary, schemas = summarize(joined.where(F.col("_offset").isNotNull()), with_observation=True)
     forbid_topic_reads(stack, spark)
     decoder = BatchDecoder(job, table, registry)
@@ -126,7 +126,7 @@ def compare_with_topic(
     writer_schemas = decoder.writer_schemas(schemas)
     absent = joined.where(F.col(KIND) == JoinedKind.ABSENT.value)
     if summary.sequence_kinds & MALFORMED_SEQUENCE:
-        # Compaction removes the state of a key whose latest record has a malformed sequence: it proves no deletion.
+        # A record with a malformed sequence can replace the state of a key in compaction, but does not delete the key.
         unordered = joined.where(F.col(KIND) == JoinedKind.UNORDERED.value).select(KEY_COLUMN)
         absent = absent.join(unordered, KEY_COLUMN, "left_anti")
     absent = _classify_absent(stack, job, scan, topic, committed, absent)
@@ -134,7 +134,7 @@ def compare_with_topic(
     differences = _with_different_fields(stack, table, decoder, writer_schemas, joined, fields, mode)
     partitions_added = committed.partition_epoch > 0
     newest = _decode(decoder, writer_schemas, differences, mode, partitions_added=partitions_added)
-    # Checkpoints, because Spark evaluates a persisted frame again when a table changes that it was read from.
+    # Checkpoints are used, because Spark evaluates a persisted frame again if a table that it was read from changes.
     newest, absent = newest.localCheckpoint(), absent.localCheckpoint()
     _check_progress_unchanged(job, table, committed)
     others = joined.where(F.col(KIND).isin(DifferenceKind.AHEAD.value, DifferenceKind.DUPLICATE.value))
@@ -164,11 +164,11 @@ def committed_range(topic: TopicDescription, committed: TableProgress) -> ReadRa
 
 
 def _with_rows(table: TargetTable, records: DataFrame, committed: TableProgress) -> DataFrame:
-    """Return the newest records and the rows of the table (ROW), by one join, with KIND and the key of either."""
+    """Return the newest records joined with the rows of the table (ROW), with KIND and the key of the record or row."""
     states = with_quarantined(table.row_states(), table.quarantined_versions(committed.topic_id))
     rows = states.groupBy(KEY_COLUMN).agg(F.max(ROW).alias(ROW), F.count(F.lit(1)).alias(_ROW_COUNT))
     record_key = F.col("key").cast("string")
-    # Records without a valid sequence have no version, so that they are compared with no row.
+    # Records without a valid sequence have no version, so they are not compared with a row.
     ordered_key = F.when(F.col("_sequence").isNotNull(), record_key)
     joined = rows.join(records, F.col(KEY_COLUMN) == ordered_key, how="full_outer")
     joined = joined.withColumn(KEY_COLUMN, F.coalesce(F.col(KEY_COLUMN), record_key))
@@ -183,7 +183,7 @@ def _classify_absent(
     scan.offsets = dict(committed.offsets)
     while not absent.isEmpty() and not scan.is_complete and scan.pass_count < MAX_PASSES:
         scan.topic = topic.describe()
-        resolve_range(scan.topic, committed)  # raises RefusedError if the topic was recreated since
+        resolve_range(scan.topic, committed)  # raises RefusedError if the topic has been recreated
         start, end = {**scan.topic.start_offsets, **scan.offsets}, scan.topic.end_offsets
         pass_range = ReadRange(committed.topic, committed.topic_id, committed.partition_epoch, start, end)
         if pass_range.is_empty:
@@ -193,7 +193,7 @@ def _classify_absent(
             stack, absent.join(_keys_of_pass(stack, job, scan, topic, pass_range), on=KEY_COLUMN, how="left_anti")
         )
         scan.offsets = dict(pass_range.end)
-    # Retention and DeleteRecords also remove live records, so the key of a row below the log start may still exist.
+    # Retention and DeleteRecords also remove live records, so a key whose record was before the log start may exist.
     is_truncated = _offset_of(scan.topic.start_offsets, F.col("_partition")) > F.col("_offset")
     is_zombie = ~F.coalesce(is_truncated, F.lit(True)) & F.lit(scan.is_complete)
     kind = F.when(is_zombie, F.lit(DifferenceKind.ZOMBIE.value)).otherwise(F.lit(DifferenceKind.UNPROVEN.value))
@@ -201,10 +201,10 @@ def _classify_absent(
 
 
 def _keys_of_pass(stack: ExitStack, job: MaterializeJob, scan: _Scan, topic: Topic, pass_range: ReadRange) -> DataFrame:
-    """Return the keys of one pass, and set scan.is_complete if no later pass is necessary."""
+    """Return the keys of one pass, and set scan.is_complete if this pass completes the scan."""
     keys = newest_of(job, topic, pass_range)
     keys = persist(stack, keys.select(F.col("key").cast("string").alias(KEY_COLUMN), "_timestamp"))
-    # The time is a number, because collect() would return a timestamp in the driver's time zone.
+    # The times are numbers, because collect() would return timestamps in the driver's time zone.
     oldest, newest = F.unix_micros(F.min("_timestamp")), F.unix_micros(F.max("_timestamp"))
     counts = keys.agg(F.count(F.lit(1)).alias("keys"), oldest.alias("oldest"), newest.alias("newest"))
     with allow_topic_reads(keys.sparkSession):
@@ -215,12 +215,12 @@ def _keys_of_pass(stack: ExitStack, job: MaterializeJob, scan: _Scan, topic: Top
         scan.is_complete = True
         scan.message = f"all records of pass {scan.pass_count} are younger than min.compaction.lag.ms"
     else:
-        scan.message = f"pass {scan.pass_count} still had {pass_range.offset_count} offsets, {row['keys']} keys"
+        scan.message = f"pass {scan.pass_count} still had {pass_range.offset_count} offsets and {row['keys']} keys"
     return keys.select(KEY_COLUMN)
 
 
 def _age_of_oldest(timestamps: Row, target_time: datetime) -> timedelta:
-    """Return the age of the oldest record, by the latest of three clocks: that of a slow clock would be too low."""
+    """Return the age of the oldest record by the latest of three clocks, so that a slow clock is not used."""
     present = max(target_time.timestamp(), datetime.now(UTC).timestamp(), timestamps["newest"] / 1e6)
     return timedelta(seconds=present - timestamps["oldest"] / 1e6)
 
@@ -234,10 +234,10 @@ def _with_different_fields(
     fields: Sequence[TableColumn],
     mode: Mode,
 ) -> DataFrame:
-    """Return the joined rows whose records are to be decoded, because table and topic may differ.
+    """Return the joined rows whose records must be decoded, because the table and the topic may differ.
 
-    DIFFERENT_COLUMNS has the names of those `fields` in which a row differs from the record of its version; else it is
-    NULL. If `fields` is empty, no fields are compared.
+    DIFFERENT_COLUMNS has the names of the `fields` in which a row differs from the record of its version; it is NULL if
+    there is no difference. If `fields` is empty, fields are not compared.
     """
     is_same, is_deleted = F.col(KIND) == JoinedKind.SAME.value, F.col("value").isNull()
     has_different_state = F.size(different_state(mode, is_deleted, F.lit(False))) > 0
@@ -255,7 +255,7 @@ def _with_different_fields(
 def _decode(
     decoder: BatchDecoder, writer_schemas: WriterSchemas, differences: DataFrame, mode: Mode, *, partitions_added: bool
 ) -> DataFrame:
-    """Return the decoded records of keys that are missing, stale, deleted or different, see Comparison.newest."""
+    """Return the decoded records of missing, stale, deleted and different keys (see Comparison.newest)."""
     extra_names = (KIND, ROW, DIFFERENT_COLUMNS)
     rows = decoder.rows(differences.select(*LATEST_COLUMNS, *extra_names), writer_schemas, extra_names)
     state = different_state(mode, F.col("__outbox_deleted"), F.col("__outbox_reason").isNotNull())
@@ -265,7 +265,7 @@ def _decode(
 
 
 def _check_progress_unchanged(job: MaterializeJob, table: TargetTable, committed: TableProgress) -> None:
-    """Raise OverlapError if another run has committed despite the lock: rows may have been read after its commit."""
+    """Raise OverlapError if another run committed despite the lock, since rows may have been read after its commit."""
     current = table.committed()
     if current is None or current.run != committed.run:
         raise OverlapError(

@@ -25,11 +25,11 @@ from outbox_spark.session.run_session import in_run_session
 from outbox_spark.sinks import TargetTable, open_table
 
 BATCH_RECORDS = 5_000_000
-"""Approximate number of records per batch; the default memory of a session was measured with it."""
+"""Approximate number of records per batch. The default memory of a session was measured with this number."""
 NOTHING_NEW = "nothing new"
 
 OnBatch = Callable[[MaterializeJob, AppliedBatch, ReadRange, int], None]
-"""Called after each commit with the batch's range and the number of remaining offsets. It may raise to end the run."""
+"""Called after each commit with the batch's range and the number of remaining offsets. An exception ends the run."""
 
 
 @in_run_session
@@ -43,9 +43,9 @@ def materialize(
     replay_from: str | None = None,
     on_batch: OnBatch | None = None,
 ) -> Outcome:
-    """Materialize the topic up to its end. Raises OutboxError; batches before the error are committed.
+    """Materialize the topic up to its end. Raises OutboxError; batches before the error remain committed.
 
-    `replay_from` is a time (ISO 8601) or `beginning`: records since that time are read again.
+    If `replay_from` is set to a time (ISO 8601) or `beginning`, records since that time are read again.
     """
     started = time.monotonic()
     topic = topic or topic_of(spark, job)
@@ -99,7 +99,7 @@ def _remove_zombies(
 ) -> WriteCounts:
     """Compare the table with the topic and delete the rows whose tombstones were missed."""
     if job.options.missed_tombstones is MissedTombstones.REFUSE:
-        # The run took longer than the retention; its batches are committed.
+        # The run took longer than the retention, and its batches are already committed.
         raise retention.refusal()
     report(f"warning: {retention.warning()}; comparing the table with the topic")
     with ExitStack() as stack:
@@ -123,7 +123,7 @@ class Totals:
     written: WriteCounts = field(default_factory=WriteCounts)
 
     def add(self, applied: AppliedBatch) -> None:
-        """Add one batch. Keys that occur in two batches count twice."""
+        """Add one batch. A key that occurs in two batches counts twice."""
         self.batches += 1
         self.records += applied.record_count
         self.keys += applied.key_count
@@ -169,7 +169,7 @@ def _batch_message(job: MaterializeJob, totals: Totals, share: float, seconds: f
 
 
 def outcome_of(job: MaterializeJob, read_range: ReadRange, status: Status, started: float, totals: Totals) -> Outcome:
-    """Return the outcome of a successful run; `started` is the value of time.monotonic() at its start."""
+    """Return the outcome of a successful run. `started` is the value of time.monotonic() at the start of the run."""
     return Outcome(
         **job.report_fields,
         status=status,

@@ -1,14 +1,14 @@
 """Retention of deletions: missed tombstones of the topic, and expired entries of the ledger.
 
-Compaction may remove a tombstone `delete.retention.ms` after it was written. A run that reads later never reads the
-tombstone, and the row remains; offsets do not show this. The progress therefore contains `committed_at`: every unread
-tombstone was written after this time. A run sets it, with its last batch, to the time at which it requested the end
-offsets. Earlier batches do not change it, because unread records may be older than the run. A run that reads, or ends,
-later than `committed_at` plus the retention commits no `committed_at` with its last batch. It then compares the table
-with the topic and commits the time. If it crashes before this commit, the next run compares them.
+Compaction may remove a tombstone `delete.retention.ms` after it was written. A run that reads later misses the
+tombstone, and the row remains; offsets do not show this. The progress therefore contains `committed_at`, a time after
+which every unread tombstone was written. With its last batch, a run sets `committed_at` to the time at which it
+requested the end offsets. Earlier batches do not change it, because unread records may be older than the run. A run
+that reads, or ends, later than `committed_at` plus the retention commits its last batch without `committed_at`. It then
+compares the table with the topic and commits the time. If it crashes before this commit, the next run compares them.
 
-The time is that of the target, because the clocks of drivers can differ. Ledger entries expire by Kafka timestamps: the
-current time is at most the newest timestamp that the run has read, so that a wrong clock alone removes no entry.
+The time comes from the target, because drivers' clocks can differ. Ledger entries expire by Kafka timestamps. The
+current time is limited to the newest timestamp that the run has read, so a wrong clock alone does not remove entries.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from outbox_spark.sinks import TargetTable
 
 EXPIRE_EVERY = timedelta(hours=1)
 MAX_CLOCK_DIFFERENCE = timedelta(minutes=5)
-"""Difference between clocks up to which `committed_at` may be later than the present."""
+"""Maximum time by which `committed_at` may be later than the present, because of differences between clocks."""
 _MAX_HOURS = 72
-"""Longer durations are shown in days."""
+"""Number of hours above which a duration is shown in days."""
 _HINT = "run `outbox-reconcile --repair`, which deletes the rows whose tombstones were missed, or run `outbox-rebuild`"
 
 
 @dataclass
 class TombstoneRetention:
-    """Retention of deletions in one run; created before the end offsets of the topic are requested."""
+    """Retention of deletions in one run. It is created before the end offsets of the topic are requested."""
 
     job: MaterializeJob
     topic: TopicDescription
     previous: TableProgress | None
     requested_at: datetime
-    """Time before the end offsets were requested: unread tombstones are newer."""
+    """Time just before the end offsets were requested. After a run to these offsets, unread tombstones are newer."""
     clock: Callable[[], datetime]
-    """Returns the time of the target; also the clock of `requested_at`."""
+    """Returns the time of the target. `requested_at` is a time of the same clock."""
     expire_before: datetime | None = None
-    """Time before which ledger entries must be removed; set together with a new `ledger_since`."""
+    """Time before which ledger entries must be removed. It is set together with a new `ledger_since`."""
     _newest_timestamp: datetime | None = field(default=None, init=False)
     """Newest Kafka timestamp of the batches so far."""
 
@@ -57,14 +57,14 @@ class TombstoneRetention:
 
     @property
     def since(self) -> datetime | None:
-        """Time after which all unread tombstones were written; None: unknown."""
+        """Time after which all unread tombstones were written; None if it is unknown."""
         return self.requested_at if self.previous is None else self.previous.committed_at
 
     @property
     def commit_is_due(self) -> bool:
-        """Whether a run without new records must still commit `committed_at`, or do a comparison that is due.
+        """Whether a run without new records must still commit `committed_at`, or make a comparison that is due.
 
-        Otherwise tombstones would count as missed when a topic had no new records for longer than the retention.
+        Otherwise, tombstones would count as missed if a topic had no new records for longer than the retention.
         """
         half_retention = self.topic.delete_retention / 2
         return self._is_unknown or (half_retention > timedelta(0) and self._age > half_retention)
@@ -81,7 +81,7 @@ class TombstoneRetention:
 
     @property
     def _is_unknown(self) -> bool:
-        """Whether the time of the last update is unknown, or later than the present: a clock was wrong."""
+        """Whether the time of the last update is unknown, or is in the future because a clock was wrong."""
         return self.since is None or self.since - self.requested_at > MAX_CLOCK_DIFFERENCE
 
     def warning(self) -> str:
@@ -104,9 +104,10 @@ class TombstoneRetention:
     def advance(
         self, after_batch: TableProgress, newest_timestamp: datetime | None, *, read_range: ReadRange, is_last: bool
     ) -> TableProgress:
-        """Return the progress to commit with a batch; `is_last`: whether it ends at the end offsets of the topic.
+        """Return the progress to commit with a batch.
 
-        `newest_timestamp` is the newest Kafka timestamp of the batch; None if the batch has no records.
+        `newest_timestamp` is the newest Kafka timestamp of the batch; None if the batch has no records. `is_last`
+        states whether the batch ends at the end offsets of the topic.
         """
         self._newest_timestamp = max(filter(None, (self._newest_timestamp, newest_timestamp)), default=None)
         committed_at = self.since
@@ -114,17 +115,15 @@ class TombstoneRetention:
             committed_at = None if self.may_miss_tombstones(read_range) else self.requested_at
         progress = replace(after_batch, committed_at=committed_at)
         if self.previous is not None:
-            # The batches of a replay may end before the committed offsets, which must not decrease.
+            # A batch of a replay may end before the committed offsets, but these must not decrease.
             offsets = {p: max(self.previous.offsets.get(p, 0), offset) for p, offset in after_batch.offsets.items()}
             progress = replace(progress, offsets=offsets)
-        if not is_last:
-            return progress
-        if self._newest_timestamp is None:
+        if not is_last or self._newest_timestamp is None:
             return progress
         present = min(self.requested_at, self._newest_timestamp)
         before = present - timedelta(seconds=self.job.options.tombstone_ttl)
         if self.previous is None:
-            # Ledger entries that are older are removed at the next expiry, which saves a query of the ledger now.
+            # Older ledger entries are removed at the next expiry, which avoids a query of the ledger now.
             return replace(progress, ledger_since=before)
         if progress.ledger_since is None or before - progress.ledger_since >= EXPIRE_EVERY:
             self.expire_before = before

@@ -1,4 +1,4 @@
-"""Reduces records to the newest record of each key. Before decoding this is 2 to 3 times as fast as afterwards."""
+"""Reduces records to the newest record of each key. This is 2 to 3 times as fast before decoding as after it."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ LATEST_COLUMNS = [
 ]  # fmt: skip
 
 _RECORD_FIELDS = ("sequence", "offset", "partition", "timestamp", "value", "id_header", "raw_key")
-"""Fields of a record, in the order in which max() compares them: the ordering rule. The partition epoch is constant, so
-it is omitted."""
+"""Fields of a record, in the order in which max() compares them. This implements the ordering rule; the partition epoch
+is omitted, because it is constant within a range."""
 
 SUMMARIZED = ("__outbox_records", "__outbox_kinds", "__outbox_schema_guid")
 """Columns from which a summary is computed, in addition to those of decode()."""
@@ -49,12 +49,12 @@ MIN_MICROS, MAX_MICROS = (
 
 @dataclass(frozen=True)
 class RangeSummary:
-    """Counts of the records of a range, computed while it is reduced."""
+    """Counts of the records of a range, computed while the range is reduced."""
 
     record_count: int
     key_count: int
     sequence_kinds: int
-    """Bits of the kinds of sequence that occur, see kafka/ordering.py."""
+    """Bits of the kinds of sequence that occur (see kafka/ordering.py)."""
     newest_timestamp: datetime | None
     """Kafka timestamp of the newest record."""
 
@@ -69,9 +69,9 @@ class SchemaReferences:
 
 
 def newest_of(job: MaterializeJob, topic: Topic, read_range: ReadRange, *, every_version: bool = False) -> DataFrame:
-    """Return the newest record of each key of a range, or, with `every_version`, all versions; see newest_per_key."""
+    """Return the newest record of each key of a range or, with `every_version`, all versions (see newest_per_key)."""
     key_format = job.options.key_format
-    # topic.newest compares the bytes of keys. In JSON formats this would omit unreadable keys with equal bytes, but
+    # topic.newest compares the bytes of keys. In JSON formats, it would omit records with equal unreadable keys, but
     # every record with an unreadable key must be quarantined.
     may_skip = key_format is RecordFormat.TEXT and not every_version
     records = topic.newest(read_range) if may_skip else topic.records(read_range)
@@ -85,12 +85,12 @@ def newest_per_key(
     every_version: bool = False,
     key_format: RecordFormat = RecordFormat.TEXT,
 ) -> DataFrame:
-    """Reduce records (record_reader.COLUMNS) to a row per key: LATEST_COLUMNS, and columns for summarize.
+    """Reduce records (record_reader.COLUMNS) to one row per key, with LATEST_COLUMNS and columns for summarize.
 
-    Each record without a key or with a malformed source_sequence is a separate row, because it supersedes no other; in
-    the latter `_sequence` is NULL. `_timestamp` is NULL if it is not between MIN_MICROS and MAX_MICROS. An unreadable
-    key is NULL, and its bytes are in `raw_key`. With `every_version` there is a row for each record, except that of
-    copies with the same source_sequence, which a connector sends after a restart, only the last is returned.
+    A record without a key or with a malformed source_sequence does not supersede other records, so it is a separate
+    row. A malformed source_sequence is NULL in `_sequence`. `_timestamp` is NULL if it is not between MIN_MICROS and
+    MAX_MICROS. An unreadable key is NULL, and its bytes are in `raw_key`. With `every_version`, every record has a row,
+    but only the last of several copies with the same source_sequence, which a connector sends after a restart.
     """
     hashed = records.select(*_with_key_text(key_format)).select(*_with_hash())
     if every_version:
@@ -110,7 +110,7 @@ def every_record(records: DataFrame, key_format: RecordFormat) -> DataFrame:
 @cached_expressions
 def _with_key_text(key_format: RecordFormat) -> list[Column]:
     key = key_text(F.col("key"), F.col("key_id_header"), key_format)
-    # With text keys, the column `key` already has the bytes.
+    # If keys are text, the column `key` already contains their bytes.
     raw_key = F.lit(None).cast("binary") if key_format is RecordFormat.TEXT else F.col("key")
     other_columns = [F.col(name) for name in COLUMNS if name not in ("key", "key_id_header")]
     return [key.alias("key"), raw_key.alias("raw_key"), *other_columns]
@@ -133,7 +133,7 @@ def _has_malformed_sequence() -> Column:
 
 
 def _record_id() -> Column:
-    """Return partition and offset as one number, which identifies a record."""
+    """Return the partition and offset of a record as one number, which identifies the record."""
     return F.shiftleft(F.col("partition").cast("long"), 48) + F.col("offset")
 
 
@@ -174,15 +174,15 @@ def _latest_columns(partition_epoch: int) -> list[Column]:
 
 
 def summarize(latest: DataFrame, *, with_observation: bool) -> tuple[RangeSummary, SchemaReferences]:
-    """Return counts and schemas of the result of `newest_per_key`. This is the action that persists the result."""
+    """Return the counts and schemas of the result of `newest_per_key`. This action persists the result."""
     row = collect_metrics(latest, [*_counts(), *_schemas()], with_observation=with_observation)
     return summary_from(row), SchemaReferences(frozenset(row["schema_ids"]), frozenset(row["schema_guids"]))
 
 
 def collect_metrics(frame: DataFrame, metrics: Sequence[Column], *, with_observation: bool) -> dict[str, Any]:
-    """Return the metrics of a frame, among them `records` and `keys`. This is the action that persists the frame."""
+    """Return the metrics of a frame, including `records` and `keys`. This action persists the frame."""
     counts = frame.agg(*metrics)
-    # Listeners of Spark's queries receive the metrics as an observation of a single row, without a cost per record.
+    # Spark's query listeners receive the metrics as an observation of a single row, which costs nothing per record.
     if with_observation:
         counts = counts.observe(OBSERVATION, F.max("records").alias("records"), F.max("keys").alias("keys"))
     return counts.collect()[0].asDict()
@@ -191,13 +191,13 @@ def collect_metrics(frame: DataFrame, metrics: Sequence[Column], *, with_observa
 def summary_metrics(expected: Iterable[int | str]) -> list[Column]:
     """Return aggregates over decoded rows with SUMMARIZED, for summary_from, counts_from and schemas_are_expected.
 
-    `expected` are the ids and GUIDs of the schemas that the rows were decoded with.
+    `expected` contains the ids and GUIDs of the schemas with which the rows were decoded.
     """
     return [*_counts(), *count_expressions(), _unexpected(tuple(sorted(expected, key=str)))]
 
 
 def schemas_are_expected(metrics: Mapping[str, Any]) -> bool:
-    """Return whether all records have one of the expected schemas, according to summary_metrics."""
+    """Return whether every record has one of the expected schemas, according to summary_metrics."""
     return bool(metrics["unexpected"] == 0)
 
 
@@ -235,10 +235,10 @@ def _unexpected(expected: tuple[int | str, ...]) -> Column:
 def ordering_of(
     job: MaterializeJob, summary: RangeSummary, committed: TableProgress | None, records: Callable[[], DataFrame]
 ) -> Ordering | None:
-    """Return the ordering of the table after this range; None while no record has been read.
+    """Return the ordering of the table after this range; None if no record has been read yet.
 
-    Raises RefusedError when records with and without source_sequence would be mixed in one table, because their order
-    is undefined. `records` is called only in this case, for the location of an example.
+    Raises RefusedError if records with and without source_sequence would be mixed in one table, because their order is
+    undefined. `records` is called only in this case, to find the location of an example.
     """
     committed_ordering = committed.ordering if committed else None
     kinds = summary.sequence_kinds & ~MALFORMED_SEQUENCE  # records with a malformed header are quarantined

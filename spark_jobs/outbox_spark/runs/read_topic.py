@@ -1,4 +1,4 @@
-"""Reads a topic without a table: the newest states, and the records as a stream, decoded like those of a run."""
+"""Reads the newest states of a topic, or its records as a stream, without a table. Records are decoded as in a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from outbox_spark.runs.newest_per_key import every_record, newest_of, ordering_o
 def newest_states(spark: SparkSession, job: MaterializeJob) -> DataFrame:
     """Return the newest record of each key, without tombstones; unreadable records have a `__outbox_reason`.
 
-    One pass over the topic collects the schemas. Raises RefusedError if the records cannot be ordered.
+    This function reads the topic once to collect the schemas. Raises RefusedError if the records cannot be ordered.
     """
     topic = topic_of(spark, job)
     read_range = resolve_range(topic.describe(), None)
@@ -34,7 +34,7 @@ def newest_states(spark: SparkSession, job: MaterializeJob) -> DataFrame:
 def changes(
     spark: SparkSession, job: MaterializeJob, starting_offsets: str, max_offsets_per_trigger: int | None
 ) -> DataFrame:
-    """Return every record of the topic as a stream of rows of decode()."""
+    """Return a stream of all records of the topic, as rows of decode()."""
     stream = stream_records(spark, job.kafka, job.topic, starting_offsets, max_offsets_per_trigger)
     records = stream.select(*record_columns())
     with topic_of(spark, job).open_registry() as registry:

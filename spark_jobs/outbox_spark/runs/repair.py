@@ -1,4 +1,4 @@
-"""Repairs the differences of a comparison by batches that are merged by version. Committed offsets do not change."""
+"""Repairs differences by writing batches, which are merged by version. Committed offsets do not change."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def repair_table(
     kinds: Collection[DifferenceKind] = REPAIRED,
     current_at: datetime | None = None,
 ) -> WriteCounts:
-    """Write the newest records of missing and stale keys, rewrite different rows, and delete the zombies.
+    """Write the newest records of missing and stale keys, rewrite different rows, and delete zombies.
 
-    `current_at` is the `committed_at` to commit; it is ignored if keys are unproven. If there are neither rows to write
-    nor a `committed_at` to commit, nothing is committed.
+    `current_at` is the `committed_at` to commit; it is ignored if there are unproven keys. Nothing is committed if
+    there are neither rows to write nor a `committed_at` to commit.
     """
     is_selected = F.col(KIND).isin(*[kind.value for kind in kinds])
     is_different = F.col(KIND) == DifferenceKind.DIFFERENT.value
@@ -38,7 +38,7 @@ def repair_table(
     different = _with_stored_versions(selected.where(is_different))
     deletions = _tombstones(comparison.absent.where(is_selected), newest, table.current_time())
     sets_time = current_at is not None and not comparison.counts[DifferenceKind.UNPROVEN]
-    # Separate batches, because a synthetic tombstone may have the partition and offset of another key's record.
+    # Deletions are a separate batch: a synthetic tombstone may have the partition and offset of another key's record.
     for rows, rewrites, is_last in ((newest, False, False), (different, True, False), (deletions, False, True)):
         counts = count_rows(rows)
         if not counts.rows and not (is_last and sets_time):
@@ -53,9 +53,9 @@ def repair_table(
 
 
 def _with_stored_versions(rows: DataFrame) -> DataFrame:
-    """Return `rows` with the metadata of the stored rows, so that a batch that rewrites rows changes exactly these.
+    """Return `rows` with the metadata of the stored rows, so that a batch that rewrites rows changes only these rows.
 
-    Only the timestamp is that of the record, unless the stored row is from another copy of the same event.
+    The timestamp, however, is that of the record, unless the stored row is from another copy of the same event.
     """
     row = F.col(ROW)
     is_same_record = (F.col("_partition") == row["_partition"]) & (F.col("_offset") == row["_offset"])
@@ -69,14 +69,14 @@ def _tombstones(absent: DataFrame, rows: DataFrame, time: datetime) -> DataFrame
 
     A tombstone has the version of its row, with the next offset: (`_sequence`, `_partition_epoch`, `_offset` + 1).
     - It is newer than the row, so the row is deleted.
-    - It is not newer than any unread record. With a sequence, a later event has a greater one. Without a sequence,
-      offsets decide: the comparison found no record of the key after the row's offset, so its next record is at the
-      end offset or later. That end is at least the row's offset + 2, because the record that superseded the row's is
-      before it.
-    - The offsets of different keys differ, unlike the end offset of the topic: PostgreSQL detects incomplete staging
-      by counting offsets.
-    The timestamp is `time`, the current time: the time of the deletion is unknown, and the ledger must retain the entry
-    for its whole TTL.
+    - It is not newer than any unread record. With a sequence, a later event has a greater sequence. Without a sequence,
+      offsets determine the order. The comparison found no record of the key after the row's offset, so its next record
+      is at the end offset or later. This end is at least the row's offset + 2, because the record that superseded the
+      row's record precedes it.
+    - Each key has a different offset, which the end offset of the topic would not ensure. PostgreSQL requires this: it
+      detects incomplete staging by counting offsets.
+    The timestamp is the current time (`time`), because the time of the deletion is unknown and the ledger must retain
+    the entry for its whole TTL.
     """
     values: dict[str, Column] = {
         KEY_COLUMN: F.col(KEY_COLUMN),
@@ -93,7 +93,7 @@ def _tombstones(absent: DataFrame, rows: DataFrame, time: datetime) -> DataFrame
 
 
 def count_unrepaired(table: TargetTable, comparison: Comparison, stack: ExitStack) -> dict[DifferenceKind, int]:
-    """Return the number of keys of each kind that repair_table() did not change, because the table was newer."""
+    """Return the number of keys of each kind that repair_table() did not change because the table was newer."""
     current = table.current_versions().select(KEY_COLUMN)
     newest, absent = (frame.select(KEY_COLUMN, KIND) for frame in (comparison.newest, comparison.absent))
     missing = newest.where(F.col(KIND) == DifferenceKind.MISSING.value).join(current, on=KEY_COLUMN, how="left_anti")

@@ -1,8 +1,8 @@
-"""Applies quarantined records whose schema the registry did not know when they were read, and knows now.
+"""Applies quarantined records whose schema was missing in the registry when they were read, but exists now.
 
-The progress lists the unknown schemas of the quarantine, so that a run without such records reads nothing. The rows
-are written by the usual version check before their entries are removed from the quarantine: after a crash in between,
-the next run repeats both.
+The progress lists the unknown schemas of the quarantine, so that a run does not read the quarantine if there are none.
+The rows are written with the usual version check, and then their entries are removed from the quarantine. After a crash
+between these steps, the next run repeats both.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from outbox_spark.sinks import Batch, TargetTable
 from outbox_spark.sinks.target_table import RetryResult
 
 MAX_SCHEMAS = 20
-"""Maximum number of unknown schemas in the progress: each run requests each of them from the registry."""
+"""Maximum number of unknown schemas in the progress, because each run requests all of them from the registry."""
 MAX_RECORDS = 10_000
-"""Maximum number of records that a run tries again, the newest first."""
+"""Maximum number of records that a run retries, beginning with the newest."""
 
 
 def unknown_schemas_of(rows: DataFrame, known_before: Iterable[int | str]) -> tuple[int | str, ...]:
-    """Return the unknown schemas of the quarantined rows of decode(), then `known_before`, at most MAX_SCHEMAS."""
+    """Return the unknown schemas of the quarantined rows of decode(), then `known_before`; at most MAX_SCHEMAS."""
     unknown = rows.where(F.col("__outbox_reason") == Reason.UNKNOWN_SCHEMA_ID)
     guid = schema_guid(F.col("__outbox_value"), F.col("__outbox_schema_header"))
     found = unknown.select("__outbox_schema_id", guid.alias("guid")).distinct().limit(MAX_SCHEMAS).collect()
@@ -46,14 +46,14 @@ def unknown_schemas_of(rows: DataFrame, known_before: Iterable[int | str]) -> tu
 def retry_quarantined(
     job: MaterializeJob, table: TargetTable, committed: TableProgress, topic: Topic, report: Reporter
 ) -> tuple[TableProgress, WriteCounts]:
-    """Try the records with unknown schemas again; return the committed progress and the counts of the write."""
+    """Retry the records with unknown schemas. Return the committed progress and the counts of the write."""
     if not committed.unknown_schemas:
         return committed, WriteCounts()
     with topic.open_registry() as registry:
         try:
             known = _known_schemas(registry, committed.unknown_schemas)
         except OutboxError as error:  # the run fails later if it needs the registry
-            report(f"warning: {job}: quarantined records were not tried again: {error}")
+            report(f"warning: {job}: quarantined records were not retried: {error}")
             return committed, WriteCounts()
         if not known:
             return committed, WriteCounts()
@@ -63,7 +63,7 @@ def retry_quarantined(
 
 
 def _known_schemas(registry: SchemaRegistry, keys: Iterable[int | str]) -> dict[int | str, str]:
-    """Return the Avro schemas that the registry knows, by id or GUID."""
+    """Return those Avro schemas that the registry has, by id or GUID."""
     known: dict[int | str, str] = {}
     for key in keys:
         with suppress(SchemaError):  # not in Avro
@@ -92,7 +92,7 @@ def _apply(
         rows, written = readable if job.options.mode is Mode.HISTORY else _newest(readable), WriteCounts()
         if applied_count:
             committed, written = _write(table, rows, decoder, committed, replace(committed, run=committed.run + 1))
-            report(f"{job}: {applied_count} quarantined records were applied, as the registry now has their schemas")
+            report(f"{job}: applied {applied_count} quarantined records, whose schemas are now in the registry")
         if results:
             table.update_quarantined(committed.topic_id, results)
         if len(results) < MAX_RECORDS:
@@ -105,7 +105,7 @@ def _apply(
 def _entries(job: MaterializeJob, table: TargetTable, committed: TableProgress, schemas: WriterSchemas) -> DataFrame:
     """Return the newest quarantined records with these schemas, in the form of newest_per_key().
 
-    If the ledger may no longer have the deletion of a key that is newer than a record, the record is omitted.
+    A record is omitted if the ledger may no longer contain a newer deletion of its key.
     """
     value, header = F.col("value"), F.col("schema_header")
     records = table.quarantined(committed.topic_id, Reason.UNKNOWN_SCHEMA_ID)

@@ -1,7 +1,7 @@
 """Kinds of differences between a row and the newest record of its key, as expressions over the joined frame.
 
-A joined row has KEY_COLUMN, ROW (the stored row without fields; NULL if there is none) and the columns of the newest
-record (NULL if there is none).
+A joined row has KEY_COLUMN, ROW (the stored row without its fields) and the columns of the newest record. ROW is NULL
+if there is no stored row, and the columns of the record are NULL if there is no record.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ KIND = "__outbox_kind"
 ROW = "__outbox_row"
 """Struct of VERSION_COLUMNS, the other METADATA_COLUMNS, ROW_STATE_COLUMNS, and _IS_SUPERSEDED."""
 _IS_SUPERSEDED = "is_superseded"
-"""Whether the quarantine has a newer record of the key, so that `_stale` must be true."""
+"""Whether the quarantine contains a newer record of the key, so that `_stale` must be true."""
 
 
 class DifferenceKind(StrEnum):
-    """Kind of the difference of a key between table and topic."""
+    """Kind of difference between the table and the topic for one key."""
 
     MISSING = "missing"
     """The topic has a live record of the key, but there is no row."""
     STALE = "stale"
     """The row is older than the topic's record."""
     DIFFERENT = "different"
-    """The row has the version of the topic's record, but other values; or its `_stale` is wrong."""
+    """The row has the version of the topic's record but different values, or its `_stale` is wrong."""
     ZOMBIE = "zombie"
-    """The key of the row has a tombstone in the topic, or no record any more."""
+    """The topic contains a tombstone, or no longer contains a record, of the row's key."""
     DUPLICATE = "duplicate"
     """The key has more than one current row."""
     UNREADABLE = "unreadable"
@@ -54,17 +54,17 @@ class DifferenceKind(StrEnum):
     UNPROVEN = "unproven"
     """The topic has no record of the row's key, but the scan was not completed, or the log was truncated."""
     UNSURE = "unsure"
-    """Like MISSING, but partitions were added to the topic, and another partition may have a tombstone."""
+    """Like MISSING, but partitions were added to the topic, and another partition may contain a tombstone."""
 
 
 REPAIRED = (DifferenceKind.MISSING, DifferenceKind.STALE, DifferenceKind.DIFFERENT, DifferenceKind.ZOMBIE)
 """Kinds that a repair removes."""
 DIFFERENCES = (*REPAIRED, DifferenceKind.DUPLICATE)
-"""Kinds that count as differences; the others are only reported."""
+"""Kinds that count as differences. The other kinds are only reported."""
 
 
 class JoinedKind(StrEnum):
-    """Kinds of joined rows that are no DifferenceKind yet."""
+    """Kinds of joined rows whose DifferenceKind has not been determined yet."""
 
     SAME = "same"
     """The row has the version of the record."""
@@ -73,11 +73,11 @@ class JoinedKind(StrEnum):
     ABSENT = "absent"
     """The row has no record."""
     UNORDERED = "unordered"
-    """The record has no valid sequence, so that it is in quarantine."""
+    """The record has no valid sequence, so it is in quarantine."""
 
 
 DECODED_KINDS = (DifferenceKind.MISSING.value, DifferenceKind.STALE.value, JoinedKind.DELETED.value)
-"""Kinds that decoded_kind() determines exactly."""
+"""Kinds of joined rows from which decoded_kind() determines the exact kind after decoding."""
 
 
 def with_quarantined(states: DataFrame, quarantined: DataFrame | None) -> DataFrame:
@@ -86,17 +86,17 @@ def with_quarantined(states: DataFrame, quarantined: DataFrame | None) -> DataFr
     if quarantined is not None:
         states = states.join(quarantined, KEY_COLUMN, "left")
         is_superseded = F.coalesce(F.col(STORED_VERSION) > F.struct(*VERSION_COLUMNS), F.lit(False))
-    # The version is first, so that max() of two rows is the newer one.
+    # The version comes first, so that max() of two rows returns the newer row.
     others = [name for name in [*METADATA_COLUMNS, *ROW_STATE_COLUMNS] if name not in VERSION_COLUMNS]
     row = F.struct(*VERSION_COLUMNS, *others, is_superseded.alias(_IS_SUPERSEDED))
     return states.select(KEY_COLUMN, row.alias(ROW))
 
 
 def joined_kind(row_count: Column) -> Column:
-    """Return a DifferenceKind or JoinedKind of a joined row; NULL if neither table nor topic has a state of the key.
+    """Return the DifferenceKind or JoinedKind of a joined row; NULL if neither table nor topic has a state of the key.
 
-    The partition epoch is not compared: records with equal sequences are copies of one event, and topics without a
-    sequence have a single epoch.
+    The partition epoch is not compared, because records with equal sequences are copies of one event, and topics
+    without a sequence have a single epoch.
     """
     has_row, has_record = F.col(ROW).isNotNull(), F.col("_offset").isNotNull()
     sequence, row_sequence = F.col("_sequence"), F.col(ROW)["_sequence"]
@@ -104,7 +104,7 @@ def joined_kind(row_count: Column) -> Column:
     is_newer = (sequence > row_sequence) | (has_no_sequence & (F.col("_offset") > F.col(ROW)["_offset"]))
     is_older = (sequence < row_sequence) | (has_no_sequence & (F.col("_offset") < F.col(ROW)["_offset"]))
     is_deleted, row_is_deleted = F.col("value").isNull(), F.col(ROW)[DELETED_AT_COLUMN].isNotNull()
-    # Records of one COPY statement have the same sequence.
+    # A later record can have the same sequence, because all records of one COPY statement do.
     is_deleted_later = is_deleted & ~row_is_deleted & (F.col("_offset") > F.col(ROW)["_offset"])
     return (
         F.when(F.col(KEY_COLUMN).isNull(), F.lit(None))  # records without a key have no row
@@ -122,11 +122,11 @@ def joined_kind(row_count: Column) -> Column:
 
 
 def decoded_kind(*, partitions_added: bool) -> Column:
-    """Return the DifferenceKind of a decoded row with KIND and DIFFERENT_COLUMNS; NULL if it is no difference."""
+    """Return the DifferenceKind of a decoded row with KIND and DIFFERENT_COLUMNS; NULL if there is no difference."""
     missing = DifferenceKind.UNSURE if partitions_added else DifferenceKind.MISSING
     kind, is_unreadable = F.col(KIND), F.col("__outbox_reason").isNotNull()
     has_different_columns = F.coalesce(F.size(DIFFERENT_COLUMNS) > 0, F.lit(False))
-    # A record whose value is JSON null is known to be a tombstone only after it has been decoded.
+    # If the value of a record is JSON null, only decoding shows that the record is a tombstone.
     return (
         F.when(is_unreadable & ~has_different_columns, F.lit(DifferenceKind.UNREADABLE.value))
         .when(
@@ -142,16 +142,16 @@ def decoded_kind(*, partitions_added: bool) -> Column:
 def different_state(mode: Mode, is_deleted: Column, is_unreadable: Column) -> Column:
     """Return the names of the columns of ROW that describe its state and differ from the record of the same version.
 
-    `is_deleted`: whether the record is a tombstone. Of rows with an unreadable record, only `_stale` is compared.
+    `is_deleted` states whether the record is a tombstone. If the record is unreadable, only `_stale` is compared.
     """
     row, row_is_deleted = F.col(ROW), F.col(ROW)[DELETED_AT_COLUMN].isNotNull()
-    # Copies of one event have the same sequence, but other offsets and timestamps.
+    # Copies of one event have the same sequence, but different offsets and timestamps.
     is_same_record = (F.col("_partition") == row["_partition"]) & (F.col("_offset") == row["_offset"])
     has_other_timestamp = is_same_record & (row["_timestamp"] != F.col("_timestamp"))
     has_other_deletion = ~row_is_deleted | (is_same_record & (row[DELETED_AT_COLUMN] != F.col("_timestamp")))
     is_stale = F.coalesce(row[STALE_COLUMN], F.lit(False))
     conditions = {
-        # If the newest record is unreadable, the row is stale even if its entry was removed from the quarantine.
+        # If the newest record is unreadable, the row is stale even if the record was removed from the quarantine.
         STALE_COLUMN: (is_stale != row[_IS_SUPERSEDED]) & ~(is_stale & is_unreadable),
         "_timestamp": ~is_unreadable & has_other_timestamp,
     }
@@ -164,7 +164,7 @@ def different_state(mode: Mode, is_deleted: Column, is_unreadable: Column) -> Co
 
 
 def compared_fields(table: TargetTable, columns: Sequence[TableColumn]) -> list[TableColumn]:
-    """Return the columns that the table has; the next run adds those of newer fields."""
+    """Return the columns that exist in the table. The next run adds the columns of new fields."""
     stored_names = set(table.column_names(columns))
     return [column for column in columns if column.name in stored_names]
 
@@ -177,9 +177,9 @@ def uncompared_names(table: TargetTable, columns: Sequence[TableColumn], compare
 
 
 def count_by_kind(keys: DataFrame, kind_name: str, max_examples: int) -> tuple[dict[str, int], dict[str, list[str]]]:
-    """Return by kind: the number of rows of `keys`, and the first `max_examples` keys. `keys` should be persisted.
+    """Return the number of rows of `keys` and the first `max_examples` keys, by kind. `keys` should be persisted.
 
-    The keys are sorted in the executors, each of which returns at most `max_examples` of its keys.
+    The executors sort the keys, and each returns at most `max_examples` of its keys.
     """
     counts = {row[kind_name]: int(row["count"]) for row in keys.groupBy(kind_name).count().collect()}
     example_keys: dict[str, list[str]] = {}
@@ -190,6 +190,6 @@ def count_by_kind(keys: DataFrame, kind_name: str, max_examples: int) -> tuple[d
 
 
 def count_columns(rows: DataFrame) -> dict[str, int]:
-    """Return by column: the number of rows with its name in DIFFERENT_COLUMNS; in the order of the names."""
+    """Return, by column name in sorted order, the number of rows that have this name in DIFFERENT_COLUMNS."""
     names = rows.select(F.explode(DIFFERENT_COLUMNS).alias("name"))
     return {row["name"]: int(row["count"]) for row in names.groupBy("name").count().orderBy("name").collect()}

@@ -1,4 +1,4 @@
-"""Messages for unexpected errors, without the record values that messages of Spark and PostgreSQL may contain."""
+"""Messages for unexpected errors, without the values of records that Spark's and PostgreSQL's messages may contain."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _POSTGRES_HINT = "check the PostgreSQL server and its log, then run the command 
 
 
 def redacted(error: Exception) -> OutboxError:
-    """Return an OutboxError whose message has no record values; an OutboxError is returned unchanged."""
+    """Return an OutboxError whose message contains no values of records. Return an OutboxError unchanged."""
     if isinstance(error, OutboxError):
         return error
     if _is_lost_rows_error(error):
-        message = "persisted rows of a batch were lost, for example with an executor; the topic may have changed since"
+        message = "persisted rows of a batch were lost, for example with an executor; the topic may have changed"
         return OutboxError(message, _LOST_ROWS_HINT)
     name, detail = type(error).__name__, _detail(error)
     if isinstance(error, psycopg.OperationalError):
@@ -34,7 +34,7 @@ def redacted(error: Exception) -> OutboxError:
 
 
 def debug_traceback(error: BaseException) -> str:
-    """Return the traceback of an error and its causes, without record values, with the stack frames of Java."""
+    """Return the traceback of an error and its causes, with Java's stack frames but without values of records."""
     return traceback_text(error, _debug_message)
 
 
@@ -57,7 +57,7 @@ def _detail(error: Exception) -> str:
     if isinstance(error, KafkaException):
         reason = error.args[0] if error.args else ""
         return first_line(reason.str() if hasattr(reason, "str") else str(reason))
-    if isinstance(error, AnalysisException):  # before execution: has names and types, no values
+    if isinstance(error, AnalysisException):  # raised before execution, so it contains no values
         with suppress(Exception):  # str() raises for Delta's errors, for which PySpark has no message template
             return first_line(str(error))
     if isinstance(error, (PySparkException, Py4JError)):
@@ -68,13 +68,13 @@ def _detail(error: Exception) -> str:
 
 
 def _java_classes(error: Exception) -> list[str]:
-    """Return the class names of the Java exception of `error` and of its causes; empty if there is none."""
+    """Return the class names of the Java exception of `error` and of its causes; empty if it has no Java exception."""
     cause = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     names: list[str] = []
     try:
         while cause is not None:
             names.append(str(cause.getClass().getName()))
             cause = cause.getCause()
-    except Exception:  # the JVM may have ended: return the names that were read
+    except Exception:  # the JVM may have ended; return the names that were read
         return names
     return names

@@ -13,15 +13,15 @@ from pyspark.sql import functions as F  # noqa: N812
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _MAX_ENTRIES = 256
-"""Maximum number of cache entries per function; each schema of a topic uses a few."""
+"""Maximum number of cache entries per function. Each schema of a topic uses a few entries."""
 
 
 def cached_expressions(build: Callable[_P, _R]) -> Callable[_P, _R]:
     """Decorate `build` so that its results are cached by JVM and arguments, which must be positional and hashable.
 
-    Building an expression calls the JVM for each of its parts. Without the cache, every batch would need thousands of
-    calls, which take more than a second. The expression may consist of columns by name, literals and functions, but
-    must not be bound to a DataFrame.
+    Building an expression calls the JVM for each of its parts. Without the cache, every batch would make thousands of
+    calls, which would take more than a second. The expression may consist of columns by name, literals and functions,
+    but must not be bound to a DataFrame.
     """
 
     @lru_cache(maxsize=_MAX_ENTRIES)
@@ -38,10 +38,10 @@ def cached_expressions(build: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def prevent_inlining(expression: Column) -> Column:
-    """Return an expression with the same value, which the optimizer does not inline where its column is used.
+    """Return an expression with the same value that the optimizer does not inline where its column is used.
 
-    If it was inlined, each field of a record would decode the record again, and optimizing the plan for JSON values,
-    which are parsed in three steps, would take minutes. The optimizer does not inline expressions with rand().
+    If the expression were inlined, each field of a record would decode the record again, and optimizing the plan for
+    JSON values, which are parsed in three steps, would take minutes. The optimizer does not inline rand().
     """
     # With a random seed, the generated code of each query would be different and would have to be compiled.
     return F.when(F.rand(0) >= 0, expression)

@@ -15,7 +15,7 @@ from outbox_spark.session.expressions import cached_expressions
 from outbox_spark.session.run_session import local_properties_restored
 
 PERSISTED_ONLY = "outbox.persisted.only"
-"""Local property of Spark (PersistedRows.PROPERTY in outbox-spark.jar): jobs that have it must not read topics."""
+"""Local property of Spark jobs that must not read topics (PersistedRows.PROPERTY in outbox-spark.jar)."""
 
 _COUNT_NAMES = ("decoded_rows", "decoded_quarantined", "decoded_tombstones")
 
@@ -35,7 +35,7 @@ class DecodedCounts:
 
 
 def persist(stack: ExitStack, frame: DataFrame) -> DataFrame:
-    """Return `frame`, which its first action persists, and which is unpersisted when `stack` is closed.
+    """Mark `frame` as persisted until `stack` is closed, and return it. Its first action persists it.
 
     It is persisted on disk (usually in the page cache), because a batch with millions of keys would fill the heap.
     """
@@ -47,15 +47,15 @@ def persist(stack: ExitStack, frame: DataFrame) -> DataFrame:
 def forbid_topic_reads(stack: ExitStack, spark: SparkSession) -> None:
     """Make jobs of this thread fail if they read a topic outside `allow_topic_reads`, until `stack` is closed.
 
-    If an executor is lost, its persisted rows are lost too, and Spark would read their records from the topic again.
-    Compaction may have removed a record since it was counted; the record that superseded it may be after the batch.
-    Requires outbox-spark.jar on the class path.
+    If an executor is lost, its persisted rows are lost, and Spark would read their records from the topic again.
+    Meanwhile, compaction may have removed a record, and the record that superseded it may be after the end of the
+    batch. Requires outbox-spark.jar on the class path.
     """
     stack.enter_context(_with_persisted_only(spark, "true"))
 
 
 def allow_topic_reads(spark: SparkSession) -> AbstractContextManager[None]:
-    """Return a context manager in which jobs of this thread may read topics, in spite of `forbid_topic_reads`."""
+    """Return a context manager in which jobs of this thread may read topics despite `forbid_topic_reads`."""
     return _with_persisted_only(spark, None)
 
 
@@ -68,7 +68,7 @@ def _with_persisted_only(spark: SparkSession, value: str | None) -> Iterator[Non
 
 
 def count_rows(rows: DataFrame) -> DecodedCounts:
-    """Count rows of decode(). This action evaluates all rows, so it persists a frame of `persist`."""
+    """Count rows of decode(). This action evaluates all rows, so it persists a frame that `persist` returned."""
     return counts_from(rows.agg(*count_expressions()).collect()[0])
 
 

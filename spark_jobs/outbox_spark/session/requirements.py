@@ -16,7 +16,7 @@ from outbox_spark.session import version_check
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 ICEBERG_EXTENSION = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
-# One class of each required jar.
+# One class from each required jar.
 _TOPIC_CLASSES = (
     "org.apache.spark.sql.kafka010.KafkaSourceProvider",
     "org.apache.spark.sql.avro.AvroDataToCatalyst",
@@ -39,7 +39,7 @@ def check_application(spark: SparkSession, target: Target | None = None) -> None
         raise ConfigurationError(message, f"run the program in the driver of the application; {_HINT}")
     version_check.check_pyspark()
     classes = _TOPIC_CLASSES if target is None else (*_TOPIC_CLASSES, _TARGET_CLASSES[type(target)])
-    check_jars(spark, classes, f"add its jar to spark.jars before Spark starts; {_HINT}")
+    check_jars(spark, classes, f"add the jar of this class to spark.jars before Spark starts; {_HINT}")
     version_check.check_session(spark, classes)
     extension = _EXTENSIONS.get(type(target)) if target is not None else None
     if extension is not None and extension not in (spark.conf.get("spark.sql.extensions", None) or ""):
@@ -55,7 +55,7 @@ def check_jars(spark: SparkSession, class_names: Iterable[str], hint: str) -> No
 
 
 def has_class(spark: SparkSession, name: str) -> bool:
-    """Return whether the driver, whose jars the executors have too, can load a class; False if PySpark has no JVM."""
+    """Return whether the driver, which has the same jars as the executors, can load a class; False without a JVM."""
     jvm = spark.sparkContext._jvm
     return jvm is not None and _can_load(jvm, name)
 

@@ -1,6 +1,6 @@
-"""The Spark session of a run: separate from the caller's, with the settings on which results depend.
+"""The Spark session of a run, which is separate from the caller's and has the settings on which results depend.
 
-A commit of Delta or Iceberg takes its metadata from settings of the session. In a shared session, a commit of another
+Delta and Iceberg take the metadata of a commit from settings of the session. In a shared session, a commit of another
 thread would therefore contain the progress of the run.
 """
 
@@ -25,14 +25,14 @@ CATALOG_PREFIX = "outbox_"
 """Prefix of the names of the Iceberg catalogs that runs configure in their session."""
 _HADOOP_CATALOG = "HadoopCatalog"
 _MARK = "spark.outbox.session"
-"""Setting of the sessions of runs, so that a run within a run uses the same session."""
+"""Setting that marks the sessions of runs, so that a run within a run uses the same session."""
 _JOB_PROPERTIES = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
 """Local properties of the thread that label_spark_jobs changes."""
 
 _PYSPARK_LOCK = threading.Lock()
 """Held while a thread changes RDD.toDF or SparkSession._activeSession, which all threads share."""
 _previously_active: dict[SparkSession, SparkSession | None] = {}
-"""By session of a current run: the value of SparkSession._activeSession before its run and all overlapping runs."""
+"""For each session of a current run, SparkSession._activeSession before that run and all runs that overlap it."""
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -42,9 +42,9 @@ _R = TypeVar("_R")
 def run_session(spark: SparkSession, job: MaterializeJob) -> Iterator[SparkSession]:
     """Yield a new session of the same application, which is this thread's active session inside `with`.
 
-    It has PINNED_SETTINGS and a copy of the settings of `spark` for which `is_copied` is true. Afterwards the active
-    session and the job group of the thread are as before, and the Iceberg catalogs of the run are closed. If `spark` is
-    the session of a run, it is yielded itself.
+    The session has PINNED_SETTINGS and a copy of the settings of `spark` for which `is_copied` is true. At the end, the
+    active session and the job group of the thread are restored, and the Iceberg catalogs of the run are closed. If
+    `spark` is already the session of a run, `spark` itself is yielded.
     """
     if spark.conf.get(_MARK, None) is not None:
         yield spark
@@ -74,7 +74,7 @@ def in_run_session(
 
 
 def active_session() -> SparkSession:
-    """Return the active session of this thread. PySpark's SparkSession.active() can return that of another thread."""
+    """Return this thread's active session. PySpark's SparkSession.active() can return the session of another thread."""
     context = SparkContext._active_spark_context
     if context is None:
         raise AssertionError("there is no SparkContext")
@@ -86,14 +86,14 @@ def active_session() -> SparkSession:
 
 
 def rows_in(spark: SparkSession, frame: DataFrame) -> DataFrame:
-    """Return the rows of `frame` as a DataFrame of the session `spark`; expressions keep the settings of `frame`."""
+    """Return the rows of `frame` as a DataFrame of the session `spark`. Expressions keep the settings of `frame`."""
     jvm: Any = spark._jvm
     plan = frame._jdf.queryExecution().analyzed()
     return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
 
 
 def without_rows(frame: DataFrame) -> DataFrame:
-    """Return an empty DataFrame with the schema of `frame`; unlike createDataFrame, change no active session."""
+    """Return an empty DataFrame with the schema of `frame`. Unlike createDataFrame, do not change an active session."""
     spark, jvm = frame.sparkSession, frame.sparkSession._jvm
     if jvm is None:  # never; for the type checker
         raise AssertionError("there is no JVM")
@@ -111,7 +111,7 @@ def _new_session(spark: SparkSession) -> SparkSession:
     settings = {name: value for name, value in copied.items() if is_copied(name) and existing.get(name) != value}
     settings |= {**PINNED_SETTINGS, _MARK: "true"}
     if has_class(spark, DELTA_CATALOG):
-        # The session catalog of the application may be another one, which cannot resolve tables of Delta by path.
+        # The application may have a different session catalog, which cannot resolve Delta tables by path.
         settings["spark.sql.catalog.spark_catalog"] = DELTA_CATALOG
     for name, value in settings.items():
         session.conf.set(name, value)
@@ -119,23 +119,23 @@ def _new_session(spark: SparkSession) -> SparkSession:
 
 
 def _python_session(context: SparkContext, java_session: Any) -> SparkSession:  # noqa: ANN401 - py4j's JavaObject
-    """Return the SparkSession of PySpark, whose constructor makes RDD.toDF create DataFrames in that session."""
+    """Return a PySpark session, without the constructor's side effect that RDD.toDF creates DataFrames in it."""
     with _PYSPARK_LOCK:
         to_df = getattr(RDD, "toDF", None)
         session = SparkSession(context, java_session)
-        RDD.toDF = to_df  # type: ignore[assignment, method-assign]  # PySpark has set it for an earlier session
+        RDD.toDF = to_df  # type: ignore[assignment, method-assign]  # restore the function of an earlier session
     return session
 
 
 @contextmanager
 def _python_session_restored(session: SparkSession) -> Iterator[None]:
-    """Afterwards, getActiveSession of PySpark, which createDataFrame sets for all threads, returns no session of a run.
+    """Ensure that, after `with`, PySpark's getActiveSession, set by createDataFrame for all threads, is not a run's.
 
     A session that other code has made active in the meantime remains active.
     """
     with _PYSPARK_LOCK:
         active = SparkSession._activeSession
-        if active in _previously_active:  # another run has made its session active, so this one is not the caller's
+        if active in _previously_active:  # this is the session of another run, not the caller's
             active = _previously_active[active]
         _previously_active[session] = active
     try:
@@ -149,7 +149,7 @@ def _python_session_restored(session: SparkSession) -> Iterator[None]:
 
 @contextmanager
 def _active(session: SparkSession) -> Iterator[None]:
-    """Make `session` the active session of this thread inside `with`. Code of Iceberg and Delta reads it."""
+    """Make `session` the active session of this thread inside `with`, because Iceberg and Delta use that session."""
     session_class = _session_class(session.sparkContext)
     previous = session_class.getActiveSession()
     session_class.setActiveSession(session._jsparkSession)
@@ -177,23 +177,23 @@ def local_properties_restored(context: SparkContext, names: Iterable[str]) -> It
 
 @contextmanager
 def _catalogs_closed(session: SparkSession) -> Iterator[None]:
-    """Close the Iceberg catalogs of runs that were loaded in the session at the end of `with`, and ignore errors.
+    """At the end of `with`, close the Iceberg catalogs of runs that were loaded in the session, and ignore errors.
 
-    Otherwise clients of REST catalogs would refresh their tokens, and connections of JDBC catalogs would remain open,
-    until the application ends.
+    Otherwise, until the application ends, clients of REST catalogs would refresh their tokens, and connections of JDBC
+    catalogs would remain open.
     """
     try:
         yield
     finally:
         with suppress(Py4JError):  # the JVM may have ended, but the result or error of the run must be reported
             for catalog in _loaded_catalogs(session):
-                # All Hadoop catalogs of the JVM share their locks, and closing one of them removes the locks of all.
+                # All Hadoop catalogs of the JVM share their locks, and closing one catalog removes the locks of all.
                 if catalog.getClass().getSimpleName() != _HADOOP_CATALOG:
                     catalog.close()
 
 
 def _loaded_catalogs(session: SparkSession) -> Iterator[Any]:
-    """Yield the loaded catalogs of runs, of type org.apache.iceberg.catalog.Catalog, without loading others."""
+    """Yield the loaded catalogs of runs (org.apache.iceberg.catalog.Catalog), without loading other catalogs."""
     jvm: Any = session._jvm
     manager = session._jsparkSession.sessionState().catalogManager()
     for name in manager.listCatalogs(jvm.scala.Option.empty()).mkString("\n").split("\n"):

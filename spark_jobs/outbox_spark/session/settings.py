@@ -1,4 +1,4 @@
-"""Settings of Spark sessions in which runs read and write."""
+"""Settings of the Spark sessions in which runs read and write."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 _CHANGED_DEFAULTS: Mapping[str, str] = {
     # Spark formats timestamps in this time zone; sinks/postgres/staging.py appends its UTC offset, +00.
     "spark.sql.session.timeZone": "UTC",
-    # Spark's default list without kafka: the DSv2 reader of the Kafka source reads headers in a tenth of the time.
+    # Spark's default list without kafka, because the DSv2 reader of Kafka reads headers in a tenth of the time.
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
-    # Lets adaptive execution coalesce the partitions of persisted frames, because each use runs a task per partition.
+    # Adaptive execution may coalesce the partitions of persisted frames, because each use runs a task per partition.
     "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
-    # Persisted rows are read only once or twice, so that compressing their columns takes longer than it saves.
+    # Persisted rows are read only once or twice, so compressing their columns would take longer than it saves.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
     # Number of tasks that read Delta's log at every commit. The default of 50 suits tables of many thousands of files.
     "spark.databricks.delta.snapshotPartitions": "1",
@@ -25,7 +25,7 @@ _DEFAULTS: Mapping[str, str] = {
     # Overflows and invalid casts raise an error instead of returning NULL.
     "spark.sql.ansi.enabled": "true",
     "spark.sql.storeAssignmentPolicy": "ANSI",
-    # How statements and names are parsed and resolved.
+    # Parsing and resolution of statements and names.
     "spark.sql.caseSensitive": "false",
     "spark.sql.ansi.doubleQuotedIdentifiers": "false",
     "spark.sql.ansi.enforceReservedKeywords": "false",
@@ -33,7 +33,7 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.sql.parser.quotedRegexColumnNames": "false",
     "spark.sql.defaultCatalog": "spark_catalog",
     "spark.sql.runSQLOnFiles": "true",
-    # How values are converted.
+    # Conversion of values.
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
     "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
     "spark.sql.decimalOperations.allowPrecisionLoss": "true",
@@ -46,26 +46,26 @@ _DEFAULTS: Mapping[str, str] = {
         for name in ("datetime", "int96")
         for direction in ("Read", "Write")
     },
-    # What is read and written.
+    # Reading and writing of files and tables.
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.sources.partitionOverwriteMode": "static",
     "spark.databricks.delta.schema.autoMerge.enabled": "false",
-    # The progress of a Delta table and the counts of its commits are in the information about commits.
+    # The commit information of a Delta table contains its progress and the counts of its commits.
     "spark.databricks.delta.commitInfo.enabled": "true",
     "spark.databricks.delta.history.metricsEnabled": "true",
 }
 """Defaults of Spark and Delta that the application may have changed."""
 
 PINNED_SETTINGS: Mapping[str, str] = {**_CHANGED_DEFAULTS, **_DEFAULTS}
-"""Settings on which results or throughput depend, whatever the settings of application and caller are."""
+"""Settings on which results or throughput depend. They override the settings of the application and the caller."""
 
 _COPIED_PREFIXES = ("spark.sql.catalog.", "spark.hadoop.", "spark.sql.adaptive.", "spark.outbox.")
 _COPIED_NAMES = ("spark.sql.shuffle.partitions", "spark.sql.autoBroadcastJoinThreshold")
 
 
 def is_copied(name: str) -> bool:
-    """Return whether a run uses the caller's setting: of catalogs, file systems, parallelism, and of the jobs.
+    """Return whether a run uses the caller's setting: those of catalogs, file systems, parallelism and the jobs.
 
     Names without the prefix `spark.` are settings of Hadoop, for example `fs.s3a.access.key`.
     """
@@ -74,7 +74,7 @@ def is_copied(name: str) -> bool:
 
 @contextmanager
 def changed_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Set settings of the session inside `with`, for statements without options, then restore the previous values."""
+    """Change settings of the session inside `with`, for statements that have no options, then restore their values."""
     previous = {name: session.conf.get(name, None) for name in settings}
     for name, value in settings.items():
         session.conf.set(name, value)

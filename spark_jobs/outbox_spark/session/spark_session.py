@@ -22,33 +22,33 @@ JARS_VARIABLE = "OUTBOX_SPARK_JARS"
 _DEFAULT_JARS_FOLDER = Path("build/runtime/spark/jars")
 _DEFAULT_MASTER = "local[*]"
 _DRIVER_MEMORY = "1g"
-# Pauses of a batch job do no harm, and throughput is a third higher with the parallel collector than with G1. With half
-# of the heap for short-lived objects (the default is a third), garbage collection runs half as often.
+# Pauses are harmless in a batch job, and throughput is a third higher with the parallel collector than with G1. If half
+# of the heap is for short-lived objects (the default is a third), garbage collection runs half as often.
 _GC_OPTIONS = "-XX:+UseParallelGC -XX:NewRatio=1"
 
 _STATIC_SETTINGS: Mapping[str, str] = {
     "spark.sql.extensions": f"{DELTA_EXTENSION},{ICEBERG_EXTENSION}",
     "spark.sql.catalog.spark_catalog": DELTA_CATALOG,
     "spark.ui.showConsoleProgress": "false",
-    # Event log and UI hide settings whose name or value matches: Spark's default, and the patterns of outbox-kit.
+    # The event log and the UI hide settings whose name or value matches Spark's default or outbox-kit's patterns.
     "spark.redaction.regex": f"(?i)secret|password|token|access[.]?key|{NAME_PATTERN}|{VALUE_PATTERN}",
-    # Size of the cache of compiled code. One Delta MERGE fills the default of 100 entries, so that the next table would
+    # Size of the cache of compiled code. One Delta MERGE fills the default of 100 entries, so the next table would
     # compile its code again. With more entries, each table after the first takes a third less time.
     "spark.sql.codegen.cache.maxEntries": "1000",
     # By default, Spark caches the Kafka consumers of a query and the records of their last polls for five minutes.
-    # Every batch is a new query, so that each batch would retain hundreds of MB.
+    # Every batch is a new query, so each batch would retain hundreds of MB.
     **{
         f"spark.kafka.consumer.{pool}.{name}": "1s"
         for pool in ("cache", "fetchedData.cache")
         for name in ("timeout", "evictorThreadRunInterval")
     },
 }
-# Only without spark-submit, when this process starts Spark in local mode.
+# Settings that apply only without spark-submit, when this process starts Spark in local mode.
 _LOCAL_SETTINGS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    # Leaves memory to NewestTable of outbox-spark.jar and the Kafka consumers' buffers, which Spark does not manage.
+    # Leaves memory for NewestTable of outbox-spark.jar and the Kafka consumers' buffers, which Spark does not manage.
     "spark.memory.fraction": "0.4",
     # Initial number of shuffle partitions; adaptive execution coalesces small partitions.
     "spark.sql.shuffle.partitions": "16",
@@ -58,9 +58,9 @@ _LOCAL_SETTINGS: Mapping[str, str] = {
 def start_session(name: str = "outbox-materialize") -> SparkSession:
     """Start Spark, or return the session of spark-submit's driver.
 
-    Only without spark-submit, the environment variables SPARK_MASTER (local mode; default: local[*]) and
-    OUTBOX_SPARK_JARS (folder; default: build/runtime/spark/jars of the project) apply. Raises ConfigurationError when
-    a jar is missing, a version is not in SUPPORTED_VERSIONS, SPARK_MASTER names a cluster, or Java does not start.
+    The environment variables SPARK_MASTER (local mode; default: local[*]) and OUTBOX_SPARK_JARS (folder; default:
+    build/runtime/spark/jars of the project) apply only without spark-submit. Raises ConfigurationError if a jar is
+    missing, a version is not in SUPPORTED_VERSIONS, SPARK_MASTER names a cluster, or Java does not start.
     """
     version_check.check_pyspark()
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
@@ -81,14 +81,14 @@ def start_session(name: str = "outbox-materialize") -> SparkSession:
     jar_hint = f"pass its jar to spark-submit, or add it to the folder of {JARS_VARIABLE}; see docs/materialization.md"
     check_jars(session, ALL_CLASSES, jar_hint)
     version_check.check_session(session, ALL_CLASSES)
-    # Again, because spark-submit's driver may have created the session.
+    # The settings are set again, because spark-submit's driver may have created the session.
     for key, value in PINNED_SETTINGS.items():
         session.conf.set(key, value)
     return session
 
 
 def _redirect_java_stdout(session: SparkSession) -> None:
-    """Redirect Java's stdout to stderr, because Delta's VACUUM prints to stdout, which is for the command's result."""
+    """Redirect Java's stdout to stderr, because Delta's VACUUM would print to stdout, which is for results."""
     jvm: Any = session.sparkContext._jvm
     jvm.java.lang.System.setOut(jvm.java.lang.System.err)
 
@@ -106,24 +106,24 @@ def _in_process_settings() -> dict[str, str]:
     """Return the settings that replace spark-submit's options, and set environment variables for Spark's processes."""
     # Spark's Python workers need the packages of this interpreter.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    # glibc creates memory arenas per thread, and they rarely return freed memory, so their number is limited.
+    # glibc creates a memory arena per thread. Arenas rarely return freed memory, so their number is limited.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     settings = {
-        # In local mode the executor is in the driver's JVM. Unlike spark.jars, this setting copies no files.
+        # In local mode, the executor is in the driver's JVM. Unlike spark.jars, this setting does not copy files.
         "spark.driver.extraClassPath": f"{_jars_folder()}/*",
         "spark.driver.memory": os.environ.get("OUTBOX_SPARK_MEMORY", _DRIVER_MEMORY),
         **_LOCAL_SETTINGS,
     }
     log_config = Path(__file__).parents[1] / "log4j2.properties"
     java_options = [] if _environment_sets_collector() else [_GC_OPTIONS]
-    if log_config.exists():  # if this package is in a zip file, there is no such path
+    if log_config.exists():  # the path does not exist if this package is in a zip file
         java_options.append(f"-Dlog4j2.configurationFile={log_config.as_uri()}")
     settings["spark.driver.extraJavaOptions"] = " ".join(java_options)
     return settings
 
 
 def _environment_sets_collector() -> bool:
-    """Return whether an environment variable selects a garbage collector; Java does not start if two are selected."""
+    """Return whether an environment variable selects a garbage collector. Java does not start if two are selected."""
     variables = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
     return any(re.search(r"-XX:\+Use\w*GC\b", os.environ.get(name, "")) for name in variables)
 

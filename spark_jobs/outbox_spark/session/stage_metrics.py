@@ -1,7 +1,7 @@
 """Groups and descriptions of Spark jobs, and metrics of the stages that have run.
 
-The metrics come from Spark's status store, from which its UI and REST API read too. The store exists even if the
-UI is disabled, and reading it requires no callback from the JVM.
+The metrics come from Spark's status store, which Spark's UI and REST API also read. The store exists even if the UI is
+disabled, and reading it does not require a callback from the JVM.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from outbox_spark.jobs.model import MaterializeJob
 
 OBSERVATION = "outbox_materialize"
-"""Name of the observed metrics with the records and keys of a batch (`observedMetrics` of query listeners)."""
+"""Name under which query listeners observe the numbers of records and keys of a batch (`observedMetrics`)."""
 JOB_GROUP_PREFIX = "outbox-materialize "
 
 _LISTENER_TIMEOUT_MILLIS = 5_000
@@ -32,12 +32,12 @@ METRIC_METHODS = {
     "disk_spilled_bytes": "diskBytesSpilled",
     "peak_execution_memory_bytes": "peakExecutionMemory",
 }
-"""Method of org.apache.spark.status.api.v1.StageData by name of the metric."""
+"""For each metric, the method of org.apache.spark.status.api.v1.StageData that returns it."""
 
 
 def label_spark_jobs(spark: SparkSession, job: MaterializeJob, step: str) -> None:
-    """Set the group (the job) and the description (job and step) of the next Spark jobs of this thread."""
-    # With interruptOnCancel, as in Spark SQL without a job group, the other tasks of a failed job are interrupted.
+    """Set the group (the job) and the description (the job and the step) of the next Spark jobs of this thread."""
+    # interruptOnCancel interrupts the other tasks of a failed job, as Spark SQL does if there is no job group.
     spark.sparkContext.setJobGroup(group_of(job), f"{job}: {step}", interruptOnCancel=True)
 
 
@@ -57,9 +57,9 @@ class StageMetrics:
         self._last_stage = self._newest_stage()
 
     def since_last(self, group: str) -> dict[str, int]:
-        """Return the sums over the group's stages since the previous call, which was after the previous batch.
+        """Return the sums over the group's stages since the previous call, which was made after the previous batch.
 
-        `peak_execution_memory_bytes` is not a sum over stages, but the largest value of a stage (a sum over its tasks).
+        `peak_execution_memory_bytes` is the largest value of a stage, which is the sum over the stage's tasks.
         """
         previous, self._last_stage = self._last_stage, self._newest_stage()
         ids = self._stage_ids(group)
@@ -69,7 +69,7 @@ class StageMetrics:
         return {**{name: sum(numbers) for name, numbers in values.items()}, "peak_execution_memory_bytes": peak}
 
     def _newest_stage(self) -> int:
-        """Return the id of the newest stage, after the events of finished stages have been processed; -1 without."""
+        """Wait until the events of finished stages have been processed. Return the newest stage's id; -1 if none."""
         self._spark_context.listenerBus().waitUntilEmpty(_LISTENER_TIMEOUT_MILLIS)
         stages = self._stages()
         return int(stages.apply(0).stageId()) if stages.size() else -1

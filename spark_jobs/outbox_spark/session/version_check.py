@@ -1,4 +1,4 @@
-"""Checks versions of Spark, Java and jars at start, because unsupported versions fail later with unclear errors."""
+"""Checks the versions of Spark, Java and jars at start, because unsupported versions fail later with unclear errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TIMEOUT_SECONDS = 20
 
 
 def check_pyspark(version: str = pyspark.__version__) -> None:
-    """Raise ConfigurationError when the version of PySpark is not supported. Requires no JVM."""
+    """Raise ConfigurationError if the version of PySpark is not supported. This check does not require a JVM."""
     if not _matches(version, SPARK_VERSION):
         raise ConfigurationError(f"PySpark is {version}, which is not supported", _HINT)
 
@@ -47,7 +47,7 @@ def check_session(session: SparkSession, class_names: Iterable[str]) -> None:
 
 
 def check_java(version: str) -> None:
-    """Raise ConfigurationError unless a version in the form of `java.version` (17.0.12, 21) is supported."""
+    """Raise ConfigurationError if a version in the form of `java.version` (17.0.12, 21) is not supported."""
     major_version = version.partition(".")[0]
     if major_version not in map(str, JAVA_VERSIONS):
         hint = f"{_HINT}; set JAVA_HOME to the folder of Java {_JAVA}"
@@ -55,7 +55,7 @@ def check_java(version: str) -> None:
 
 
 def check_spark(version: str, scala_version: str) -> None:
-    """Raise ConfigurationError unless the JVM's Spark, which can differ from PySpark, and its Scala are supported."""
+    """Raise ConfigurationError if the version of the JVM's Spark (which can differ from PySpark) or Scala is wrong."""
     if not _matches(version, SPARK_VERSION):
         raise ConfigurationError(f"Spark is {version}, which is not supported", _HINT)
     if not _matches(scala_version, SCALA_VERSION):
@@ -71,7 +71,7 @@ def check_jar(location: str) -> None:
 
 
 def java_start_error() -> ConfigurationError:
-    """Return the error for a JVM that did not start; usually Java is missing or has an unsupported version."""
+    """Return the error for a JVM that did not start, usually because Java is missing or has an unsupported version."""
     java_home = os.environ.get("JAVA_HOME")
     java = str(Path(java_home) / "bin" / "java") if java_home else "java"
     location = f"JAVA_HOME {java_home}" if java_home else "PATH"

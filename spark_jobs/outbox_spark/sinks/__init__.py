@@ -1,4 +1,4 @@
-"""Sinks: a folder per kind of target, whose class implements `TargetTable`. `lake` is for both Delta and Iceberg."""
+"""Sinks. Each kind of target has a folder with an implementation of `TargetTable`. Delta and Iceberg share `lake`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Batch", "DeltaTable", "IcebergTable", "PostgresTable", "StagedRows",
 
 
 def open_table(spark: SparkSession, job: MaterializeJob, report: Reporter = lambda _: None) -> TargetTable:
-    """Return the table of a job, a context manager for one run. Iceberg tables are locked only in hadoop catalogs."""
+    """Return the table of a job as a context manager for one run. Iceberg tables are locked only in hadoop catalogs."""
     target, mode = job.target, job.options.mode
     if isinstance(target, DeltaTarget):
         return DeltaTable(spark, target, job.table, mode, report)

@@ -1,4 +1,4 @@
-"""Interface of target tables: read the progress, and write batches together with the progress."""
+"""Interface of target tables, which read their progress and write batches together with the progress."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from outbox_spark.session.persisted import DecodedCounts
 TOMBSTONES_SUFFIX = "__tombstones"
 QUARANTINE_SUFFIX = "__quarantine"
 STORED_VERSION = "__outbox_version"
-"""Version of a stored row, as a struct of VERSION_COLUMNS, in the results of `quarantined_versions` and others."""
+"""Version of a stored row as a struct of VERSION_COLUMNS, in the results of several methods of TargetTable."""
 DIFFERENT_COLUMNS = "__outbox_columns"
 """Names of the columns in which a stored row differs."""
 RetryResult = tuple[int, int, str | None]
-"""Partition and offset of a record that was tried again, and why it cannot be read; None if it can be read now."""
+"""Partition and offset of a retried record, and the reason why it cannot be read; None if it can be read now."""
 REBUILD_HINT = "run `outbox-rebuild` (with --restart if an earlier rebuild was interrupted)"
 
 
 def check_earlier_rows(
     columns: Sequence[Column], current: Collection[str], removed: Collection[str], label: str
 ) -> None:
-    """Raise SchemaError for a new field whose values the rows lack, although their records can have the field.
+    """Raise SchemaError for a new field whose values are missing in rows, although their records can have the field.
 
-    `current` are the names of the fields when the table was last written, `removed` those of earlier fields. A new
-    field was renamed if it has the name of one of them as an alias, or was removed and added again.
+    `current` contains the field names when the table was last written; `removed` contains the names of earlier fields.
+    A field was renamed if one of these names is its alias, and added again if its own name is an earlier name.
     """
     for column in columns:
         names = () if column.name in current else (column.name, *column.aliases)
@@ -46,12 +46,12 @@ def check_earlier_rows(
 
 @dataclass(frozen=True)
 class StagedRows:
-    """Rows that a target has received but not yet merged."""
+    """Rows that a target has received but has not merged yet."""
 
     metrics: Mapping[str, Any]
     """Values of the metrics that `stage_early` computed, by name."""
     location: Any
-    """Location of the rows, of a type that only the target that staged them uses."""
+    """Location of the rows. Its type depends on the target that staged them."""
 
 
 @dataclass(frozen=True)
@@ -60,48 +60,48 @@ class Batch:
 
     rows: DataFrame
     """Rows of decode(). Unless `staged` is set, they are evaluated repeatedly, so they or their source are persisted.
-    Per key (in history mode: per version), at most one row is readable (`__outbox_reason` is null). The other rows are
-    for the quarantine; each of them makes an older row of the same `aggregate_id` stale."""
+    At most one row per key (in history mode, per version) is readable (`__outbox_reason` is null). The other rows are
+    for the quarantine. Each of these makes an older row of the same `aggregate_id` stale."""
     counts: DecodedCounts
-    """Counts of `rows`; quarantined records without a key count too."""
+    """Counts of `rows`, including quarantined records without a key."""
     columns: Sequence[Column]
     reader_schema: str
     """The Avro schema from which `columns` were derived, as JSON."""
     previous: TableProgress | None
     committed: TableProgress
-    """`previous` is the progress of the table before this batch; `committed` is committed with the batch."""
+    """`previous` is the progress of the table before this batch. `committed` is committed together with the batch."""
     staged: StagedRows | None = None
     may_repeat: bool = False
-    """Whether an earlier batch may have applied some of these records, so that offsets do not show what is new."""
+    """Whether an earlier batch may have applied some of these records, so that offsets do not show which are new."""
     rewrites: bool = False
-    """Replace the values of the current rows that have exactly the version of a row of the batch, and correct `_stale`.
-    Quarantined records and tombstones of the batch correct only the columns that describe the row's state. Nothing is
-    inserted, deleted, or added to ledger or quarantine."""
+    """Whether to replace the values of current rows that have exactly the version of a row of the batch, and correct
+    `_stale`. Quarantined records and tombstones of the batch correct only the columns that describe the row's state. No
+    rows are inserted or deleted, and nothing is added to the ledger or the quarantine."""
 
 
 class TargetTable(Protocol):
-    """One table of a target; a context manager for one run."""
+    """One table of a target, which is a context manager for one run."""
 
     def __enter__(self) -> Self:
-        """Lock the table if its target has locks. Raises UnreachableError, or OverlapError if another run locked it."""
+        """Lock the table if the target has locks. Raises OverlapError if another run locked it, or UnreachableError."""
 
     def __exit__(self, *_: object) -> None: ...
 
     def current_time(self) -> datetime:
-        """Return the time of the target's clock; of the driver's clock if the target has none. Only inside `with`."""
+        """Return the time of the target's clock, or of the driver's if the target has none. Call it inside `with`."""
 
     def committed(self) -> TableProgress | None:
-        """Return the table's progress; None if there is no table. Raises RefusedError for a table without progress."""
+        """Return the table's progress; None if there is no table. Raises RefusedError if the table has no progress."""
 
     def check(self, columns: Sequence[Column], schema: StructType) -> None:
-        """Raise SchemaError or ConfigurationError when an existing table is incompatible with the columns or mode.
+        """Raise SchemaError or ConfigurationError if an existing table is incompatible with the columns or the mode.
 
-        `schema` has the Spark types of the columns.
+        `schema` contains the Spark types of the columns.
         """
 
     @staticmethod
     def is_unsupported(column: Column, value: Expression) -> Expression | None:  # noqa: ARG004
-        """Return the condition that the target cannot store the value of a column; None if it can store every value."""
+        """Return the condition under which the target cannot store a column's value; None if it can store any value."""
         return None
 
     def stage_early(
@@ -112,20 +112,20 @@ class TargetTable(Protocol):
     ) -> StagedRows | None:
         """Stage the rows of the next batch in the pass that computes `metrics`.
 
-        Staged rows are invisible to readers. Returns None when the target cannot stage these rows early.
-        The caller passes staged rows that it does not write to `discard`; the end of the run removes all others.
+        Staged rows are invisible to readers. Returns None if the target cannot stage these rows early. The caller must
+        pass staged rows that it does not write to `discard`; any other staged rows are removed at the end of the run.
         """
         return None
 
     def discard(self, staged: StagedRows, *, disable: bool) -> None:  # noqa: ARG002
-        """Remove staged rows. With `disable`, `stage_early` returns None from now on until the end of the run."""
+        """Remove staged rows. With `disable`, `stage_early` returns None for the rest of the run."""
         raise AssertionError("the target has no staging table")
 
     def write(self, batch: Batch) -> WriteCounts:
-        """Apply a batch: rows, deletions and progress become visible together or not at all.
+        """Apply a batch. Its rows, deletions and progress become visible together or not at all.
 
-        Idempotent, because only newer versions change a row. Lake tables write ledger and quarantine before that.
-        Raises OverlapError when another run has committed since `committed()` or the previous `write()`.
+        This is idempotent, because only newer versions change a row. Lake tables write the ledger and the quarantine
+        first. Raises OverlapError if another run has committed since `committed()` or the previous `write()`.
         """
 
     def current_versions(self) -> DataFrame:
@@ -133,10 +133,10 @@ class TargetTable(Protocol):
         return self.row_states().where(F.col(DELETED_AT_COLUMN).isNull()).select(KEY_COLUMN, *METADATA_COLUMNS)
 
     def quarantined(self, topic_id: str, reason: str) -> DataFrame:
-        """Return KEY_COLUMN, METADATA_COLUMNS, `value` and `schema_header` of the quarantined records of a reason."""
+        """Return KEY_COLUMN, METADATA_COLUMNS, `value`, `schema_header` of the quarantined records with this reason."""
 
     def update_quarantined(self, topic_id: str, results: Sequence[RetryResult]) -> None:
-        """Remove the quarantined records that can be read now, and replace the reason of the others."""
+        """Remove the quarantined records that can be read now, and replace the reason of the other records."""
 
     def row_states(self) -> DataFrame:
         """Return KEY_COLUMN, METADATA_COLUMNS and ROW_STATE_COLUMNS of the rows that are not older versions.
@@ -153,27 +153,27 @@ class TargetTable(Protocol):
     def different_fields(self, stack: ExitStack, rows: DataFrame, columns: Sequence[Column]) -> DataFrame:
         """Compare rows of decode(), at most one per key, with the stored rows of their keys.
 
-        Returns KEY_COLUMN, STORED_VERSION and DIFFERENT_COLUMNS of the stored rows with another value in one of
-        `columns`, which the table must have. The names are empty if the record is quarantined, as its values are
-        unknown. Tombstones and older versions are not compared. The result is persisted until `stack` is closed.
+        Returns KEY_COLUMN, STORED_VERSION and DIFFERENT_COLUMNS of the stored rows that have a different value in one
+        of `columns`, which the table must have. DIFFERENT_COLUMNS is empty if the record is quarantined, because its
+        values are unknown. Tombstones and older versions are not compared. `stack` unpersists the result.
         """
 
     def expire_ledger(self, before: datetime) -> int:
         """Remove the ledger entries whose `_timestamp` is earlier than `before`, and return their number.
 
-        Called after the commit of a progress with `ledger_since` = `before`. If the run crashes between the two steps,
-        the ledger still has earlier entries, but no later entry is missing.
+        Call this after committing a progress with `ledger_since` = `before`. If the run crashes between the two steps,
+        the ledger still contains earlier entries, but all later entries exist.
         """
 
     def replace_by(self, shadow: Self) -> None:
-        """Replace rows, ledger and progress by those of `shadow`, in one step for readers, and drop `shadow`.
+        """Replace the rows, ledger and progress with those of `shadow`, in one step for readers, and drop `shadow`.
 
-        Creates this table if it does not exist. Raises RefusedError for a table of another job or when `shadow` does
-        not exist, OverlapError when another run has committed to this table at the same time.
+        Creates this table if it does not exist. Raises RefusedError for a table of another job or if `shadow` does not
+        exist, and OverlapError if another run has committed to this table at the same time.
         """
 
     def drop(self) -> None:
         """Drop the table and its ledger, but not its quarantine."""
 
     def maintain(self) -> str:
-        """Compact files and remove obsolete data; return one line of text with the numbers."""
+        """Compact files and remove obsolete data. Return one line of text with the numbers."""

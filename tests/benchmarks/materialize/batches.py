@@ -1,6 +1,6 @@
 """Duration of a batch of 10,000 events in a warm session, from the call of materialize() to its return.
 
-There is one topic for each size of table. It is filled with one event for each key, then with batches of events of
+Each size of table has its own topic. The topic is filled with one event for each key, then with batches of events of
 random keys. PostgreSQL is measured at each size, the other targets at one size.
 """
 
@@ -26,13 +26,13 @@ class Filled:
 
     topic: BookTopic
     jobs: dict[str, MaterializeJob]
-    """Jobs by name of the measure."""
+    """Jobs by the name of the measure."""
 
 
 def measure(bench: SparkBench, kinds: list[str], sizes: list[int], common: int, rounds: int) -> dict[str, list[float]]:
     """Return seconds by measure: `batch10k_KIND` for tables of `common` keys, `batch10k_postgres_KEYS` for each size.
 
-    Each round runs all batches in turn, starting with a different one. The first round is a warm-up.
+    Each round runs all batches in turn, starting with a different batch. The first round is a warm-up.
     """
     samples: dict[str, list[float]] = {}
     with ExitStack() as stack:

@@ -3,8 +3,8 @@
     with Sender(kafka, "bench.book") as sender:
         sender.send(Books(keys=300_000, schema_id=1).events(3_000_000))
 
-Encoding each event would take longer than sending it. So the fields with ids are encoded for each event, and the other
-fields are taken in turn from ENCODED_BODIES bodies that are encoded once.
+Encoding each event would take longer than sending it. Therefore only the fields with ids are encoded per event. The
+other fields are taken in turn from ENCODED_BODIES bodies that are encoded once.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Books:
         self._written = 0
 
     def events(self, count: int) -> Iterator[tuple[bytes, bytes | None, bytes]]:
-        """Yield events of random books: key, value (None: a tombstone), source_sequence."""
+        """Yield events of random books as key, value (None for a tombstone) and source_sequence."""
         choose = self._random.randrange
         for _ in range(count):
             number = choose(len(self._keys))
@@ -79,11 +79,11 @@ class Books:
         if deleted:
             return key, None, sequence
         author = self._keys[number // 7]
-        # 36 characters: the length 0x48 in Avro's zigzag.
+        # The key has 36 characters, a length that Avro's zigzag encoding represents as 0x48.
         return key, self._frame + b"\x48" + key + b"\x48" + author + self._bodies[written % ENCODED_BODIES], sequence
 
     def markers(self, partitions: int) -> list[tuple[bytes, bytes, bytes]]:
-        """Return one book per partition, to be sent last: a sink that shows them has applied all earlier events."""
+        """Return one book per partition, to be sent last. A sink with these books has applied all earlier events."""
         created = []
         for partition in range(partitions):
             self._written += 1
@@ -121,7 +121,7 @@ def _encoded_bodies() -> Iterator[bytes]:
 
 
 class Sender:
-    """Send events to a topic; `with` waits until the broker has acknowledged them, and raises if one was rejected."""
+    """Send events to a topic. `with` waits until the broker has acknowledged them, and raises if it rejected one."""
 
     def __init__(self, kafka: Kafka, topic: str) -> None:
         self._producer = Producer({**client_settings(kafka), **PRODUCER})
@@ -150,7 +150,7 @@ class Sender:
                 self._producer.poll(0)
 
     def send_to(self, partition: int, key: bytes, value: bytes, sequence: bytes) -> None:
-        """Send one event to a partition, after all that were sent before."""
+        """Send one event to a partition, after all events that were sent earlier."""
         self._producer.flush(FLUSH_SECONDS)
         headers: list[tuple[str, str | bytes | None]] = [("source_sequence", sequence)]
         self._producer.produce(self._topic, value, key, partition, headers=headers, on_delivery=self._on_delivery)

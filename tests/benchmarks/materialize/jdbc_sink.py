@@ -17,7 +17,7 @@ from outbox_kit.connect import lifecycle as connect_lifecycle
 
 POLL_SECONDS = 0.05
 LIMIT_SECONDS = 600.0
-# The sink fails at the schema's default for an array, so it cannot create the table. Connect represents a timestamp in
+# The sink fails on the schema's default for an array, so it cannot create the table. Connect represents a timestamp in
 # microseconds as a number.
 COLUMNS: LiteralString = """
   aggregate_id text primary key, id text, author_id text, title text, subtitle text, tags text[], price numeric(12, 2),
@@ -26,7 +26,7 @@ REGISTRY = "value.converter.apicurio.registry"
 
 
 def drain(bench: SparkBench, topic: str, table: str) -> float:
-    """Return the seconds from the first to the last row in the table, without the start of the connector."""
+    """Return the seconds from the first to the last row in the table, excluding the start of the connector."""
     with bench.warehouse() as connection:
         connection.execute(SQL("create table {} ({})").format(Identifier(table), SQL(COLUMNS)))
     with bench.warehouse() as connection, _connector(bench, table, _config(bench, topic, table)):
@@ -37,7 +37,7 @@ def drain(bench: SparkBench, topic: str, table: str) -> float:
 
 
 def _config(bench: SparkBench, topic: str, table: str) -> dict[str, str]:
-    """Return the fastest settings. Without the reduction buffer two events of a key in one batch stop the task."""
+    """Return the fastest settings. Without the reduction buffer, two events of a key in a batch stop the task."""
     state = bench.state
     address = f"jdbc:postgresql://{state.postgres_host}:{state.postgres_port}/{state.target_database}"
     return {

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Memory of one backfill into PostgreSQL, in a separate process with the launchers' settings.
 
-peak(...) starts this file as a process; the process reads a job from stdin, runs it once, and prints its measurements.
-OUTBOX_SPARK_MEMORY and SPARK_MASTER are passed to it; JAVA_OPTIONS are additional options of its JVM.
+peak(...) starts this file as a process, which reads a job from stdin, runs it once, and prints its measurements.
+OUTBOX_SPARK_MEMORY and SPARK_MASTER are passed to the process; JAVA_OPTIONS are additional options of its JVM.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ JAVA_OPTIONS = "JAVA_OPTIONS"
 
 @dataclass(frozen=True)
 class Peak:
-    """Measurements of one cold run: seconds without the session start, peak resident GB of the JVM and of Python."""
+    """Measurements of one cold run: seconds excluding the start of the session, peak resident GB of JVM and Python."""
 
     records: int
     seconds: float
@@ -99,7 +99,7 @@ def _process_tree() -> Iterator[int]:
 
 
 def _peak_resident_gb(pid: int) -> float:
-    """Return the peak resident memory of a process. The sum over processes is an upper bound of the peak of all."""
+    """Return the peak resident memory of a process. The sum over processes is an upper bound of their common peak."""
     match = re.search(r"^VmHWM:\s+(\d+) kB", _status(pid), re.MULTILINE)
     return int(match[1]) * 1024 / 1e9 if match else 0.0
 

@@ -43,7 +43,7 @@ class Results:
     rounds: int
     samples: dict[str, list[Sample]] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=dict)
-    """Rows of the table by variant; all must be equal."""
+    """Number of rows of the table by variant. All numbers must be equal."""
     batches: dict[str, list[float]] = field(default_factory=dict)
     peaks: list[Peak] = field(default_factory=list)
 
@@ -51,7 +51,7 @@ class Results:
         self.samples.setdefault(name, []).append(sample)
 
     def check_row_count(self, name: str, rows: int) -> None:
-        """Record the rows of a table. Raises RuntimeError if the tables of two variants differ."""
+        """Record the number of rows of a table. Raises RuntimeError if the tables of two variants differ."""
         self.rows[name] = rows
         if len(set(self.rows.values())) > 1:
             raise RuntimeError(f"the tables have different numbers of rows: {self.rows}")

@@ -2,7 +2,7 @@
 """Throughput of materialization: each sink, compared with reading alone, Debezium's JDBC sink, and a naive job.
 
 Starts an embedded stack and one Spark session with the launchers' settings. See docs/performance.md, "The
-materialization", for what is measured and how. QUICK=1 is a short run with few events; FULL=1 also measures memory and
+materialization", for what is measured and how. QUICK=1 runs with few events; FULL=1 also measures the memory and the
 time from 1 to 10 million events. Settings: ROUNDS, EVENTS, SIZES (rows of the tables that batches go to), ONLY (read,
 reduce, a kind of target, naive, jdbc-sink, memory, batches; separated by commas).
 """
@@ -68,11 +68,11 @@ class Unit:
 
     name: str
     run: Callable[[SparkBench, BookTopic, str, Results], None]
-    """Arguments: environment, topic, unused table name, results."""
+    """The arguments are the environment, the topic, an unused table name and the results."""
 
 
 def backfills(bench: SparkBench, topic: BookTopic, kinds: list[str], results: Results) -> None:
-    """Run all units in turn, each round starting with a different one. The first round is a warm-up."""
+    """Run all units in turn. Each round starts with a different unit. The first round is a warm-up."""
     units = _selected_units(kinds)
     for number in range(ROUNDS + 1):
         round_results = results if number else Results(results.machine, EVENTS, 0)
@@ -102,7 +102,7 @@ def _step(name: str, step: Callable[[SparkBench, MaterializeJob], None]) -> Call
 
 
 def _sink(kind: str) -> Callable[..., None]:
-    """Return a backfill into a new table, a merge of the same records as newer versions, and one as stale versions."""
+    """Return a backfill into a new table, and merges of the same records as newer and as stale versions."""
 
     def run(bench: SparkBench, topic: BookTopic, table: str, results: Results) -> None:
         job = bench.job(kind, topic.name, table)
@@ -138,7 +138,7 @@ def _jdbc_sink(bench: SparkBench, topic: BookTopic, table: str, results: Results
 
 
 def _timed(bench: SparkBench, step: Callable[[], object]) -> Sample:
-    """Measure wall-clock seconds, and CPU seconds of the JVM that is driver and executor."""
+    """Measure wall-clock seconds, and CPU seconds of the JVM that is both driver and executor."""
     bench.collect_garbage()
     pid = bench.spark_pid
     started, used = time.perf_counter(), cpu_seconds(pid)

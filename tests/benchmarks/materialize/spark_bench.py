@@ -59,7 +59,7 @@ class SparkBench:
 
     @contextmanager
     def topic(self, name: str, keys: int) -> Iterator[BookTopic]:
-        """Create a topic with its subject; yield it with its books."""
+        """Create a topic with its subject, and yield the topic with its books."""
         registry = self.bench_stack.deployment.registry
         declared = registry.latest(SUBJECT)
         assert declared is not None
@@ -70,7 +70,7 @@ class SparkBench:
             yield BookTopic(self.bench_stack, topic, Books(keys, registered.id))
 
     def warehouse(self) -> psycopg.Connection[tuple[object, ...]]:
-        """Open an autocommit connection to the target database, as its owner."""
+        """Open an autocommit connection to the target database as its owner."""
         return psycopg.connect(self.state.target, autocommit=True)
 
     def count(self, table: str) -> int:
@@ -81,7 +81,7 @@ class SparkBench:
         return int(str(row[0]))
 
     def drop_table(self, kind: str, table: str) -> None:
-        """Drop a table and its companion tables, so that they do not fill disk and caches."""
+        """Drop a table and its companion tables, so that they do not fill the disk and the caches."""
         if kind != POSTGRES:
             for path in self.folder.glob(f"**/{table}*"):
                 shutil.rmtree(path, ignore_errors=True)
@@ -97,7 +97,7 @@ class SparkBench:
 
     @property
     def spark_pid(self) -> int:
-        """Pid of the JVM, which is driver and executor."""
+        """Pid of the JVM, which is both driver and executor."""
         jvm = self.spark.sparkContext._jvm
         assert jvm is not None
         return int(jvm.java.lang.ProcessHandle.current().pid())
@@ -130,7 +130,7 @@ class BookTopic:
             sender.send(self.books.events(count))
 
     def send_markers(self) -> None:
-        """Send the last record of each partition, see Books.markers."""
+        """Send the last record of each partition (see Books.markers)."""
         with self._sender() as sender:
             for partition, event in enumerate(self.books.markers(PARTITIONS)):
                 sender.send_to(partition, *event)

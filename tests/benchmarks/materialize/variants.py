@@ -31,7 +31,7 @@ _FRAME_BYTES = 5
 
 
 def quiet(_: str) -> None:
-    """Discard the progress of the jobs: the benchmark prints its own."""
+    """Discard the progress of the jobs, because the benchmark prints its own progress."""
 
 
 def records(bench: SparkBench, job: MaterializeJob) -> DataFrame:
@@ -40,7 +40,7 @@ def records(bench: SparkBench, job: MaterializeJob) -> DataFrame:
 
 
 def read(bench: SparkBench, job: MaterializeJob) -> None:
-    """Read each record with its source_sequence and discard it: the minimum of every run."""
+    """Read each record with its source_sequence and discard it, which is the minimum that every run does."""
     columns = ["key", "value", "partition", "offset", "timestamp"]
     _discard(records(bench, job).select(*columns, sequence_of(F.col("headers"))))
 
@@ -52,18 +52,18 @@ def reduce(bench: SparkBench, job: MaterializeJob) -> None:
 
 
 def materialize(bench: SparkBench, job: MaterializeJob) -> Outcome:
-    """Read from the progress of the table to the end of the topic; create the table if it does not exist."""
+    """Read from the progress of the table to the end of the topic. Create the table if it does not exist."""
     return materialize_table.materialize(bench.spark, job, quiet)
 
 
 def merge_newer(bench: SparkBench, job: MaterializeJob) -> Outcome:
-    """Materialize the topic again, with all records as newer versions: every row changes."""
+    """Materialize the topic again with all records as newer versions, so that every row changes."""
     with _reading_all(NEWER_EPOCH):
         return materialize(bench, job)
 
 
 def replay(bench: SparkBench, job: MaterializeJob) -> Outcome:
-    """Materialize the topic again with the original versions: after merge_newer every record is stale."""
+    """Materialize the topic again with the original versions, so that after merge_newer every record is stale."""
     with _reading_all(0):
         return materialize(bench, job)
 
@@ -80,9 +80,9 @@ def _reading_all(epoch: int) -> Iterator[None]:
 
 
 def naive(bench: SparkBench, job: MaterializeJob) -> None:
-    """Run a naive job: decode everything, row_number, JDBC into a staging table, upsert.
+    """Run a naive job, which decodes everything, applies row_number, writes by JDBC to a staging table, and upserts.
 
-    It has no reader settings, orders by offset only, and has neither a check for older records nor a ledger or offsets.
+    It has no reader settings, orders only by offset, does not check for older records, and has no ledger or offsets.
     """
     schema = SCHEMA.read_text(encoding="utf-8")
     source = bench.spark.read.format("kafka").option("subscribe", job.topic)

@@ -42,7 +42,7 @@ def main() -> int:
     with running_service(EVENTS) as service:
         for round_number in range(ROUNDS + 1):
             for batch, (baseline, variant) in itertools.product(BATCHES, pairs):
-                # One directly after the other: the speed of the machine changes within minutes by more than 10 %.
+                # Run the variants in direct succession: the machine's speed changes by over 10 % within minutes.
                 order = (baseline, variant) if round_number % 2 else (variant, baseline)
                 measured = {each.name: measure(service, each, batch) for each in order}
                 shown = ", ".join(f"{name} {rate:,.0f} events/s" for name, rate in measured.items())
@@ -56,9 +56,9 @@ def main() -> int:
 
 
 def measure(service: Service, variant: Variant, batch: int) -> float:
-    """Let a new group receive all events; return the events per second from the first to the last batch.
+    """Let a new group receive all events. Return the events per second from the first to the last batch.
 
-    Raises RuntimeError if the effects are not those of each event once.
+    Raises RuntimeError unless each event has had its effect exactly once.
     """
     service.reset()
     group = f"bench-{uuid4().hex[:8]}"

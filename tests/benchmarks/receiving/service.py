@@ -1,4 +1,4 @@
-"""Service of the benchmark of receiving: a stack with a topic of events, a database, and handlers with one insert."""
+"""Service of the receiving benchmark: a stack with a topic of events, a database, and handlers with one insert each."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Service:
         return {"bootstrap.servers": self.bootstrap, "group.id": group}
 
     def reset(self) -> None:
-        """Empty the tables, and write what PostgreSQL has in memory."""
+        """Empty the tables, and let PostgreSQL write its dirty buffers."""
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             connection.execute("truncate loan, public.processed_event")
             connection.execute("checkpoint")
@@ -85,7 +85,7 @@ def insert_in_session(event: Event, session: sqlalchemy.orm.Session) -> None:
 
 @contextmanager
 def running_service(events: int) -> Iterator[Service]:
-    """Start PostgreSQL and Kafka with `events` events in the topic; delete them at the end."""
+    """Start PostgreSQL and Kafka with `events` events in the topic, and delete the servers at the end."""
     with tempfile.TemporaryDirectory(prefix="outbox-bench-") as folder:
         stack = Stack(make_project(Path(folder) / "project"))
         try:
@@ -105,7 +105,7 @@ def running_service(events: int) -> Iterator[Service]:
 
 
 def produce(service: Service, events: int) -> None:
-    """Create the topic and send the events, which have different ids."""
+    """Create the topic and send events with different ids."""
     admin = service.admin()  # the result fails once the client is deleted
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
     producer = Producer({"bootstrap.servers": service.bootstrap, **PRODUCER_SETTINGS, "linger.ms": 5})

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Layouts and settings of the table of processed events: rate of concurrent claims, size, and removal of old ids.
+"""Compares layouts and settings of the table of processed events: rate of concurrent claims, size, removal of old ids.
 
 Settings: ROWS (old ids in each table, default 500000), SECONDS (of each sample, 4), ROUNDS (2), ONLY (layouts),
 SESSIONS (8).
@@ -45,7 +45,7 @@ FILL = """
     select 'bench', gen_random_uuid()::text, now() - interval '1 day' * (8 + n % 10)
     from generate_series(0, {rows} - 1) n"""
 DAY_CLAIM = CLAIM.replace("event_id) select", "event_id, day) select").replace("id from", "id, current_date from")
-# The key contains the day, so that an id of an earlier day is found by a query only, which sees no concurrent claim.
+# The key contains the day, so only a query finds an id of an earlier day, and it does not see concurrent claims.
 ALL_DAYS_CLAIM = DAY_CLAIM.replace(
     " order by", " where not exists (select from {table} where consumer_group = 'bench' and event_id = id) order by"
 )
@@ -66,14 +66,14 @@ class Layout:
 
 
 def created(shards: int = 1, more: str = "") -> Callable[[str], str]:
-    """Return the DDL of the library, and one more statement."""
+    """Return the DDL of the library and one additional statement."""
     return lambda table: (
         f"{processed_table.create_table_sql(table, shards=shards).as_string()};" + more.format(table=table)
     )
 
 
 def by_day(table: str) -> str:
-    """Return the DDL of a table with partitions of the last days that are kept, and of the old ones."""
+    """Return the DDL of a table with one partition for each day that is kept, and for the old days."""
     today = datetime.now(UTC).date()
     days = [today - timedelta(days=number) for number in range(KEEP_DAYS + 1 + OLD_DAYS)]
     parts = [
@@ -102,7 +102,7 @@ LAYOUTS = (
 
 @dataclass
 class Result:
-    """Ids per second of one sample, bytes per id, and seconds to remove the old ids and to vacuum."""
+    """Ids per second of one sample, bytes per id, seconds to remove the old ids, and seconds to vacuum."""
 
     rate: float
     size: float
@@ -130,7 +130,7 @@ def main() -> int:
 
 
 def measure(dsn: str, layout: Layout) -> Result:
-    """Fill a table with old ids, claim new ids in concurrent sessions, and remove the old ones."""
+    """Fill a table with old ids, claim new ids in concurrent sessions, and remove the old ids."""
     table = f"public.t{uuid4().hex[:8]}"
     with psycopg.connect(dsn, autocommit=True) as connection:
         execute(connection, layout.ddl(table))
@@ -161,7 +161,7 @@ def remove_old(connection: Connection, layout: Layout, table: str) -> None:
 
 
 def claims(dsn: str, statement: str) -> int:
-    """Claim batches of new ids, each in a transaction, for SECONDS; return the number of ids."""
+    """Claim batches of new ids for SECONDS, with one transaction per batch. Return the number of ids."""
     count, end = 0, time.monotonic() + SECONDS
     with psycopg.connect(dsn) as connection:
         while time.monotonic() < end:

@@ -1,7 +1,7 @@
-"""Settings of autovacuum for the table of processed events: size, dead rows and time to expire over simulated days.
+"""Compares autovacuum settings for the table of processed events: size, dead rows and expiry over simulated days.
 
-Each day inserts DAY_ROWS ids and expires those of the day that is KEEP_DAYS ago. Then it waits until autovacuum has
-done what the settings require. Autovacuum looks for such tables every second instead of every minute.
+Each day inserts DAY_ROWS ids and expires the ids of the day KEEP_DAYS ago. Then it waits until autovacuum has
+done what the settings require. Autovacuum looks for tables to vacuum every second instead of every minute.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ LEAVES = """
 
 @dataclass
 class Result:
-    """Bytes per kept id after the last day, mean share of dead rows after `expire`, vacuums, and seconds of a day."""
+    """Bytes per kept id after the last day, mean share of dead rows after `expire`, vacuums, and seconds per day."""
 
     name: str
     size: float
@@ -92,7 +92,7 @@ def _measure(connection: Connection, name: str, table: str) -> Result:
 
 
 def _wait_for_autovacuum(connection: Connection, table: str) -> None:
-    """Wait until autovacuum has no reason to vacuum the table."""
+    """Wait until the table no longer exceeds autovacuum's thresholds."""
 
     def limit(kind: str, rows: float) -> float:
         threshold, factor = (
@@ -112,7 +112,7 @@ def _wait_for_autovacuum(connection: Connection, table: str) -> None:
 
 
 def _counts(connection: Connection, table: str) -> tuple[float, float, float, float]:
-    """Return dead rows, rows inserted since the last vacuum, number of vacuums, and estimated rows."""
+    """Return the numbers of dead rows, rows inserted since the last vacuum, vacuums, and estimated rows."""
     connection.execute("select pg_stat_force_next_flush()")
     found: tuple[float, float, float, float] = connection.execute(COUNTS, [table]).fetchall()[0]
     return found

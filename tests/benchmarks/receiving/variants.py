@@ -1,4 +1,4 @@
-"""Variants of the benchmark of receiving: one line per strategy."""
+"""Variants of the receiving benchmark, one line per strategy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Load of the benchmark of the ways to send: transactions with one event each, and the events of a backlog."""
+"""Load of the sending benchmark: transactions with one event each, and the events of a backlog."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def event(number: int) -> OutboxEvent:
 
 
 def write(dsn: str, settings: SenderSettings | None, *, seconds: float, rate: float | None = None) -> int:
-    """Run transactions in THREADS sessions for a time; return their number.
+    """Run transactions in THREADS sessions for a time. Return the number of transactions.
 
-    Each inserts one business row and sends one event, without `settings` only the former. `rate` limits the
-    transactions per second; without it, each session runs them one after the other.
+    Each transaction inserts one business row and, with `settings`, sends one event. `rate` limits the
+    transactions per second; without `rate`, each session runs them one after the other.
     """
     interval = THREADS / rate if rate else 0.0
     with ThreadPoolExecutor(THREADS) as pool:
@@ -100,7 +100,7 @@ def _transactions(
 
 
 def produce(kafka: Kafka, topic: str, rows: int) -> None:
-    """Send records of the same events by one idempotent producer, without a database."""
+    """Send records of the same events with one idempotent producer, without a database."""
     deliveries = Deliveries(Producer({**client_settings(kafka), **PRODUCER_SETTINGS, "linger.ms": 5}))
     for number in range(rows):
         sent = event(number)
@@ -110,7 +110,7 @@ def produce(kafka: Kafka, topic: str, rows: int) -> None:
 
 
 class FilledFirst(PipelineWay):
-    """A way whose processes, or whose connector, start when `rows` events wait; see `with_backlog`."""
+    """A way whose processes or connector start when `rows` events are waiting (see `with_backlog`)."""
 
     rows: ClassVar[int]
 
@@ -128,7 +128,7 @@ class FilledFirst(PipelineWay):
 
 
 def with_backlog(way: type[PipelineWay], rows: int) -> type[PipelineWay]:
-    """Return the way, with a backlog at its start."""
+    """Return the way with a backlog that exists when it starts."""
     return type(f"Filled{way.__name__}", (FilledFirst, way), {"rows": rows})
 
 

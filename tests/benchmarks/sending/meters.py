@@ -1,4 +1,4 @@
-"""Meters of the benchmark of the ways to send: arrivals at a consumer, statements, sizes of tables."""
+"""Meters of the sending benchmark: arrivals at a consumer, statements, and sizes of tables."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TABLE_BYTES: LiteralString = """
 
 
 class SendingProject(DrillProject):
-    """A project beside that of `python -m outbox_lab.drill`."""
+    """A project that is separate from the project of `python -m outbox_lab.drill`."""
 
     @property
     def folder(self) -> Path:
@@ -87,21 +87,21 @@ class Arrivals:
         return self._observed[-1][0]
 
     def rate(self, count: int) -> float:
-        """Wait for `count` records; return the records per second from START_SHARE of them to the last one."""
+        """Wait for `count` records. Return the records per second from START_SHARE of them to the last record."""
         end = self.wait(count)
         start, first = [entry for entry in self._observed if entry[1] <= START_SHARE * count][-1]
         return (self.count - first) / (end - start)
 
 
 class Statements:
-    """Statements of all sessions since the start of this object, by pg_stat_statements."""
+    """Statements of all sessions since the start of this object, according to pg_stat_statements."""
 
     def __init__(self, drill: DrillStack) -> None:
         self._drill, self._start = drill, 0
         self._start = self.count()
 
     def count(self) -> int:
-        """Return their number, which includes BEGIN and COMMIT, and no commands of replication connections."""
+        """Return the number of statements, including BEGIN and COMMIT but not commands of replication connections."""
         return _number(self._drill, STATEMENTS) - self._start
 
 
@@ -130,7 +130,7 @@ def sending_stack(progress: Reporter) -> Iterator[DrillStack]:
 
 
 def table_bytes(drill: DrillStack) -> int:
-    """Return the size of all tables but the business tables, with their indexes."""
+    """Return the size of all tables except the business tables, including indexes."""
     return _number(drill, TABLE_BYTES)
 
 

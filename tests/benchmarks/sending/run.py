@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Costs of the ways to send: throughput with and without a backlog, statements, and growth of tables.
 
-Uses the ways and the stack of the drill; see docs/performance.md, "Costs of the ways to send". Settings: WAYS
+Uses the ways and the stack of the drill (see docs/performance.md, "Costs of the ways to send"). Settings: WAYS
 (names, separated by commas), BACKLOGS (numbers of rows, default 100000), IDLE_S and LIVE_S.
 """
 
@@ -40,7 +40,7 @@ INSERTS, PRODUCER = "plain inserts", "plain producer"
 
 @dataclass
 class Costs:
-    """Costs of one way. Rates are in events per second, `backlog` by number of rows, growth in bytes per event."""
+    """Costs of one way. Rates are in events per second (`backlog`: by number of rows), growth is in bytes per event."""
 
     live: float = 0
     statements: float | None = None
@@ -65,7 +65,7 @@ def main() -> int:
 
 
 def inserts(drill: DrillStack) -> Costs:
-    """Measure the transactions without a way."""
+    """Measure the transactions without a way of sending."""
     statements = Statements(drill)
     events = load.write(drill.state.postgres, None, seconds=LIVE_S, rate=COUNTED_RATE)
     per_event = statements.count() / events
@@ -75,7 +75,7 @@ def inserts(drill: DrillStack) -> Costs:
 
 
 def producer(drill: DrillStack) -> Costs:
-    """Measure a producer that sends records of the same events, as many as in each backlog."""
+    """Measure a producer that sends records of the same events, as many as there are in each backlog."""
     costs = Costs()
     for rows in BACKLOGS:
         topic = f"bench-producer-{rows}"
@@ -87,7 +87,7 @@ def producer(drill: DrillStack) -> Costs:
 
 
 def measure(drill: DrillStack, way: type[Way]) -> Costs:
-    """Measure one way: idle, at COUNTED_RATE, as fast as possible, and with each backlog."""
+    """Measure one way when it is idle, at COUNTED_RATE, as fast as possible, and with each backlog."""
     costs, cell = Costs(), f"bench_{way.name.replace('-', '_')}"
     with way(drill, cell).deployed() as deployed, Arrivals(drill.kafka, deployed.topic) as arrivals:
         count_statements(drill, deployed.sender, arrivals, costs)
@@ -105,7 +105,7 @@ def measure(drill: DrillStack, way: type[Way]) -> Costs:
 
 
 def count_statements(drill: DrillStack, sender: SenderSettings, arrivals: Arrivals, costs: Costs) -> None:
-    """Count the statements while nothing is written, and until the events at COUNTED_RATE have arrived."""
+    """Count the statements while nothing is written, and until events written at COUNTED_RATE have arrived."""
     events = load.write(drill.state.postgres, sender, seconds=1, rate=COUNTED_RATE)
     arrivals.wait(events)
     time.sleep(SETTLE_S)
@@ -119,7 +119,7 @@ def count_statements(drill: DrillStack, sender: SenderSettings, arrivals: Arriva
 
 
 def drain(drill: DrillStack, way: type[PipelineWay], cell: str, rows: int) -> float:
-    """Return the events per second of a way that starts with a backlog."""
+    """Return the events per second that a way delivers from a backlog."""
     with (
         load.with_backlog(way, rows)(drill, cell).deployed() as deployed,
         Arrivals(drill.kafka, deployed.topic) as arrivals,
@@ -164,7 +164,7 @@ def backlog_ratio(name: str, rows: int) -> str:
 
 
 def table(costs: dict[str, Costs]) -> str:
-    """Return the table of the documentation. A figure that a way does not have is empty."""
+    """Return the table of the documentation. The cell of a figure that a way does not have is empty."""
     sizes = list(costs[PRODUCER].backlog)
     backlogs = [entry for size in sizes for entry in (f"backlog {size:,}, events/s", "of producer")]
     heading = ["way", "live, events/s", "of inserts", *backlogs, "statements", "idle/s", "bytes", "vacuumed"]

@@ -19,7 +19,7 @@ from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.config_diff import FINGERPRINT_KEY
 from outbox_kit.deployment import Deployment, open_deployment
 
-# Connect's validation accepts this setting; the task fails at its start.
+# Connect's validation accepts this setting, but the task fails when it starts.
 INVALID_CONFIG = {"converters": "broken", "broken.type": "no.such.Converter"}
 
 
@@ -31,7 +31,7 @@ def outbox(outbox_here: Outbox) -> Outbox:
 
 @contextmanager
 def writing(dsn: str, table: str) -> Iterator[list[str]]:
-    """Write rows at intervals during the block; yield the growing list of their event ids."""
+    """Write rows at intervals during the block. Yield the list of their event ids, which grows."""
     sent: list[str] = []
     ended = threading.Event()
 
@@ -106,7 +106,7 @@ def test_first_config_that_fails_stops_the_connector(outbox: Outbox, make_pipeli
 def test_rejects_a_placeholder_that_the_worker_cannot_resolve(
     outbox: Outbox, make_pipeline: Callable[..., Path]
 ) -> None:
-    """Without this check the connector is created, reports RUNNING, and uses a literal ${...}."""
+    """Without this check, the connector would be created, report RUNNING, and use a literal ${...}."""
     overrides = {"producer.override.client.rack": "${env:OUTBOX_NOT_SET}"}
     make_pipeline("literal", connector={"name": "literal", "template": "outbox-postgres", "overrides": overrides})
     done = outbox("apply", "--yes", pipeline="literal")
@@ -120,7 +120,7 @@ def test_rejects_a_placeholder_that_the_worker_cannot_resolve(
 
 @pytest.fixture
 def declare(project: Path) -> Callable[[str], None]:
-    """Return a function that writes the environment `halting`: `local` with the given declared state."""
+    """Return a function that writes the environment `halting`, which is `local` with the given declared state."""
     environments = project / "connectors" / "environments"
 
     def write(state: str) -> None:
@@ -138,7 +138,7 @@ def test_applies_the_declared_state(
     path = make_pipeline("halting")
 
     def applied(state: str) -> list[dict[str, str]]:
-        """Declare a state, apply it, and check that a second plan is empty; return the changes of the first plan."""
+        """Declare a state, apply it, and check that a second plan is empty. Return the changes of the first plan."""
         declare(state)
         planned = outbox("plan", "--output", "json", pipeline="halting", environment="halting")
         done = outbox("apply", "--yes", pipeline="halting", environment="halting")
@@ -157,7 +157,7 @@ def test_applies_the_declared_state(
     assert (resumed["object"], resumed["before"], resumed["after"]) == ("state halting", "PAUSED", "RUNNING")
     with open_deployment(path, "halting") as deployment:
         wait_record(deployment, "halting.book", 4, event_id)
-        # Stopped outside outbox-kit: the plan shows the difference, and the next apply reverts it.
+        # If the connector is stopped outside outbox-kit, the plan shows the difference, and the next apply reverts it.
         connect_lifecycle.stop(deployment.connect, "halting")
         (undone,) = applied("running")
         assert (undone["object"], undone["before"], undone["after"]) == ("state halting", "STOPPED", "RUNNING")
@@ -221,7 +221,7 @@ def test_shows_and_sets_log_levels(outbox: Outbox, library: Deployment) -> None:
     assert "io.outboxkit.smt will log at DEBUG" in done.stderr
 
     def poll() -> Observation[bool]:
-        """The workers receive the change through a topic."""
+        """Poll, because the workers receive the change through a topic."""
         level = library.connect.loggers().get("io.outboxkit.smt")
         return Observation(True if level == "DEBUG" else None, f"level {level}")
 

@@ -1,4 +1,4 @@
-"""The SQL script for a DBA, run as printed: `apply` makes no more changes, and each role has only its privileges."""
+"""The SQL script for a DBA, run as printed. `apply` then makes no changes, and each role has only its privileges."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def script(outbox: Outbox, environment: str, make_pipeline: Callable[..., Path])
 
 @pytest.fixture(scope="module")
 def as_role(script: str, state: StackState) -> Callable[..., Any]:
-    """Run the script as superuser, then log in as one of its roles."""
+    """Run the script as a superuser, then log in as one of the script's roles."""
     superuser = {name: state.dsn(state.admin_user, state.admin_password, name) for name in ("library", "warehouse")}
     with psycopg.connect(superuser["library"]) as connection:
         assert connection.execute("select rolsuper from pg_roles where rolname = current_user").fetchone() == (True,)
@@ -89,7 +89,7 @@ def as_role(script: str, state: StackState) -> Callable[..., Any]:
 
 
 def test_apply_has_no_database_changes_after_the_script(outbox: Outbox, as_role: object, environment: str) -> None:
-    """The plan runs as the owner: it needs only the privileges of the script."""
+    """The plan runs as the owner, which needs only the privileges that the script grants."""
     del as_role
     done = outbox("plan", "--output", "json", pipeline=NAME, environment=environment)
     assert done.code == 3, done.output

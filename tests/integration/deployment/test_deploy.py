@@ -15,7 +15,7 @@ from tests.integration.support import Deploy, Outbox
 from outbox_kit.deployment import Deployment
 from outbox_lab.documents.check_catalogue import DEFAULT_IDS as IDS
 
-# Checks of optional settings that the local environment file does not have.
+# Checks of optional settings that the local environment file does not contain.
 NOT_CONFIGURED = {"connect.workers", "kafka.cluster"}
 
 
@@ -82,7 +82,7 @@ def test_rejects_an_incompatible_schema_before_any_change(outbox: Outbox, deploy
     deployment = deploy("narrowed")
     path = project / "connectors" / "narrowed.yaml"
     schema = json.loads((project / "schemas" / "book.avsc").read_text())
-    schema["fields"].append({"name": "isbn", "type": "string"})  # no default: old records cannot be read
+    schema["fields"].append({"name": "isbn", "type": "string"})  # has no default, so old records cannot be read
     (project / "schemas" / "narrowed.avsc").write_text(json.dumps(schema))
     data = yaml.safe_load(path.read_text())
     data["aggregates"]["book"]["schema"] = "schemas/narrowed.avsc"

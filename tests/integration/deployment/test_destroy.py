@@ -1,4 +1,4 @@
-"""`outbox destroy` on the embedded stack: deletions, retained objects, rejections."""
+"""`outbox destroy` on the embedded stack: deletions, retained objects and rejections."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def database_objects(dsn: str, name: str) -> dict[str, int]:
 
 
 def write(deployment: Deployment, dsn: str, name: str) -> str:
-    """Write a row; wait until the connector's offset includes its commit; return its source_sequence."""
+    """Write a row, and wait until the connector's offset includes its commit. Return the row's source_sequence."""
     key = str(uuid4())
     event = send(dsn, "book", key, book(key), table=f"public.{name}_event")
     sequence = headers(wait_record(deployment, f"{name}.book", 4, event))["source_sequence"]
@@ -93,7 +93,7 @@ def test_destroy_keeps_data_and_a_new_pipeline_can_follow(outbox: Outbox, deploy
     assert "nothing to delete" in again.stderr
 
     key = str(uuid4())
-    send(source_dsn, "book", key, book(key), table="public.torn_event")  # no slot retains this row
+    send(source_dsn, "book", key, book(key), table="public.torn_event")  # there is no slot that retains this row
     with pytest.raises(RefusedError, match="slot torn_s: rows that were committed after `outbox destroy`"):
         apply(deployment, silent)
     apply(deployment, silent, allow=["slot torn_s"])
@@ -137,7 +137,7 @@ def test_deletes_nothing_without_a_lock_file(outbox: Outbox, deploy: Deploy, sou
 
 
 def test_counts_rows_as_delivered_by_commit_position(deploy: Deploy, source_dsn: str) -> None:
-    """Rows of a long transaction have lower LSNs than rows of earlier commits, and are delivered after them."""
+    """Rows of a long transaction have lower LSNs than rows of earlier commits, but are delivered after those rows."""
     deployment = deploy("lasting", applied=False)
     database, slot = deployment.environment.source, {"slot": "lasting_s", "publication": "lasting_p"}
     source = deployment.pipeline.source.model_copy(update=slot)
@@ -168,7 +168,7 @@ def test_counts_rows_as_delivered_by_commit_position(deploy: Deploy, source_dsn:
 
 
 def test_counts_logical_messages_like_rows(deploy: Deploy) -> None:
-    """Count messages of a transaction under the pipeline's prefix, the only ones that its router processes."""
+    """Count a transaction's messages under the pipeline's prefix, because the router processes only these messages."""
     database = deploy("spoken", applied=False).environment.source
     source = Source(publication="spoken_p", slot="spoken_s", message_prefix="outbox")
     with postgres_client.connected(database) as connection:

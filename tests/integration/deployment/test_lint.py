@@ -1,4 +1,4 @@
-"""lint --connect: keys against the definitions of a real worker's plugins."""
+"""lint --connect: comparison of keys with the definitions of a real worker's plugins."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LEGAL = {
 
 
 def with_template(project: Path, make_pipeline: Callable[..., Path], name: str, settings: dict[str, str]) -> None:
-    """Write a pipeline whose template has additional settings."""
+    """Write a pipeline whose template contains additional settings."""
     folder = project / "connectors" / "templates"
     text = (folder / "outbox-postgres.json.j2").read_text(encoding="utf-8")
     end = '"transforms": "outbox",'
@@ -78,6 +78,6 @@ def test_reports_a_class_that_is_not_installed(
 
 
 def test_lint_opens_no_connection_by_default(outbox: Outbox) -> None:
-    """Lint an environment whose variables are not set and whose addresses are unreachable."""
+    """Lint an environment whose variables are unset and whose addresses are unreachable."""
     done = outbox("lint", environment="production.example")
     assert done.code == 0, done.output

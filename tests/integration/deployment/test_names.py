@@ -1,4 +1,4 @@
-"""Names that PostgreSQL changes if they are not quoted: upper case, spaces, double quotes and dollar signs."""
+"""Names that PostgreSQL misinterprets if they are not quoted: upper case, spaces, double quotes and dollar signs."""
 
 from __future__ import annotations
 

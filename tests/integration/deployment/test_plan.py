@@ -120,7 +120,7 @@ def test_saved_plan_is_applied_once_or_rejected(
     assert [change["object"] for change in json.loads(done.stdout)["changes"]] == objects(plan)
     again = outbox("apply", "--yes", "--plan", str(file), pipeline="saved")
     assert_rejected(again, "cannot be applied: the change `update schema saved.book-value` is no longer pending")
-    # A registry cannot return to an earlier version.
+    # A registry cannot make an earlier version the latest again.
     edit("saved", lambda data: data["aggregates"]["book"].update(schema="schemas/book.avsc"))
     assert_rejected(outbox("plan", pipeline="saved"), "version 2 remains the latest")
 
@@ -212,7 +212,7 @@ def test_next_command_does_not_wait_for_an_ended_session(
 
 @pytest.fixture
 def make_environment(project: Path) -> Callable[..., str]:
-    """Write an environment file with another Kafka cluster id, or another Connect."""
+    """Write an environment file with a different Kafka cluster id or a different Connect cluster."""
 
     def make(name: str, **sections: dict[str, object]) -> str:
         folder = project / "connectors" / "environments"
@@ -271,7 +271,7 @@ def test_database_only_plan_queries_no_other_system(
 
 
 def test_documented_json_has_the_structure_of_real_output(outbox: Outbox, make_pipeline: Callable[..., Path]) -> None:
-    """docs/plan.md documents the stable fields."""
+    """docs/plan.md describes the stable fields."""
     make_pipeline("documented")
     plan = planned(outbox, "documented")
     text = (Path(__file__).parents[3] / "docs" / "plan.md").read_text(encoding="utf-8")

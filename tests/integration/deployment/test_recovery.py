@@ -1,4 +1,4 @@
-"""Recovery from a lost slot, a restored server and a failed connector: commands of docs/operations.md."""
+"""Recovery from a lost slot, a restored server and a failed connector with the commands of docs/operations.md."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_rejects_a_lost_slot_until_recovered(outbox: Outbox, deploy: Deploy, sou
 
 
 def test_rejects_a_connector_ahead_of_the_server(outbox: Outbox, deploy: Deploy, source_dsn: str) -> None:
-    """After a restore Debezium would start ahead of the server, and PostgreSQL would silently skip rows."""
+    """After a restore, Debezium would start ahead of the server, and PostgreSQL would silently skip rows."""
     deployment = deploy("rewound")
     key = str(uuid4())
     wait_record(deployment, "rewound.book", 4, send(source_dsn, "book", key, book(key), table="public.rewound_event"))
@@ -75,7 +75,7 @@ def test_rejects_a_connector_ahead_of_the_server(outbox: Outbox, deploy: Deploy,
 
 
 def test_apply_fails_for_a_failed_connector(outbox: Outbox, deploy: Deploy, source_dsn: str) -> None:
-    """A second apply has nothing to change, and must not report success."""
+    """A second apply has nothing to change, but must not report success."""
     deployment = deploy("failing")
     name = deployment.pipeline.connector.name
     with psycopg.connect(source_dsn, autocommit=True) as connection:

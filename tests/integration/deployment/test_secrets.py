@@ -1,4 +1,4 @@
-"""No output contains a secret: every supported place has one, and all outputs, files and logs are searched for them."""
+"""No output contains a secret. Every supported place has a secret, and all outputs, files and logs are searched."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.processes import find_processes
 
 TABLE = "public.secretive_event"
-# In addition to the passwords of the stack. The servers ignore these credentials (no SASL, no authentication), but
+# Secrets in addition to the stack's passwords. The servers ignore them (no SASL, no authentication), but
 # outbox-kit loads and sends them, and must not print them.
 PLANTED = {
     "KAFKA_PASSWORD": "planted-kafka-password",
@@ -44,7 +44,7 @@ class PipelineWithSecrets:
     secrets: tuple[str, ...]
 
     def run(self, *arguments: str, **variables: str) -> str:
-        """Return all output of a command, with any exit code."""
+        """Return all output of a command, regardless of its exit code."""
         command = [sys.executable, "-c", "from outbox_kit.cli import main; main()"]
         command += ["-p", str(self.project / "connectors" / "secretive.yaml"), "-e", "secretive", *arguments]
         done = run(command, self.project, **{**self.environ, **variables})
@@ -79,7 +79,7 @@ def pipeline(project: Path, state: StackState, make_pipeline: Callable[..., Path
 
 
 def bad_row(state: StackState) -> None:
-    """Write a row whose payload matches no schema: it becomes a dead letter."""
+    """Write a row whose payload does not match a schema, so that it becomes a dead letter."""
     with psycopg.connect(state.postgres, autocommit=True) as connection:
         connection.execute(
             f"insert into {TABLE} (aggregate_type, aggregate_id, event_type, payload) values ('book', %s, 'x', %s)",
@@ -96,8 +96,8 @@ def commands() -> set[str]:
     return actual
 
 
-# Commands with their arguments. Not those that start or stop a stack: they print its addresses with passwords.
-# Order: commands that stop the pipeline come last.
+# Commands with their arguments, except commands that start or stop a stack, which print addresses with passwords.
+# Commands that stop the pipeline come last.
 ARGUMENTS: dict[str, list[list[str]]] = {
     "render": [[], ["--format", "sql"]],
     "lint": [[], ["--connect"], ["--output", "json"]],
@@ -208,7 +208,7 @@ def test_files_with_secrets_are_private(pipeline: PipelineWithSecrets) -> None:
 
 
 def test_process_arguments_contain_no_secret(pipeline: PipelineWithSecrets) -> None:
-    """Every user of the machine can list them with `ps`."""
+    """Every user of the machine can list process arguments with `ps`."""
     processes = find_processes(Layout(pipeline.project))
     assert {"connect", "registry", "postgres", "supervisor"} <= {process.service for process in processes}
     assert not pipeline.shown(" ".join(process.arguments for process in processes))

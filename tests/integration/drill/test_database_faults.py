@@ -1,4 +1,4 @@
-"""A restored backup and a promoted standby: which commits and slots the database has afterwards."""
+"""Commits and slots that a database has after a restore of a backup and after the promotion of a standby."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from outbox_lab.drill.proxy import Proxy
 from outbox_lab.drill.stack import DrillStack
 
 CREATE_SLOT: LiteralString = "select pg_create_logical_replication_slot('connector', 'pgoutput', false, false, true)"
-# As a connector does; the standby copies a slot once it has the WAL from its restart_lsn on.
+# As a connector does. The standby copies a slot once it has the WAL that follows the slot's restart_lsn.
 CONFIRM: LiteralString = "select pg_replication_slot_advance('connector', pg_current_wal_flush_lsn())"
 SLOTS: LiteralString = "select slot_name from pg_replication_slots where not temporary"
 TIMELINE: LiteralString = "select timeline_id from pg_control_checkpoint()"
@@ -29,7 +29,7 @@ TIMELINE: LiteralString = "select timeline_id from pg_control_checkpoint()"
 
 @pytest.fixture
 def drill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DrillStack]:
-    """Start a drill's stack that has only PostgreSQL."""
+    """Start a stack of the drill with only PostgreSQL."""
     project = DrillProject(tmp_path)
     (project.folder / "build").mkdir(parents=True)
     (project.folder / "build" / "runtime").symlink_to(REPOSITORY / "build" / "runtime")
@@ -47,7 +47,7 @@ def drill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DrillStac
 
 @dataclass
 class Found:
-    """What the database has after a fault, and what was acknowledged before."""
+    """Numbers and slots that exist after a fault, and the commits that were acknowledged before the fault."""
 
     acknowledged: set[int]
     rows: set[int]
@@ -89,7 +89,7 @@ def test_a_second_promotion_follows_the_first(drill: DrillStack, monkeypatch: py
 
 
 def inject_during_writes(drill: DrillStack, fault: Callable[[DrillStack], None]) -> Found:
-    """Inject a fault while a thread inserts ascending numbers; return what it left, before further writes."""
+    """Inject a fault while a thread inserts ascending numbers. Return what the fault left, before further writes."""
     with drill.connect_to_database() as connection:
         connection.execute("create table entry (number int)")
         connection.execute("insert into entry values (0)")

@@ -1,4 +1,4 @@
-"""The observer on a real topic and database: planted losses, phantoms, early records and duplicates are found."""
+"""The observer, on a real topic and database, finds planted losses, phantoms, early records and duplicates."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_finds_what_was_planted(kafka: Kafka, topic: str, source_dsn: str) -> No
     lost, duplicated = write_accounts(source_dsn)
     delivered = write_accounts(source_dsn)
     phantoms = write_accounts(source_dsn, roll_back=True)
-    early = Event(str(uuid4()), "account-1", 99)  # committed by the ledger, and its row is not visible yet
+    early = Event(str(uuid4()), "account-1", 99)  # committed according to the ledger, but its row is not visible yet
     ledger = ledger_of(
         ([lost, duplicated], Outcome.COMMITTED),
         (delivered, Outcome.COMMITTED),

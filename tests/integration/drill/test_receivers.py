@@ -1,4 +1,4 @@
-"""Receivers of a cell on a real topic and database: killed members, and a sabotaged receiver that is found."""
+"""Receivers of a cell on a real topic and database: killed members, and detection of a sabotaged receiver."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KILL_S = 60
 
 @pytest.fixture
 def place(kafka: Kafka, topic: str, source_dsn: str, tmp_path: Path) -> Iterator[Place]:
-    """Yield a place with a database of its own; the accounts are new."""
+    """Yield a place with its own database and new accounts."""
     with psycopg.connect(source_dsn) as connection:
         accounts.prepare(connection, ACCOUNTS)
     with temporary_database(source_dsn, "drill") as dsn:
@@ -41,7 +41,7 @@ def test_effects_equal_the_ledger_after_each_member_was_killed(place: Place, sou
     with Receivers(place, "1") as receivers:
 
         def kill(number: int) -> Observation[bool]:
-            """Produce until the member has applied events and was killed."""
+            """Produce until the member has applied events and has been killed."""
             events, before = write_accounts(source_dsn, count=ACCOUNTS), receivers.kills
             produce(place.kafka, place.topic, *events)
             committed.extend(events)
@@ -71,7 +71,7 @@ def test_a_receiver_that_skips_or_repeats_an_event_is_found(place: Place, source
     duplicate = next(event for event in events if event.event_id != skipped.event_id)
     produce(place.kafka, place.topic, duplicate)
     deliveries = read_deliveries(place.kafka, place.topic)
-    # As a consumer does that commits an offset before the effects, and crashes in between.
+    # Simulates a consumer that commits an offset before the effects, and crashes in between.
     offsets = {skipped.partition: (skipped.offset + 1, "")}
     KafkaClient(place.kafka).commit_offsets(f"{place.topic}.processed-events", place.topic, offsets)
     with Receivers(place, "1", ["processed-events", "without-deduplication"]) as receivers:

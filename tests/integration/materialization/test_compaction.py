@@ -1,6 +1,6 @@
-"""Log compaction by the broker: the tables equal those of the whole history.
+"""Log compaction by the broker: the tables are the same as without compaction.
 
-The topic has the settings of outbox-kit's topics, and also aborted transactions, records sent again by a connector,
+The topic has the settings of outbox-kit's topics. It contains aborted transactions and records sent again, has
 segments that close immediately, and a cleaner with short pauses. One case also removes tombstones immediately.
 """
 
@@ -60,7 +60,7 @@ class Topic:
     commit: int = 0
 
     def events(self, keys: Sequence[str], kinds: Sequence[str] = "uuuud") -> list[tuple[str, int, bool]]:
-        """Return new changes and deletions: key, commit, whether the key exists afterwards."""
+        """Return new changes and deletions as (key, commit, whether the key exists afterwards)."""
         rng = random.Random(self.commit)  # noqa: S311
         actual = [(key, self.commit + n, rng.choice(kinds) == "u") for n, key in enumerate(keys, start=1)]
         self.commit += len(actual)
@@ -92,7 +92,7 @@ class Topic:
             self.records += sent
 
     def available(self) -> set[oracle.RecordLocation]:
-        """Return partition and offset of every record that consumers can read."""
+        """Return the partition and offset of every record that consumers can read."""
         kafka = Kafka(bootstrap_servers=self.state.kafka)
         return {(m.partition() or 0, m.offset() or 0) for m in read_all(kafka, self.name, PARTITIONS)}
 
@@ -158,7 +158,7 @@ def make_topic(admin: AdminClient, state: StackState, name: str, delete_retentio
 
 
 def run(spark: SparkSession, topic: Topic, table: str) -> Outcome:
-    """Run the job, in several batches."""
+    """Run the job in several batches."""
     state = topic.state
     target = PostgresTarget(
         host=state.postgres_host,

@@ -1,4 +1,4 @@
-"""The examples of docs/embedding.md, run as they are on a topic of the stack."""
+"""The examples of docs/embedding.md, run unchanged on a topic of the stack."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def run_example(name: str) -> dict[str, Any]:
 
 
 def left_behind(spark: SparkSession) -> dict[str, Any]:
-    """Return what a notebook shares with the calls."""
+    """Return the state that a notebook shares with the calls."""
     context, jvm = spark.sparkContext, spark._jvm
     assert jvm is not None
     active = jvm.org.apache.spark.sql.classic.SparkSession.active()
@@ -100,7 +100,7 @@ def left_behind(spark: SparkSession) -> dict[str, Any]:
 
 def test_notebook_shares_its_session(spark: SparkSession, example: Things) -> None:
     previous_zone = spark.conf.get("spark.sql.session.timeZone")
-    spark.range(1).collect()  # the extension of Delta changes settings at the first query of a session
+    spark.range(1).collect()  # Delta's extension changes settings on the first query of a session
     before = left_behind(spark)
     variables = run_example("notebook.py")
     assert {(row.aggregate_id, row.n) for row in variables["readable"]} == {("a", 4), ("b", 2)}

@@ -1,4 +1,4 @@
-"""Template sink-jdbc with Debezium's JDBC sink, in a stack of its own that has this plugin."""
+"""Template sink-jdbc with Debezium's JDBC sink, in a separate stack that has this plugin."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CREATE = """
 
 
 def record(bench: BenchmarkStack, book: str, title: str | None) -> Record:
-    """Return the record of a book, a tombstone without a title."""
+    """Return the record of a book, which is a tombstone if it has no title."""
     payload = {
         "id": book,
         "author_id": book,

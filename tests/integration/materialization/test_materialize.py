@@ -1,4 +1,4 @@
-"""The Spark job on the embedded stack: the first run, a run with changes, a dry run without new records."""
+"""The Spark job on the embedded stack: the first run, a run with changes, and a dry run without new records."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def send(state: StackState, key: str, payload: dict[str, object] | None) -> str:
 
 
 def materialize(project: Path) -> dict[str, Any]:
-    """Run the job; return its outcome by target."""
+    """Run the job. Return its outcome by target."""
     command = [sys.executable, "-m", "outbox_spark", "-p", "connectors/shelf.yaml", "--output", "json"]
     done = subprocess.run(
         [*command, "--export", "build/rows"],
@@ -73,7 +73,7 @@ def lake(project: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def runs(project: Path, state: StackState, deploy_once: Deploy) -> list[dict[str, Any]]:
-    """Return outcomes of two runs: three books, then one changed and one deleted book."""
+    """Return the outcomes of two runs: three books, then one changed and one deleted book."""
     deployment: Deployment = deploy_once("shelf", materializations=MATERIALIZATIONS)
     for key in (CHANGED, DELETED):
         send(state, key, book(key))
@@ -102,7 +102,7 @@ def test_tables_equal_the_committed_rows(runs: list[dict[str, Any]], project: Pa
 def test_dry_run_reports_what_the_next_run_reads(
     runs: list[dict[str, Any]], library: Deployment, project: Path, state: StackState
 ) -> None:
-    """Query the real broker and target without Spark: 0 when a run would read nothing, else 3."""
+    """Query the real broker and target without Spark. The exit code is 0 if a run would read nothing, otherwise 3."""
     del runs
     command = [sys.executable, "-m", "outbox_spark", "-p", "connectors/shelf.yaml", "--dry-run"]
 

@@ -1,4 +1,4 @@
-"""Reading without superseded records: fewer rows, and the same result as reading all of them."""
+"""Reading without superseded records returns fewer rows, but leads to the same result as reading all records."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Topic:
         wait_for(f"leaders of {self.name}", self._poll_leaders, seconds=30)
 
     def _poll_leaders(self) -> Observation[bool]:
-        """Check whether all partitions have leaders, which the broker elects after the creation of the topic."""
+        """Check whether all partitions have leaders, which the broker elects after it has created the topic."""
         try:
             describe(self.kafka, self.name)
         except (ConfigurationError, UnreachableError) as error:
@@ -61,7 +61,7 @@ class Topic:
         partition: int = 0,
         millis: int = 0,
     ) -> None:
-        """Send a record; its Kafka timestamp is the current time if `millis` is 0."""
+        """Send a record. Its Kafka timestamp is the current time if `millis` is 0."""
         self._producer.produce(self.name, value, key, partition, timestamp=millis, headers=headers or [])
 
     def range(self) -> ReadRange:
@@ -151,7 +151,7 @@ def test_passes_records_through_when_none_is_superseded(topic: Topic) -> None:
 @pytest.mark.parametrize("limit", [2_000, UNLIMITED])
 @pytest.mark.parametrize("headers", [True, False])
 def test_result_equals_reading_every_record(topic: Topic, limit: int, headers: bool) -> None:
-    """Random logs: replays, tombstones, no keys, keys in several partitions, additional headers."""
+    """The logs are random, with replays, tombstones, no keys, keys in several partitions, and additional headers."""
     random_ = random.Random(limit)  # noqa: S311 - repeatable
     for number in range(600):
         commit = max(0, number - random_.choice([0, 0, 0, 40]))
@@ -170,7 +170,7 @@ def test_result_equals_reading_every_record(topic: Topic, limit: int, headers: b
 
 
 def test_returns_every_record_for_any_timestamp(topic: Topic) -> None:
-    """Spark's reader fails for timestamps that exceed its microseconds, so a table would stay behind such a record."""
+    """Spark's reader fails on timestamps that overflow in microseconds, so a table could not pass such a record."""
     for value, millis in ((b"a", 1), (b"b", MAX_LONG // 2), (None, 2)):
         topic.send(b"k", value, sequence(1), millis=millis)
     actual = read_every(topic.spark, topic.kafka, topic.range()).selectExpr("offset", "unix_micros(timestamp) AS t")
@@ -205,7 +205,7 @@ def test_times_out_when_the_broker_sends_nothing(topic: Topic) -> None:
 
 
 def test_cancelled_task_ends(topic: Topic, spark: SparkSession) -> None:
-    """The task waits for records that never arrive; canceling the job ends it."""
+    """The task waits for records that never arrive. Cancelling the job ends the task."""
     topic.send(b"a", b"v", sequence(1))
     read = topic.range()
     range_beyond_end = replace(read, end={partition: offset + 1 for partition, offset in read.end.items()})

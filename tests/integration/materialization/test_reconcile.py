@@ -1,4 +1,4 @@
-"""Changes of a table's topic: tombstones compacted before a run reads them, a recreated topic, added partitions."""
+"""Changes of a table's topic: tombstones that are compacted before a run reads them, recreation, added partitions."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning
 
 @pytest.fixture
 def admin(state: StackState) -> Iterator[AdminClient]:
-    """Shorten the pause of the broker's log cleaner; restore the setting afterwards."""
+    """Shorten the pause of the broker's log cleaner, and restore the setting afterwards."""
     client = AdminClient({"bootstrap.servers": state.kafka})
     broker = str(client.describe_cluster().result().nodes[0].id)
 
@@ -104,7 +104,7 @@ class Sender:
         self._topic = topic
 
     def send(self, key: str, n: int | None, *, partition: int = 0, commit: int | None = None) -> None:
-        """Send a record; `commit` is that of its source_sequence, None for a record without this header."""
+        """Send a record. `commit` is the commit of its source_sequence, or None for a record without this header."""
         value = None
         if n is not None:
             body = io.BytesIO()
@@ -136,7 +136,7 @@ def keys(state: StackState) -> list[str]:
 
 
 def compacted_away(state: StackState, sender: Sender, key: str) -> None:
-    """Write until the key is removed: only closed segments are cleaned, and a tombstone is removed one round later."""
+    """Write until the key is removed. Only closed segments are cleaned, and a tombstone is removed one round later."""
 
     def poll() -> Observation[bool]:
         sender.send("filler", 0)
@@ -167,7 +167,7 @@ def test_detects_and_repairs_a_missed_tombstone(
     materialize(spark, job, print)
     sender.send("removed", None)
     compacted_away(state, sender, "removed")
-    # A day again, so that reconcile detects the row and not the run before it.
+    # Set the retention to a day again, so that reconcile detects the row, and not the run before it.
     entry = ConfigEntry("delete.retention.ms", "86400000", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=[entry])
     admin.incremental_alter_configs([resource])[resource].result()
@@ -183,7 +183,7 @@ def test_detects_and_repairs_a_missed_tombstone(
 
 
 def create_topic(admin: AdminClient, topic: str) -> Observation[bool]:
-    """Create a topic; report it as not ready while Kafka still deletes the old one."""
+    """Create a topic. Report it as not ready while Kafka is still deleting the old topic."""
     try:
         admin.create_topics([NewTopic(topic, 1, 1, config={"cleanup.policy": "compact"})])[topic].result()
     except KafkaException as error:
@@ -193,7 +193,7 @@ def create_topic(admin: AdminClient, topic: str) -> Observation[bool]:
 
 @pytest.fixture
 def uncompacted_job(state: StackState, job: MaterializeJob, request: pytest.FixtureRequest) -> Iterator[MaterializeJob]:
-    """Create a topic for this test; yield a job that materializes it."""
+    """Create a topic for this test, and yield a job that materializes it."""
     name = request.function.__name__.removeprefix("test_")
     topic = f"plain.{name}"
     client = AdminClient({"bootstrap.servers": state.kafka})
@@ -203,7 +203,7 @@ def uncompacted_job(state: StackState, job: MaterializeJob, request: pytest.Fixt
 
 
 def test_rejects_a_recreated_topic(spark: SparkSession, state: StackState, uncompacted_job: MaterializeJob) -> None:
-    """The offsets are valid: only the topic id differs."""
+    """The offsets are valid, and only the topic id differs."""
     admin = AdminClient({"bootstrap.servers": state.kafka})
     sender = Sender(state, uncompacted_job.topic)
     sender.send("before", 1)
@@ -240,7 +240,7 @@ def test_continues_in_a_new_epoch_after_partitions_are_added(
         return Observation(True if set(actual) == {0, 1} else None, f"{len(actual)} partitions")
 
     wait_for(f"two partitions of {uncompacted_job.topic}", has_new_partitions, seconds=30)
-    # A key may have a lower offset in its new partition. Records that its old partition still receives are older.
+    # A key may have a lower offset in its new partition. Its records in the old partition are older regardless.
     sender = Sender(state, uncompacted_job.topic)
     sender.send("moves", 4, partition=1, commit=4)
     sender.send("moves", 2, partition=0, commit=2)

@@ -62,7 +62,7 @@ def connection(source_dsn: str) -> Iterator[Connection]:
 
 
 def entry(table: str, query: str = QUERY) -> dict[str, str]:
-    """Return a `backfill` section of a pipeline file. `table` is a name in SQL."""
+    """Return a `backfill` section of a pipeline file. `table` is the name of the table in SQL."""
     name = table.strip('"')
     return {"table": f"public.{name}", "key": "id", "query": query.format(table)}
 
@@ -76,7 +76,7 @@ def make_items(connection: Connection, table: str, count: int, *, key: str = "bi
 
 TYPED = {"numbers": "bigint", "texts": "text", "uuids": "uuid"}
 TABLES = {"numbers": "store_numbers", "texts": '"store_Texts"', "uuids": "store_uuids"}
-"""Table of each type in TYPED, as in SQL."""
+"""Name of the table of each type in TYPED, as in SQL."""
 SELECTED = QUERY + " where id = any(:keys) -- by the locked keys\n;"
 MARKED = QUERY.replace("jsonb_build", "case when version >= 0 then jsonb_build").replace(
     " as payload", " end as payload"
@@ -162,7 +162,7 @@ def test_resumes_an_interrupted_backfill_without_duplicates(
     with subprocess.Popen(command, cwd=project, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as run:
         assert run.stderr is not None
         line = run.stderr.readline()
-        run.send_signal(signal.SIGTERM)  # ends like Ctrl-C, also where SIGINT is ignored
+        run.send_signal(signal.SIGTERM)  # ends like Ctrl-C, even where SIGINT is ignored
         stderr = run.stderr.read()
     assert run.returncode == 130, line + stderr
     assert line.startswith("plain: ")
@@ -182,7 +182,7 @@ def test_does_not_repeat_a_finished_backfill_unless_requested(store: Deployment,
     assert messages[0].startswith("filtered: finished on ")
     assert len(outbox_rows(connection, "filtered")) == 15
     [restarted] = backfill(store, ["filtered"], messages.append, BackfillOptions(restart=True))
-    # The query omits every second item; the count of keys includes them.
+    # The query omits every second item, but the count of keys includes all items.
     assert (restarted.rows, restarted.skipped) == (15, 15)
     assert messages[-1] == "filtered: finished, 15 rows, 15 skipped, because the query returns no state of them"
     assert len(outbox_rows(connection, "filtered")) == 30
@@ -214,14 +214,14 @@ def test_places_states_and_tombstones_by_partition_field(store: Deployment, conn
     assert republish(store, "tenanted", ["3", "1"], silent, tombstones=["3"]) == 2
     rows = outbox_rows(connection, "tenanted")[3:]
     assert rows == [("1", "republish", {"id": "1", "version": 0}, "north"), ("3", "republish", None, "north")]
-    # The partition of a key without a row and a record is unknown, so no tombstone is written.
+    # The partition of a key that has neither a row nor a record is unknown, so a tombstone is not written.
     with pytest.raises(RefusedError, match="1 key not written, because public") as caught:
         republish(store, "tenanted", ["99"], silent, tombstones=["99"])
     assert "partition field" in caught.value.hint
 
 
 def test_deletes_states_of_aggregates_without_any_row(store: Deployment, connection: Connection) -> None:
-    """The business row and all outbox rows are gone: only the topic knows the partition of the state."""
+    """The business row and all outbox rows have been deleted, so only the topic shows the partition of the state."""
     insertion = """insert into store_event (aggregate_type, aggregate_id, event_type, payload, tenant)
                    values ('tenanted', %s, 'created', jsonb_build_object('id', %s::text, 'version', 1), %s)
                    returning id::text"""
@@ -257,7 +257,7 @@ def test_republishes_selected_keys(store: Deployment, connection: Connection) ->
 
 
 def test_a_null_payload_deletes_a_state_only_after_confirmation(store: Deployment, connection: Connection) -> None:
-    """A query that returns null by mistake deletes nothing."""
+    """A query that returns null by mistake does not delete states."""
     connection.execute("update store_marked set version = -1 where id = 2")
     [done] = backfill(store, ["marked"], silent)
     assert (done.rows, done.skipped) == (2, 1)
@@ -285,7 +285,7 @@ def test_tombstones_are_compared_with_the_topic_and_limited_to_the_confirmed_key
     assert deletions is not None
     assert (deletions.keys, deletions.deleted_states, deletions.table_is_empty) == (("900", "901"), 1, False)
     assert read_deletions(store, "numbers", ["1"], silent) is None
-    # The query does not return odd keys of this type: they exist, so they get no tombstone.
+    # The query does not return odd keys of this type. They exist, so they do not get a tombstone.
     assert read_deletions(store, "filtered", ["1", "2"], silent) is None
     with pytest.raises(RefusedError, match="1 key not written"):
         republish(store, "numbers", ["900", "901"], silent, tombstones=["900"])
@@ -297,7 +297,7 @@ def test_tombstones_are_compared_with_the_topic_and_limited_to_the_confirmed_key
 
 
 def test_a_record_whose_key_no_row_can_have_gets_a_tombstone(store: Deployment, connection: Connection) -> None:
-    """Records of another key converter, or of a service that formats keys in another way."""
+    """Such records come from another key converter, or from a service that formats keys differently."""
     keys = ['"1"', "01", "1", "x"]
     deletions = read_deletions(store, "mended", keys, silent, exact=True)
     assert deletions is not None
@@ -310,7 +310,7 @@ def test_a_record_whose_key_no_row_can_have_gets_a_tombstone(store: Deployment, 
 
 
 def test_rows_that_the_login_cannot_read_are_refused(store: Deployment) -> None:
-    """Otherwise they would look like deleted aggregates."""
+    """Otherwise, the rows would look like deleted aggregates."""
     with connected(store.environment.source) as connection, connection.transaction(force_rollback=True):
         connection.execute("alter table store_plain enable row level security")
         connection.execute("create role store_reader")
@@ -332,7 +332,7 @@ def test_rows_that_the_login_cannot_read_are_refused(store: Deployment) -> None:
 
 
 def test_tombstone_waits_for_concurrent_inserts(store: Deployment, connection: Connection, source_dsn: str) -> None:
-    """There is no row to lock, so the table is locked; the recreated aggregate gets its state, not a tombstone."""
+    """There is no row to lock, so the table is locked. The recreated aggregate gets its state, not a tombstone."""
     with psycopg.connect(source_dsn) as other:
         other.execute("insert into store_unmended (id, version) values (77, 5)")
         with pytest.raises(RejectedError, match=r"public\.store_unmended within .* s: blocked by pid "):
@@ -370,7 +370,7 @@ def test_rejects_an_invalid_backfill(store: Deployment, change: dict[str, str], 
 def test_writes_nothing_without_a_slot(
     store: Deployment, deploy: Deploy, connection: Connection, tmp_path: Path
 ) -> None:
-    """Rows that the connector never reads would look like a successful backfill."""
+    """Writing rows that the connector never reads would look like a successful backfill."""
     with pytest.raises(RefusedError, match="pipeline unready is not deployed to local"):
         backfill(deploy("unready", applied=False), ["book"], silent)
     removed = with_slot(store, "unready_s", tmp_path)
@@ -381,7 +381,7 @@ def test_writes_nothing_without_a_slot(
 
 
 def with_slot(deployment: Deployment, name: str, lock_folder: Path) -> Deployment:
-    """Simulate a deployment with another slot, which the database does not have."""
+    """Simulate a deployment with a slot that does not exist in the database."""
     source = deployment.pipeline.source.model_copy(update={"slot": name})
     changed = replace(
         deployment,

@@ -1,4 +1,4 @@
-"""A backfill while services change the same aggregates: finally the topic has the states of the table."""
+"""A backfill while services change the same aggregates. At the end, the topic has the states of the table."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def connection(source_dsn: str) -> Iterator[Connection]:
 
 
 def write(connection: Connection, name: str, key: str, version: int | None) -> str:
-    """Insert one outbox row, as a service does; return its id."""
+    """Insert one outbox row, as a service does. Return the row's id."""
     payload = None if version is None else json.dumps({"id": key, "version": version})
     row = connection.execute(
         f"insert into {name}_event (aggregate_type, aggregate_id, event_type, payload)"
@@ -40,7 +40,7 @@ def write(connection: Connection, name: str, key: str, version: int | None) -> s
 
 
 def drained(deployment: Deployment, connection: Connection, name: str) -> list[Message]:
-    """Wait until all committed rows are delivered; return every record of the topic."""
+    """Wait until all committed rows are delivered. Return every record of the topic."""
     wait_record(deployment, f"{name}.item", PARTITIONS, write(connection, name, "last", 0))
     actual = records(deployment, f"{name}.item", PARTITIONS)
     return [message for message in actual if message.key() != b"last"]
@@ -53,7 +53,7 @@ def latest(deployment: Deployment, messages: list[Message]) -> dict[str, int]:
 
 
 class Service(threading.Thread):
-    """Service that changes, removes and re-creates random items, each with row lock and event, until it is stopped."""
+    """Service that changes, removes and re-creates random items with a row lock and an event, until it is stopped."""
 
     def __init__(self, dsn: str, name: str, keys: list[int], seed: int) -> None:
         super().__init__(name=f"service-{seed}")
@@ -83,7 +83,7 @@ class Service(threading.Thread):
         ).fetchone()
         assert row is not None
         if self._random.random() < 0.5:
-            connection.execute("select pg_sleep(0.002)")  # holds the lock, so that the backfill has to wait
+            connection.execute("select pg_sleep(0.002)")  # holds the lock, so that the backfill must wait
         write(connection, self._name, str(key), row[0])
 
 
@@ -105,13 +105,13 @@ def serving(dsn: str, name: str, keys: list[int], writers: int) -> Iterator[list
 def test_topic_equals_the_table_after_a_backfill_under_load(
     deploy: Deploy, project: Path, connection: Connection, source_dsn: str
 ) -> None:
-    # The query is slow between its snapshot and its commit: only the row locks keep newer events after it.
+    # The query is slow between its snapshot and its commit, so only the row locks make newer events follow its events.
     slow = "with pause as materialized (select pg_sleep(0.03)) " + QUERY + " cross join pause"
     (project / "schemas" / "item.avsc").write_text(json.dumps(SCHEMA))
     make_items(connection, "underload_item", 300)
     item = {"schema": "schemas/item.avsc", "partitions": PARTITIONS, "backfill": entry("underload_item", slow)}
     deployment = deploy("underload", aggregates={"item": item})
-    # A default under which all statements of a transaction use the same snapshot.
+    # With this default, all statements of a transaction use the same snapshot.
     connection.execute("alter role current_user set default_transaction_isolation = 'repeatable read'")
     try:
         with serving(source_dsn, "underload", list(range(1, 301)), 4) as services:

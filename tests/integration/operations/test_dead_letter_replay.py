@@ -48,7 +48,7 @@ class Service:
         return event
 
     def fail(self, key: str, **changes: object) -> tuple[str, str]:
-        """Write an invalid row; return its event id and the place of its dead letter."""
+        """Write an invalid row. Return its event id and the place of its dead letter."""
         event = self.send(key, **(changes or {"unknown": 1}))
         message = wait_record(self.deployment, LETTERS, 1, event)
         return event, place(message)
@@ -59,12 +59,12 @@ class Service:
         return [place(message) for message in found if headers(message)["event_id"] == event]
 
     def arrived(self, key: str) -> list[str]:
-        """Return the event ids of the records of a key, in their order."""
+        """Return the event ids of the records of a key, in the order of the records."""
         found = records(self.deployment, TOPIC, PARTITIONS)
         return [headers(message)["event_id"] for message in found if message.key() == key.encode()]
 
     def add_field(self, name: str) -> None:
-        """Let the schema accept a field, and apply it."""
+        """Add a field to the schema, and apply the schema."""
         schema = json.loads(self.schema.read_text())
         schema["fields"].append({"name": name, "type": ["null", "int"], "default": None})
         self.schema.write_text(json.dumps(schema))
@@ -75,7 +75,7 @@ class Service:
             connection.execute(statement.encode(), parameters)
 
     def row(self, event: str) -> tuple[Any, ...] | None:
-        """Return the outbox row of an event without its number, as text."""
+        """Return the outbox row of an event as text, without its number."""
         query = f"select (to_jsonb(r) - 'seq')::text, payload::text from {TABLE} as r where id = %s"
         with psycopg.connect(self.dsn) as connection:
             return connection.execute(query.encode(), (event,)).fetchone()
@@ -132,7 +132,7 @@ def test_refuses_an_older_state_than_the_topic_has(service: Service) -> None:
 
 
 def test_refuses_an_older_state_than_the_outbox_has(service: Service) -> None:
-    """The newer event is a dead letter, too: it may have been replayed and be on its way."""
+    """The newer event is a dead letter, too. It may have been replayed and not have arrived yet."""
     key = str(uuid4())
     _, older = service.fail(key)
     _, newer = service.fail(key)
@@ -145,7 +145,7 @@ def test_refuses_an_older_state_than_the_outbox_has(service: Service) -> None:
 
 @pytest.mark.parametrize("command", ["pause", "stop"])
 def test_refuses_at_once_if_the_connector_does_not_run(service: Service, command: str) -> None:
-    """The slot of such a connector confirms no event, so that the command would wait in vain."""
+    """The slot of such a connector does not confirm events, so the command would wait in vain."""
     _, dead_letter = service.fail(str(uuid4()))
     outbox = in_process(service.deployment)
     outbox(command)
@@ -160,7 +160,7 @@ def test_refuses_at_once_if_the_connector_does_not_run(service: Service, command
 
 @pytest.mark.parametrize("has_row", [True, False])
 def test_delivers_the_same_event_after_the_schema_was_fixed(service: Service, *, has_row: bool) -> None:
-    """Without its row, the event is read from the dead letter."""
+    """The row no longer exists, so the event is read from the dead letter."""
     key, name = str(uuid4()), f"shelf_{has_row}".lower()
     before = service.deliver(key)
     event, dead_letter = service.fail(key, **{name: 7})
@@ -238,7 +238,7 @@ def test_an_event_that_was_replayed_is_not_newer_than_a_later_one(service: Servi
     first, older = service.fail(key, weight=1)
     service.add_field("weight")
     second, newer = service.fail(key, mass=1)
-    service.execute(f"delete from {TABLE} where id = %s", second)  # its dead letter is the only trace
+    service.execute(f"delete from {TABLE} where id = %s", second)  # only its dead letter still shows the event
     service.command("replay", older, *YES)
     wait_record(service.deployment, TOPIC, PARTITIONS, first)
     assert service.listed("--stale") == [newer]
@@ -304,13 +304,13 @@ def test_purges_acknowledged_letters(service: Service) -> None:
 
 @dataclass
 class Mailer:
-    """A consumer group whose handler failed: writes the dead letters that outbox_events.receiving writes."""
+    """A consumer group whose handler failed. It writes the dead letters that outbox_events.receiving writes."""
 
     service: Service
     producer: Producer
 
     def produce(self, topic: str, key: bytes, sequence: str, partition: int = 0, **more: str) -> Message:
-        """Write a record; return it as a consumer reads it."""
+        """Write a record. Return it as a consumer reads it."""
         delivered: list[Message] = []
         event_headers = {"event_id": str(uuid4()), "source_sequence": sequence, "traceparent": "00-1", **more}
         self.producer.produce(
@@ -328,7 +328,7 @@ class Mailer:
         return read
 
     def fail(self, record: Message) -> str:
-        """Write the dead letter of a record; return its place."""
+        """Write the dead letter of a record. Return the place of the dead letter."""
         cause = {
             "dead_letter_reason": "SMTPError",
             "dead_letter_message": "SMTPError: refused",
@@ -362,10 +362,10 @@ def sequence(number: int) -> str:
 
 
 def test_sends_a_record_to_its_partition_with_its_headers(mailer: Mailer) -> None:
-    """The partition is not that of the key's hash."""
+    """The partition differs from the partition of the key's hash."""
     key = next(key for key in (b"%d" % number for number in range(99)) if partition_of(key, 3) != 2)
     original = mailer.produce(MAIL, key, sequence(1), partition=2)
-    mailer.produce(MAIL, key, sequence(2), partition=2)  # no state topic: every event matters
+    mailer.produce(MAIL, key, sequence(2), partition=2)  # not a state topic, so every event matters
     dead_letter = mailer.fail(original)
     (listed,) = json.loads(mailer.command("list", "--output", "json").stdout)["dead_letters"]
     assert (listed["group"], listed["topic"], listed["reason"]) == ("mailer", MAIL, "SMTPError")
@@ -383,7 +383,7 @@ def test_sends_a_record_to_its_partition_with_its_headers(mailer: Mailer) -> Non
 
 
 def test_refuses_a_record_of_a_state_topic_with_a_newer_one(mailer: Mailer) -> None:
-    """source_sequence decides, not the offset."""
+    """The order is determined by source_sequence, not by the offset."""
     key = str(uuid4()).encode()
     newest = mailer.produce(TOPIC, key, sequence(3))
     older = mailer.produce(TOPIC, key, sequence(2))

@@ -1,6 +1,6 @@
-"""Incidents of docs/operations.md: each is caused on the stack, and its commands are run verbatim.
+"""Incidents of docs/operations.md. Each is caused on the stack, and the commands of its section are run verbatim.
 
-A line must exit with the code that its comment names, else with 0. The document names the pipeline `library`; the
+A line must exit with the code that its comment states, or else with 0. The document names the pipeline `library`; the
 test replaces the name.
 """
 
@@ -48,9 +48,9 @@ class Scenario:
     extra: dict[str, object] | None = None
 
     def write(self, key: str | None = None, payload: object = None, *, row: bool = True) -> tuple[str, str]:
-        """Write business row and event in one transaction, as the service does; return key and event id."""
+        """Write a business row and an event in one transaction, as the service does. Return the key and event id."""
         key = key or str(uuid4())
-        # The key is any text, but the field `id` of the schema is a UUID.
+        # The key can be any text, but the field `id` of the schema is a UUID.
         state = {**book(str(uuid5(NAMESPACE_OID, key))), **(self.extra or {}), "price": "1.50"}
         with psycopg.connect(self.dsn) as connection:
             if row:
@@ -72,11 +72,11 @@ class Scenario:
         wait_record(self.deployment, TOPIC, self.partitions, event)
 
     def has_state(self, key: str) -> bool:
-        """Whether the topic has a record of the key that is no tombstone."""
+        """Return whether the topic has a record of the key that is not a tombstone."""
         return key in live_keys(self.deployment, TOPIC, self.partitions)
 
     def wait_state(self, key: str, *, live: bool) -> None:
-        """Wait until the newest record of the key is a state (`live`), or a tombstone."""
+        """Wait until the newest record of the key is a state if `live`, and a tombstone otherwise."""
         wait_for(
             f"{key} to be {'live' if live else 'gone'}",
             lambda: Observation(True if self.has_state(key) is live else None, "not yet"),
@@ -141,7 +141,7 @@ def scenario(stack: Stack, project: Path, make_pipeline: Callable[..., Path], so
 def run_incident(
     scenario: Scenario, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Callable[[str], list[CommandResult]]:
-    """Return a function that runs the commands of an incident; environment variables select the pipeline."""
+    """Return a function that runs the commands of an incident. Environment variables select the pipeline."""
     monkeypatch.setenv("OUTBOX_PIPELINE", str(scenario.file))
     monkeypatch.setenv("OUTBOX_ENVIRONMENT", "local")
     monkeypatch.chdir(tmp_path)
@@ -166,7 +166,7 @@ RunIncident = Callable[[str], list[CommandResult]]
 
 
 def test_every_incident_has_a_test() -> None:
-    """Every incident of the document has a test in this module."""
+    """Check that every incident of the document has a test in this module."""
     tested = set(re.findall(r'run_incident\("([a-z-]+)"\)', Path(__file__).read_text(encoding="utf-8")))
     assert tested == COMMAND_BLOCKS.keys()
 
@@ -203,7 +203,7 @@ def test_wal_filling(scenario: Scenario, run_incident: RunIncident) -> None:
 
 
 def test_failover_and_restore(scenario: Scenario, run_incident: RunIncident) -> None:
-    """Change the database in the lock file: equivalent to a restored server."""
+    """Change the database in the lock file, which is equivalent to restoring the server."""
     _, before = scenario.write()
     scenario.wait_delivered(before)
     scenario.stop()
@@ -264,7 +264,7 @@ def test_failed_task(scenario: Scenario, run_incident: RunIncident) -> None:
 
 
 def test_stuck_aggregates(scenario: Scenario, run_incident: RunIncident) -> None:
-    """A state without an event, and a record of an aggregate deleted without an event."""
+    """There is a state without an event, and a record of an aggregate that was deleted without an event."""
     scenario.sql("insert into incidents_book select 'silent', state from incidents_book where id <> 'dead-1' limit 1")
     _, event = scenario.write("ghost", row=False)
     scenario.wait_delivered(event)
@@ -333,7 +333,7 @@ def test_removing_an_aggregate(scenario: Scenario, run_incident: RunIncident) ->
 
 
 def add_partitions(scenario: Scenario) -> None:
-    """Add partitions to the topic against the advice, and delete an aggregate whose key is then in another one."""
+    """Add partitions to the topic against the advice, and delete an aggregate whose key now has another partition."""
     key = next(key for key in map(str, range(100)) if partition_of(key.encode(), 4) != partition_of(key.encode(), 6))
     scenario.wait_delivered(scenario.write(key)[1])
     scenario.change(lambda data: data["aggregates"]["book"].update(partitions=6))
@@ -358,9 +358,9 @@ def add_partitions(scenario: Scenario) -> None:
 
 
 def test_partition_growth(scenario: Scenario, run_incident: RunIncident) -> None:
-    """The last test of the module: the incident deletes the pipeline of the others.
+    """This must be the last test of the module, because the incident deletes the pipeline of the other tests.
 
-    Before, partitions are added, so that the tombstone of an aggregate does not delete its state.
+    Partitions are added first, so that the tombstone of an aggregate does not delete its state.
     """
     add_partitions(scenario)
     second_file = scenario.file.with_name("incidents2.yaml")

@@ -1,4 +1,4 @@
-"""Migration of docs/migrating.md: from a running EventRouter connector to outbox-kit, under load."""
+"""The migration of docs/migrating.md, from a running EventRouter connector to outbox-kit, under load."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from outbox_kit.postgres.advisory_lock import pipeline_lock
 from outbox_kit.results import Reporter, silent
 
 GUIDE = (REPOSITORY / "docs" / "migrating.md").read_text(encoding="utf-8")
-# The columns that EventRouter requires; the guide adds those of the contract.
+# The columns that EventRouter requires. The guide adds the columns of the contract.
 OUTBOX = """
 create table {} (
   id uuid primary key, aggregate_type varchar(255) not null, aggregate_id varchar(255) not null,
@@ -43,7 +43,7 @@ PARTITIONS = 4
 
 
 def plain_connector(deployment: Deployment, **changes: str) -> dict[str, str]:
-    """Return the config of Debezium's tutorial: EventRouter, no heartbeats, a separate slot and publication."""
+    """Return the config of Debezium's tutorial: EventRouter, a separate slot and publication, and no heartbeats."""
     source, place = deployment.pipeline.source, deployment.environment.source
     name = deployment.pipeline.name
     router = "transforms.outbox."
@@ -60,7 +60,7 @@ def plain_connector(deployment: Deployment, **changes: str) -> dict[str, str]:
         "publication.name": source.publication,
         "publication.autocreate.mode": "filtered",
         "table.include.list": source.table,
-        # Otherwise heartbeats of other pipelines in the same database would become records.
+        # Otherwise, heartbeats of other pipelines in the same database would become records.
         "message.prefix.exclude.list": "outbox-heartbeat",
         "tombstones.on.delete": "false",
         "key.converter": "org.apache.kafka.connect.storage.StringConverter",
@@ -87,7 +87,7 @@ class ExistingConnector:
         return self.deployment.pipeline.name
 
     def wait_streaming(self, dsn: str) -> None:
-        """Wait until the snapshot is done and the slot is active: Connect reports RUNNING earlier."""
+        """Wait until the snapshot is done and the slot is active, because Connect reports RUNNING earlier."""
         with psycopg.connect(dsn, autocommit=True) as connection:
 
             def poll() -> Observation[bool]:
@@ -218,7 +218,7 @@ def test_adopts_a_running_connector_without_gaps_or_duplicates(
         for step in ("create connector", "start connector moved", "wait for connector", "delete"):
             with pytest.raises(KeyboardInterrupt, match=step):
                 adopt(deployment, "old-moved", interrupt_at(step))
-        # Both connectors exist, and one runs: only the same command can continue.
+        # Both connectors exist and one runs, so only the same command can continue.
         live = deployment.connect.config("moved")
         assert live is not None
         assert (live[PIPELINE_KEY], live["skipped.operations"], was_edited(live)) == ("moved", "u,d,t", False)
@@ -231,7 +231,7 @@ def test_adopts_a_running_connector_without_gaps_or_duplicates(
     assert len(old) >= 100
     assert len(new) >= 100
     assert Counter(old + new) == Counter(service.events)
-    # In insertion order, all events of the old topic precede those of the new topic.
+    # In insertion order, all events of the old topic precede the events of the new topic.
     assert set(service.events[: len(old)]) == set(old)
 
     assert deployment.connect.config("old-moved") is None
@@ -241,7 +241,7 @@ def test_adopts_a_running_connector_without_gaps_or_duplicates(
 
 @pytest.fixture(scope="module")
 def shared(start_existing: Callable[..., ExistingConnector], source_dsn: str) -> ExistingConnector:
-    """Start a connector whose publication has more tables. The tests run in order: the last one adopts it."""
+    """Start a connector whose publication has more tables. The tests run in order, and the last test adopts it."""
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         connection.execute("create table freed_other (id int primary key)")
     tables = "public.freed_event,public.freed_other"
@@ -303,7 +303,7 @@ def test_keeps_a_shared_publication(shared: ExistingConnector, source_dsn: str) 
 
 
 def store_offset(deployment: Deployment, lsn: int) -> None:
-    """Store the offset of a deleted connector under the new name: a start from it would skip rows."""
+    """Store the offset of a deleted connector under the new name. A start from this offset would skip rows."""
     client, name = deployment.connect, deployment.pipeline.connector.name
     client.create_stopped(name, plain_connector(deployment, **{"topic.prefix": deployment.pipeline.prefix}))
     connect_lifecycle.wait_stopped(client, name)

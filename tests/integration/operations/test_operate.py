@@ -139,7 +139,7 @@ def test_shows_the_cause_of_a_failed_task_and_restarts_it(
         assert "\n" not in actual["connector"]["cause"]
         refused = run("resume", code=1)
         assert "FAILED: " in refused.stderr
-        # In the WAL the row still has the columns of before the rename. A reset below skips it on purpose.
+        # In the WAL, the row still has the columns from before the rename. A reset below skips the row on purpose.
         connection.execute("alter table operate_event rename column other_type to event_type")
     assert "connector operate FAILED: " in run("restart", "--failed", code=1).stderr
     exported = export_with_offset(deployment, server_position(source_dsn), run)
@@ -152,7 +152,7 @@ def test_shows_the_cause_of_a_failed_task_and_restarts_it(
 
 
 def export_with_offset(deployment: Deployment, position: int, run: Run) -> Path:
-    """Write an export file with another offset."""
+    """Write an export file with a different offset."""
     path = deployment.lock_file.with_name(f"export-{uuid4()}.json")
     run("offsets", "export", str(path))
     assert path.stat().st_mode & 0o777 == 0o600
@@ -174,7 +174,7 @@ def test_shows_offsets_in_both_notations(run: Run) -> None:
 
 
 def test_reset_loses_no_row(run: Run, deployment: Deployment, source_dsn: str, write: Callable[..., str]) -> None:
-    """Write rows before, during and after: each is delivered at least once; rows already processed are sent again."""
+    """Write rows before, during and after the reset. Each is delivered at least once; processed rows are sent again."""
     before = [write() for _ in range(5)]
     for event in before:
         wait_record(deployment, TOPIC, 4, event)
@@ -198,7 +198,7 @@ def test_reset_loses_no_row(run: Run, deployment: Deployment, source_dsn: str, w
     for event in [*during, *after]:
         wait_record(deployment, TOPIC, 4, event)
     assert min(occurrences(deployment, [*before, *during, *after])) >= 1
-    # Restore the offset of before the reset: it is behind the slot now.
+    # Restore the offset from before the reset, which is now behind the slot.
     assert (
         "is below the slot's confirmed LSN"
         in run("offsets", "reset", "--from", export_of(deployment, result, run), *CONFIRMED, code=1).stderr
@@ -206,7 +206,7 @@ def test_reset_loses_no_row(run: Run, deployment: Deployment, source_dsn: str, w
 
 
 def export_of(deployment: Deployment, result: dict[str, Any], run: Run) -> str:
-    """Return the export of the offset after the reset, which the connector has passed since."""
+    """Return the export of the offset after the reset, which the connector has passed in the meantime."""
     return str(export_with_offset(deployment, result["after"]["number"] - 8, run))
 
 
@@ -223,7 +223,7 @@ def test_resumes_a_running_connector_after_a_reset(run: Run, deployment: Deploym
 def test_concurrent_transactions_are_not_reported_as_lost_rows(
     run: Run, deployment: Deployment, source_dsn: str, write: Callable[..., str]
 ) -> None:
-    """A row written before another transaction's commit is sent after it: its own LSN is lower."""
+    """A row that was written before another transaction's commit is sent after it, with a lower LSN."""
     key = str(uuid4())
     with psycopg.connect(source_dsn) as connection:
         late = send_within(connection, "book", key, book(key), table=TABLE)
@@ -333,7 +333,7 @@ def test_rejects_an_offset_that_another_client_has_set(
 
 
 def test_rejects_a_resume_that_could_lose_rows(run: Run, deployment: Deployment, source_dsn: str) -> None:
-    """A slot that was recreated with the same name, and a connector without an offset."""
+    """The slot was recreated with the same name, or the connector has no offset."""
     run("stop")
     before = deployment.connect.offsets(NAME)
     with psycopg.connect(source_dsn, autocommit=True) as connection:

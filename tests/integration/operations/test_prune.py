@@ -30,14 +30,14 @@ from outbox_kit.stack import Stack, StackState
 from outbox_kit.stack.services.kafka import NODE_ID
 
 NAME, TABLE, BOOKS, AUTHORS, DEAD = "prune", "public.prune_event", "prune.book", "prune.author", "prune.dead-letter"
-# The log cleaner removes superseded records of authors as soon as possible, and those of books never.
+# The log cleaner removes superseded records of authors as soon as possible, but never those of books.
 COMPACTED = {
     "segment.ms": "100",
     "min.cleanable.dirty.ratio": "0.001",
     "min.compaction.lag.ms": "0",
     "max.compaction.lag.ms": "100",
 }
-# Every row that was ever committed, also after its deletion.
+# Every row that was ever committed, even if it has been deleted.
 HISTORY = f"""
     create table prune_history (id text, key text, seq bigint);
     create function prune_history() returns trigger language plpgsql as $$ begin
@@ -67,7 +67,7 @@ class Consumer:
     seen: set[str] = field(default_factory=set)
 
     def read(self) -> set[str]:
-        """Read all topics again; return the event ids that they have now."""
+        """Read all topics again. Return the event ids that they contain now."""
         now = {headers(record)["event_id"] for topic in (BOOKS, AUTHORS, DEAD) for record in self._read(topic)}
         self.seen |= now
         return now
@@ -83,7 +83,7 @@ def consumer(pipeline: Deployment) -> Consumer:
 
 @pytest.fixture(autouse=True)
 def _every_deleted_row_was_delivered(consumer: Consumer, source_dsn: str) -> Iterator[None]:
-    """Check that the consumer has seen each deleted event, or a later one of its key."""
+    """Check that the consumer has seen each deleted event or a later event of its key."""
     yield
     consumer.read()
     with psycopg.connect(source_dsn) as connection:
@@ -109,7 +109,7 @@ Prune = Callable[..., Counts]
 
 @pytest.fixture
 def prune(pipeline: Deployment) -> Prune:
-    """Run the command for rows of any age; return its counts by aggregate type."""
+    """Run the command for rows of any age. Return its counts by aggregate type."""
 
     def run(*options: str, code: int = 0) -> Counts:
         done = invoke_prune(pipeline, *options)
@@ -135,7 +135,7 @@ def send_book(dsn: str, key: str, **changes: object) -> str:
 
 
 def deliver(pipeline: Deployment, dsn: str, key: str, count: int = 1) -> list[str]:
-    """Send states of a book, and wait for the record of the last one."""
+    """Send states of a book, and wait for the record of the last state."""
     events = [send_book(dsn, key, pages=number) for number in range(1, count + 1)]
     wait_record(pipeline, BOOKS, 1, events[-1])
     return events
@@ -182,7 +182,7 @@ def test_deletes_delivered_rows_except_the_newest_of_an_aggregate(
 
 
 def test_a_row_remains_after_an_older_one_of_its_aggregate(pipeline: Deployment, prune: Prune, source_dsn: str) -> None:
-    """`stuck` would compare the older one with the topic."""
+    """Otherwise, `stuck` would compare the older row with the topic."""
     key = str(uuid4())
     older, newer = deliver(pipeline, source_dsn, key, 2)
     with psycopg.connect(source_dsn) as connection:
@@ -197,7 +197,7 @@ def test_a_row_remains_after_an_older_one_of_its_aggregate(pipeline: Deployment,
 
 
 def test_rows_of_one_transaction_are_distinguished(pipeline: Deployment, prune: Prune, source_dsn: str) -> None:
-    """They have the same xmin, and only the older one is deletable."""
+    """The rows have the same xmin, and only the older row may be deleted."""
     key = str(uuid4())
     with psycopg.connect(source_dsn) as connection:
         older, newest = (send_within(connection, "book", key, book(key, pages=n), table=TABLE) for n in (1, 2))
@@ -225,7 +225,7 @@ def test_deletes_nothing_while_the_slot_lags(pipeline: Deployment, prune: Prune,
 def test_open_transactions(
     pipeline: Deployment, prune: Prune, source_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One transaction commits between the snapshot and the deletions, one afterwards, and one is rolled back."""
+    """One transaction commits between the snapshot and the deletions, one commits later, and one is rolled back."""
     before = deliver(pipeline, source_dsn, str(uuid4()))
     wait_delivered = pruning.wait_delivered
     keys = [str(uuid4()) for _ in range(3)]
@@ -255,7 +255,7 @@ def test_open_transactions(
 def test_position_is_after_each_row_of_the_snapshot(
     pipeline: Deployment, prune: Prune, source_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A row that is committed after the position was read is not part of the snapshot."""
+    """A row that is committed after the position has been read is not part of the snapshot."""
     before, late = deliver(pipeline, source_dsn, str(uuid4())), list[str]()
 
     def read_and_commit(connection: Connection) -> int | None:
@@ -345,7 +345,7 @@ def test_deletes_rows_whose_records_were_compacted(
 
 
 def recreate_slot(pipeline: Deployment) -> int:
-    """Drop the slot and create it again, as another client could; return its position."""
+    """Drop the slot and create it again, as another client could. Return its position."""
     name = pipeline.pipeline.source.slot
     with connected(pipeline.environment.source) as connection:
         wait_inactive(connection, name)
@@ -366,12 +366,12 @@ def test_a_recreated_slot_proves_nothing(
     lost = [send_book(source_dsn, str(uuid4())), send_book(source_dsn, key, pages=2)]
     with monkeypatch.context() as patch:
         patch.setattr(postgres_client, "commit_heartbeat", lambda _: recreate_slot(pipeline))
-        prune("--all", code=1)  # the new slot is beyond the rows at once
+        prune("--all", code=1)  # the new slot is immediately beyond the rows
     assert ids(source_dsn) == {*delivered, *lost}
     position = recreate_slot(pipeline)
     prune("--all", code=1)  # the offset of the connector is before the slot
     assert ids(source_dsn) == {*delivered, *lost}
-    # With another offset the connector runs, and neither slot nor offset show that rows were lost.
+    # With another offset, the connector runs, and neither the slot nor the offset shows that rows were lost.
     pipeline.connect.patch_offsets(NAME, {"server": NAME}, seed(position))
     resume(pipeline)
     later = deliver(pipeline, source_dsn, str(uuid4()))
@@ -388,7 +388,7 @@ def test_a_recreated_slot_proves_nothing(
 
 
 def test_killed_worker(pipeline: Deployment, stack: Stack, prune: Prune, source_dsn: str) -> None:
-    """Connect is killed while events are written, also in transactions that are rolled back, and rows are pruned."""
+    """Connect is killed while events are written, some in transactions that are rolled back, and rows are pruned."""
     keys, done, count = [str(uuid4()) for _ in range(20)], Event(), 0
 
     def write() -> None:
@@ -426,7 +426,7 @@ def test_killed_worker(pipeline: Deployment, stack: Stack, prune: Prune, source_
 
 
 def _prune_until_running(pipeline: Deployment) -> int:
-    """Prune until a run succeeds after the worker was killed; return the number of rows that it deleted."""
+    """Prune until a run succeeds after the worker was killed. Return the number of rows that this run deleted."""
 
     def poll() -> Observation[int]:
         done = invoke_prune(pipeline, "--all", "--wait", "60")

@@ -52,7 +52,7 @@ def pipeline(deploy_once: Deploy, source_dsn: str) -> Deployment:
 
 @pytest.fixture(autouse=True)
 def _partitions(pipeline: Deployment, source_dsn: str) -> Iterator[None]:
-    """Create the partitions; afterwards, check that each row which is gone was delivered, and drop the partitions."""
+    """Create the partitions. Afterwards, check that each deleted row was delivered, and drop the partitions."""
     with psycopg.connect(source_dsn) as connection:
         for name, year in YEARS.items():
             bounds = f"from ('{year}-01-01') to ('{int(year) + 1}-01-01')"
@@ -70,7 +70,7 @@ def _partitions(pipeline: Deployment, source_dsn: str) -> Iterator[None]:
 
 @pytest.fixture
 def prune(pipeline: Deployment) -> Prune:
-    """Run the command; return the result of each partition by its name."""
+    """Run the command. Return the result of each partition by its name."""
 
     def run(*options: str, code: int = 0) -> dict[str, Row]:
         file = pipeline.templates.parent / f"{NAME}.yaml"
@@ -83,7 +83,7 @@ def prune(pipeline: Deployment) -> Prune:
 
 
 def reasons(results: dict[str, Row]) -> dict[str, str]:
-    """Return why the closed partitions remain."""
+    """Return the reasons why the closed partitions remain."""
     return {name: row["reason"] for name, row in results.items() if name in YEARS}
 
 
@@ -98,7 +98,7 @@ def write(dsn: str, key: str, created_at: str) -> str:
 
 
 def deliver(pipeline: Deployment, dsn: str, *created_at: str) -> str:
-    """Write a state of one book for each time, and wait for the record of the last one; return the key."""
+    """Write a state of one book for each time, and wait for the record of the last state. Return the key."""
     key = str(uuid4())
     event = [write(dsn, key, time) for time in created_at][-1]
     wait_record(pipeline, BOOKS, 1, event)
@@ -132,7 +132,7 @@ def test_drops_the_older_rows_of_an_aggregate_first(pipeline: Deployment, prune:
 
 
 def test_retains_undelivered_rows(pipeline: Deployment, prune: Prune, source_dsn: str) -> None:
-    """The slot lags, then it is created again behind the rows, which no record proves."""
+    """The slot lags, then it is created again beyond the rows, whose delivery no record proves."""
     deliver(pipeline, source_dsn, "2020-05-05")
     stop(pipeline)
     lost = write(source_dsn, str(uuid4()), "2021-05-05")
@@ -167,7 +167,7 @@ def test_retains_a_partition_with_a_row_that_arrives_after_the_proof(
 
 
 def is_waited_for(dsn: str, relation: str, *, seconds: float = 0) -> None:
-    """Wait until a session has waited for the lock of a relation for a time."""
+    """Wait until a session has waited for the lock of a relation for a certain time."""
     query = """
         select count(*) from pg_locks where relation = %s::regclass and not granted
         and clock_timestamp() - waitstart > make_interval(secs => %s)"""
@@ -211,9 +211,9 @@ def test_a_transaction_of_another_partition_is_not_awaited(prune: Prune, source_
 
 
 def test_never_ends_a_writer_by_a_deadlock(prune: Prune, source_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A writer waits for the partition while the command reads its content under the lock.
+    """A writer waits for the partition while the command, which holds the lock, reads the partition.
 
-    PostgreSQL looks for a deadlock when the writer has waited for 1 s, and would end it if the command waited then.
+    PostgreSQL checks for a deadlock after the writer has waited for 1 s, and would end it if the command also waited.
     """
     read_content, threads, written = pruning_partitions.read_content, list[Thread](), list[str]()
 
@@ -239,7 +239,7 @@ def test_never_ends_a_writer_by_a_deadlock(prune: Prune, source_dsn: str, monkey
     ["", "partition by range (seq)", "partition by range (created_at, seq)", "partition by list (created_at)"],
 )
 def test_rejects_other_partitioning(pipeline: Deployment, partitioning: str) -> None:
-    """The end of such a range does not show that no more rows are expected."""
+    """The end of such a partition's range does not prove that no more rows will be inserted."""
     source = pipeline.pipeline.source.model_copy(update={"table": "public.ranges_other"})
     with postgres_client.connected(pipeline.environment.source) as connection, connection.transaction() as transaction:
         connection.execute(f"create table ranges_other (created_at timestamptz, seq bigint) {partitioning}")

@@ -1,4 +1,4 @@
-"""`outbox recover` on the embedded stack: no event is lost that a row shows, and a possible loss is reported."""
+"""`outbox recover` on the embedded stack: events that have a row are not lost, and possible losses are reported."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ AGGREGATES = {"book": {"schema": "schemas/book.avsc", "partitions": PARTITIONS}}
 
 @dataclass
 class Service:
-    """The service of the pipeline: it writes events, and the incidents happen to its database."""
+    """The service of the pipeline, which writes events and whose database has the incidents."""
 
     deployment: Deployment
     dsn: str
 
     def send(self, key: str, pages: int | None = 1) -> str:
-        """Write a state of a book, or a tombstone if `pages` is None; return the event id."""
+        """Write a state of a book, or a tombstone if `pages` is None. Return the event id."""
         payload = None if pages is None else book(key, pages=pages)
         return send(self.dsn, "book", key, payload, table=TABLE)
 
@@ -65,7 +65,7 @@ class Service:
         self.sql(f"select pg_drop_replication_slot('{SLOT}')")
 
     def invalidate_slot(self) -> None:
-        """Let the server invalidate the slot. The slots of running connectors are not concerned."""
+        """Make the server invalidate the slot. The slots of running connectors are not affected."""
         self.stop()
         self.sql("alter system set idle_replication_slot_timeout = '1s'", "select pg_reload_conf()")
 
@@ -80,11 +80,11 @@ class Service:
             self.sql("alter system reset idle_replication_slot_timeout", "select pg_reload_conf()")
 
     def recover(self, code: int = 0) -> dict[str, Any]:
-        """Run the command; return its JSON output."""
+        """Run the command. Return its JSON output."""
         return document(in_process(self.deployment)("recover", "--yes", "--output", "json", code=code))
 
     def delivered(self, key: str) -> list[str]:
-        """Return the event ids of the records of a key, in their order."""
+        """Return the event ids of the records of a key, in the order of the records."""
         found = records(self.deployment, TOPIC, PARTITIONS)
         return [headers(record)["event_id"] for record in found if record.key() == key.encode()]
 
@@ -173,7 +173,7 @@ def test_loses_and_duplicates_nothing_of_concurrent_writers(service: Service) ->
 
 @contextmanager
 def writing(service: Service) -> Iterator[dict[str, list[str]]]:
-    """Write events of several aggregates until the context is left; yield their ids by aggregate."""
+    """Write events of several aggregates until the end of the block. Yield the event ids by aggregate."""
     sent: dict[str, list[str]] = {str(uuid4()): [] for _ in range(3)}
     stopped = Event()
 
@@ -193,7 +193,7 @@ def writing(service: Service) -> Iterator[dict[str, list[str]]]:
 
 
 def test_does_not_skip_an_event_whose_row_is_deleted(service: Service) -> None:
-    """The slot exists before the rows are compared; an event of this time need not have a row."""
+    """The slot exists before the rows are compared, so an event of this time does not have to have a row."""
     service.deliver(str(uuid4()))
     service.drop_slot()
     stopped = Event()
@@ -216,7 +216,7 @@ def test_does_not_skip_an_event_whose_row_is_deleted(service: Service) -> None:
     wait_record(service.deployment, TOPIC, PARTITIONS, deleted[-1])
     delivered = {headers(record)["event_id"] for record in records(service.deployment, TOPIC, PARTITIONS)}
     lost = [event not in delivered for event in deleted]
-    assert lost == sorted(lost, reverse=True)  # from the creation of the slot on, every event is delivered
+    assert lost == sorted(lost, reverse=True)  # every event after the creation of the slot is delivered
 
 
 def test_reports_types_whose_lost_rows_may_be_deleted(service: Service) -> None:
@@ -244,7 +244,7 @@ def test_reports_states_that_a_restore_has_undone(service: Service) -> None:
 
 
 def test_sends_the_states_of_a_type_with_backfill(deploy: Deploy, source_dsn: str) -> None:
-    """Without outbox rows, the business table shows lost states and lost deletions."""
+    """Even without outbox rows, the business table shows lost states and lost deletions."""
     backfill = {
         "table": "public.recover2_book",
         "key": "id",
@@ -298,7 +298,7 @@ def test_reports_the_unread_wal_of_messages(deploy: Deploy, source_dsn: str) -> 
 
 
 def emit_message(dsn: str) -> str:
-    """Write one event as a message; return its id."""
+    """Write one event as a message. Return its id."""
     event, key = str(uuid4()), str(uuid4())
     with psycopg.connect(dsn) as connection:
         created_at = connection.execute("select to_json(now())").fetchall()[0][0]

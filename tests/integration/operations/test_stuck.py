@@ -32,7 +32,7 @@ QUERY = "select id as aggregate_id, state as payload from stuck_book where id = 
 
 @pytest.fixture(scope="module")
 def pipeline(stack: Stack, deploy_once: Deploy, source_dsn: str) -> Deployment:
-    """Books with a business table; authors with none."""
+    """Books have a business table; authors do not."""
     del stack
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         connection.execute("create table stuck_book (id text primary key, state jsonb)")
@@ -48,7 +48,7 @@ def pipeline(stack: Stack, deploy_once: Deploy, source_dsn: str) -> Deployment:
 
 
 ListReasons = Callable[..., dict[str, str]]
-# The business table has the state of the newest event, as if the service wrote it in the transaction of the event.
+# The business table has the state of the newest event, as if the service had written both in one transaction.
 SERVICE = f"""
     create function stuck_service() returns trigger language plpgsql as $$ begin
       delete from stuck_book where id = new.aggregate_id;
@@ -61,7 +61,7 @@ SERVICE = f"""
 
 @pytest.fixture
 def list_reasons(pipeline: Deployment) -> ListReasons:
-    """Return the reasons that the command lists, by key; check that it exits with 1 if it lists any."""
+    """Return the reasons that the command lists, by key. Check that it exits with 1 if it lists any."""
 
     def keys(code: int, older_than: str = "0.1") -> dict[str, str]:
         done = in_process(pipeline)("stuck", "--older-than", older_than, "--output", "json", code=code)
@@ -71,7 +71,7 @@ def list_reasons(pipeline: Deployment) -> ListReasons:
 
 
 def stop(pipeline: Deployment) -> None:
-    """Stop the connector and wait until its task has ended: Connect reports STOPPED before that."""
+    """Stop the connector and wait until its task has ended, because Connect reports STOPPED earlier."""
     connect_lifecycle.stop(pipeline.connect, NAME)
     with connected(pipeline.environment.source) as connection:
         wait_inactive(connection, pipeline.pipeline.source.slot)
@@ -125,9 +125,9 @@ def test_lists_rows_until_they_are_delivered(pipeline: Deployment, list_reasons:
     send(source_dsn, "book", removed, None, table=TABLE)
     send(source_dsn, "book", never, None, table=TABLE)
     wait_old_enough(pipeline)
-    # `never` has no state anywhere: topic and database agree.
+    # `never` has no state anywhere, so the topic and the database agree.
     assert list_reasons(1) == {old: "stale", new: "missing", removed: "stale"}
-    # The command waits for states missing in the business table, so none is missing here.
+    # The command waits for states that are missing in the business table, so the table is complete here.
     keep(source_dsn, old, removed)
     assert list_reasons(0, "3600") == {}
     pipeline.connect.resume(NAME)
@@ -139,7 +139,7 @@ def test_lists_rows_until_they_are_delivered(pipeline: Deployment, list_reasons:
 
 
 def test_a_future_created_at_confirms_nothing(pipeline: Deployment, list_reasons: ListReasons, source_dsn: str) -> None:
-    """The record of the first event is newer than every later row, if times are compared."""
+    """If times were compared, the record of the first event would be newer than every later row."""
     key, other = str(uuid4()), str(uuid4())
     wait_record(pipeline, TOPIC, 4, send_at(source_dsn, key, "2099-01-01"))
     assert list_reasons(0) == {}
@@ -157,7 +157,7 @@ def test_a_future_created_at_confirms_nothing(pipeline: Deployment, list_reasons
 def test_a_frequently_changed_aggregate_is_listed(
     pipeline: Deployment, list_reasons: ListReasons, source_dsn: str
 ) -> None:
-    """Its newest row is always young, but an earlier row has not arrived either."""
+    """The newest row of the aggregate is always young, but an earlier row has not arrived, either."""
     key = str(uuid4())
     stop(pipeline)
     send_at(source_dsn, key, "2000-01-01")
@@ -189,7 +189,7 @@ def test_without_seq_rows_are_ordered_by_transaction(
 def test_a_record_after_the_rows_confirms_by_its_position(
     pipeline: Deployment, list_reasons: ListReasons, source_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A state that arrives while the tables are compared has no row among those that were read."""
+    """A state that arrives while the tables are compared has no row among the rows that were read."""
     key = str(uuid4())
     send(source_dsn, "book", key, book(key), table=TABLE)
     wait_old_enough(pipeline)
@@ -211,9 +211,9 @@ def test_remedies_heal_acknowledged_dead_letters_of_stale_aggregates(
     monkeypatch.setattr(state_checks, "OLDER_THAN_S", 0.1)
     key = str(uuid4())
     wait_record(pipeline, TOPIC, 4, send(source_dsn, "book", key, book(key), table=TABLE))
-    # `stuck` compares only rows of some age: every aggregate has a business row, so that no state is a ghost.
+    # `stuck` compares only rows of some age. Every aggregate has a business row, so that no state is a ghost.
     keep(source_dsn, *live_keys(pipeline, TOPIC, 4))
-    event = send_at(source_dsn, key, "2000-01-01", {"id": key})  # matches no schema version
+    event = send_at(source_dsn, key, "2000-01-01", {"id": key})  # does not match any schema version
     wait_record(pipeline, pipeline.pipeline.dead_letter_topic, 1, event)
     in_process(pipeline)("dead-letter", "acknowledge", "--all", "--yes")
     wait_old_enough(pipeline)
@@ -241,7 +241,7 @@ def test_remedies_heal_acknowledged_dead_letters_of_stale_aggregates(
 def test_remedy_heals_records_of_another_producer(
     pipeline: Deployment, list_reasons: ListReasons, source_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An older record after the newest one, as from MirrorMaker, and a state in a partition of another hash."""
+    """There is an older record after the newest one, as from MirrorMaker, and a state in another hash's partition."""
     monkeypatch.setattr(state_checks, "OLDER_THAN_S", 0.1)
     overwritten, deleted, misplaced = str(uuid4()), str(uuid4()), str(uuid4())
     first = wait_record(pipeline, TOPIC, 4, send(source_dsn, "book", overwritten, book(overwritten), table=TABLE))
@@ -271,7 +271,7 @@ def test_remedy_heals_records_of_another_producer(
         [(event,)] = connection.execute("select id::text from stuck_event order by seq desc limit 1").fetchall()
     wait_record(pipeline, TOPIC, 4, event)
     [written] = [item for item in records(pipeline, TOPIC, 4) if item.key() == newest.key() and item.value() is None]
-    # Tables that are ordered by source_sequence do not accept a record without it.
+    # Tables that are ordered by source_sequence do not accept a record without this header.
     assert text_headers(written)["source_sequence"] == "0000_0000000000000000-0000000000000000"
     assert text_headers(written).keys() <= text_headers(newest).keys()
     wait_old_enough(pipeline)
@@ -281,7 +281,7 @@ def test_remedy_heals_records_of_another_producer(
 def test_remedy_heals_a_restarted_sequence(
     pipeline: Deployment, source_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The newest rows of an aggregate have a lower `seq` than the earlier ones, also if they are sent again."""
+    """The newest rows of an aggregate have a lower `seq` than its earlier rows, even if they are sent again."""
     monkeypatch.setattr(state_checks, "OLDER_THAN_S", 0.1)
     key = str(uuid4())
     for statement in ("", "", "", "", "alter table stuck_event alter column seq restart with 1"):
@@ -304,7 +304,7 @@ def test_remedy_heals_a_restarted_sequence(
 def test_remedy_heals_records_ahead_of_the_source(
     pipeline: Deployment, list_reasons: ListReasons, source_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A connector of another environment has written states with a higher epoch, and with a LSN after the source's."""
+    """Another environment's connector wrote states with a higher epoch, and states with LSNs after the source's."""
     monkeypatch.setattr(state_checks, "OLDER_THAN_S", 0.1)
     prefixes = ("0009_", "0001_ffffffff", "0009_", "0009_")
     later_epoch, later_lsn, foreign, equal = keys = [str(uuid4()) for _ in prefixes]
@@ -357,7 +357,7 @@ def test_compares_by_the_business_table_when_the_outbox_is_empty(
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         connection.execute("delete from stuck_event")
     others = set(live_keys(pipeline, TOPIC, 4)) - {deleted}
-    # The query excludes ids that start with x: not an aggregate.
+    # The query excludes ids that start with x, which are not aggregates.
     keep(source_dsn, *others, without_event, "xyz")
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         connection.execute("update stuck_book set state = %s where id = %s", ('{"pages": 77}', sorted(others)[0]))
@@ -370,7 +370,7 @@ def test_compares_by_the_business_table_when_the_outbox_is_empty(
 def test_names_why_a_state_has_no_aggregate(
     pipeline: Deployment, source_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A foreign key has deleted the business row, or a migration of the service has changed the form of the keys."""
+    """Either a foreign key deleted the business row, or a migration of the service changed the form of the keys."""
     monkeypatch.setattr(state_checks, "OLDER_THAN_S", 0.1)
     new_form = str(uuid4())
     old_form = new_form.upper()

@@ -25,7 +25,7 @@ class EmbeddedStack:
     cleanup: ExitStack = field(default_factory=ExitStack)
 
     def apply(self, pipeline_file: Path) -> None:
-        """Deploy a pipeline in the environment `local` of the example, until the end of the tests."""
+        """Deploy a pipeline in the example's environment `local` until the end of the tests."""
         deployment = self.cleanup.enter_context(open_deployment(pipeline_file, "local"))
         self.cleanup.callback(remove_connector_and_slot, deployment)
         apply(deployment, silent)
@@ -33,7 +33,7 @@ class EmbeddedStack:
 
 @pytest.fixture(scope="session")
 def outbox_stack(request: pytest.FixtureRequest) -> Iterator[EmbeddedStack]:
-    """Return the stack whose state file the examples read, in the folder in which pytest was started."""
+    """Return the stack whose state file the examples read. The file is in the folder in which pytest was started."""
     state = Stack(request.config.invocation_params.dir / "book_rental").state()
     assert state is not None
     stack = EmbeddedStack(state.postgres, state.kafka, state.registry)

@@ -1,4 +1,4 @@
-"""A service under test: its topics, its database, handlers with countable effects, and a producer of events."""
+"""A service under test, with topics, a database, handlers with countable effects, and a producer of events."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECONDS = 60
 
 @dataclass
 class Service:
-    """One consumer group with a topic of its own, and the table `effect` in the database."""
+    """One consumer group with its own topic, and the table `effect` in the database."""
 
     bootstrap: str
     dsn: str
@@ -49,7 +49,7 @@ class Service:
         return Receiver(merged, [self.topic], strategy, self.handlers, **options)  # type: ignore[arg-type]
 
     def write_effect(self, event: Event, connection: psycopg.Connection) -> None:
-        """The handler: its effect is a row, which nothing but the strategy keeps unique."""
+        """Handle an event by inserting a row. Only the strategy prevents duplicates of this row."""
         statement = "insert into effect (consumer_group, event_id, aggregate_id) values (%s, %s, %s)"
         connection.execute(statement, [self.group, event.event_id, event.aggregate_id])
 
@@ -71,7 +71,7 @@ def run_until(receiver: Receiver[Any], subject: str, condition: Callable[[], boo
 
 
 def provide_topic(admin: AdminClient, topic: NewTopic) -> None:
-    """Create a topic, and wait until the broker knows it: the controller confirms it earlier."""
+    """Create a topic, and wait until the broker has it, because the controller confirms the creation earlier."""
     admin.create_topics([topic])[topic.topic].result(SECONDS)
 
     def poll() -> Observation[bool]:

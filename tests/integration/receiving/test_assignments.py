@@ -1,4 +1,4 @@
-"""Strategies that cannot accept or give up partitions: when the receiver waits, and when it ends."""
+"""Strategies that cannot accept or release partitions: when the receiver waits, and when it ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROTOCOLS = {
 
 
 class Guarded(ProcessedEvents[psycopg.Connection]):
-    """Needs something at the begin and end of an assignment that can be missing."""
+    """Strategy that requires a resource, which can be missing, at the start and end of an assignment."""
 
     def __init__(self, service: Service) -> None:
         super().__init__(service.connect)
@@ -99,7 +99,7 @@ def test_an_error_of_a_revocation_is_raised(service: Service, strategy: Guarded)
         run_until(first, "30 effects", lambda: applied(service, 30))
         with service.receiver(Guarded(service), retries=FAST) as second, pytest.raises(OSError, match="no space left"):
             run_until(first, "never", lambda: second.poll(0.1) < 0)
-        strategy.revoke_error = None  # the second consumer, which leaves, can cause more than one rebalance
+        strategy.revoke_error = None  # the second consumer, which leaves, can cause several rebalances
         run_until(first, "all partitions", lambda: len(first.consumer.assignment()) == 3)
         strategy.revoke_error = OSError("at the end")
         with pytest.raises(OSError, match="at the end"):

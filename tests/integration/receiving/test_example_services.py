@@ -19,7 +19,7 @@ CONFTEST = "from tests.integration.receiving.embedded_services import outbox_sta
 
 def test_services_pass_their_tests(project: Path, stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> None:
     del stack  # must be running
-    tmp_path = tmp_path_factory.mktemp("services")  # a short name: the path of a Unix socket is limited to 107 bytes
+    tmp_path = tmp_path_factory.mktemp("services")  # short, because the path of a Unix socket is limited to 107 bytes
     (tmp_path / "conftest.py").write_text(CONFTEST)
     for name in SERVICES:
         ignored = shutil.ignore_patterns("build", "__pycache__")

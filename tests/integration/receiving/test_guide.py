@@ -1,4 +1,4 @@
-"""docs/receiving.md: the code runs verbatim, and the first example is typed and short."""
+"""docs/receiving.md: the code runs verbatim, and the first example is short and passes type checks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CONSUMER, TABLE, REPLY, *OTHERS = SNIPPETS
 
 
 def run(snippet: str, **names: object) -> dict[str, Any]:
-    # dont_inherit: without the __future__ imports of this file.
+    # dont_inherit excludes the __future__ imports of this file.
     exec(compile(snippet, GUIDE.name, "exec", dont_inherit=True), names)  # noqa: S102
     return names
 

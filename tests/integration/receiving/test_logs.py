@@ -1,4 +1,4 @@
-"""Log records of failures: which event they are about, and no part of its payload."""
+"""Log records of failures identify the event, but contain no part of its payload."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Handle = Callable[[Event, psycopg.Connection], None]
 
 
 def violate_a_constraint(event: Event, connection: psycopg.Connection) -> None:
-    """Insert the payload twice: the error's details contain it."""
+    """Insert the payload twice, which causes an error whose details contain the payload."""
     connection.execute("create temporary table name (value text primary key) on commit drop")
     for _ in range(2):
         connection.execute("insert into name values (%s)", [event.raw_value.decode() if event.raw_value else ""])

@@ -1,4 +1,4 @@
-"""docs/examples/metrics: the counters and the lag of a receiver reach the metrics libraries. The modules are typed."""
+"""docs/examples/metrics: a receiver's counters and lag reach the metrics libraries. The modules pass type checks."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from outbox_events import Counters, Event, ProcessedEvents
 EXAMPLES = Path(__file__).resolve().parents[3] / "docs" / "examples" / "metrics"
 COUNTS = {"received": 3, "handled": 2, "duplicates": 1}
 LAG = 2
-"""Records after the position of the partition, when the receiver stops."""
+"""Number of records after the partition's position when the receiver stops."""
 
 
 def receive(service: Service, metrics: Any, run: Callable[..., None]) -> None:  # noqa: ANN401 - of an example
-    """Receive the first three of five events, of which the second is a duplicate."""
+    """Receive the first three of five events. The second event is a duplicate."""
     stop = StopEvent()
 
     @service.handlers.otherwise

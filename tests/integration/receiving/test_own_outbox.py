@@ -1,4 +1,4 @@
-"""Idempotent consumer with an outbox of its own: events of one pipeline become events of another, each once."""
+"""Idempotent consumer with its own outbox: each event of one pipeline becomes one event of another pipeline."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Connection = psycopg.Connection[Any]
 
 
 class InterruptedAfterCommit(ProcessedEvents[Connection]):
-    """Interrupts the process between the commit of the database and that of the offset."""
+    """Interrupts the process between the commit of the database and the commit of the offset."""
 
     @contextmanager
     def transaction(self, events: Sequence[Event]) -> Iterator[Work[Connection]]:
@@ -41,10 +41,10 @@ class Shipping:
     placed: Deployment
     shipped: Deployment
     interrupts: list[str] = field(default_factory=list)
-    """Orders after whose outbox row the process is interrupted."""
+    """Orders after whose outbox rows the process is interrupted."""
 
     def place(self, order: str) -> str:
-        """Place an order; return the id of its event."""
+        """Place an order. Return the id of its event."""
         with psycopg.connect(self.dsn) as connection:
             return str(_emit(connection, ORDERS, "order", order, "OrderPlaced"))
 
@@ -67,12 +67,12 @@ class Shipping:
         return self.placed.environment.kafka.bootstrap_servers
 
     def interrupt(self, receiver: Receiver[Connection]) -> None:
-        """Run until the process is interrupted, and end it."""
+        """Run the receiver until it is interrupted, then close it."""
         with closing(receiver), pytest.raises(KeyboardInterrupt):
             receiver.run(StopEvent(), poll_s=0.1)
 
     def run_until_shipped(self, order: str) -> dict[str, int]:
-        """Run a new receiver until an order is shipped; return its counters."""
+        """Run a new receiver until an order is shipped. Return the receiver's counters."""
         with self.receiver() as receiver:
             run_until(receiver, f"shipment {order}", lambda: self.rows(order) == 1)
             return receiver.counters.to_dict()
@@ -83,7 +83,7 @@ class Shipping:
         return int(rows[0][0])
 
     def announced(self, order: str) -> int:
-        """Return the number of records of a shipment, after the record of a later one has arrived."""
+        """Return the number of records of a shipment, after the record of a later shipment has arrived."""
         with psycopg.connect(self.dsn) as connection:
             last = str(_emit(connection, SHIPMENTS, "shipment", f"after-{order}", "OrderShipped"))
         wait_record(self.shipped, f"{SHIPMENTS}.shipment", 1, last)
@@ -107,7 +107,7 @@ def shipping(deploy_once: Deploy, source_dsn: str) -> Iterator[Shipping]:
     placed = deploy_once(ORDERS, aggregates={"order": aggregate})
     shipped = deploy_once(SHIPMENTS, aggregates={"shipment": aggregate})
     with psycopg.connect(source_dsn) as connection:
-        connection.execute("create table shipment (id text)")  # without a key: nothing else prevents a second row
+        connection.execute("create table shipment (id text)")  # there is no key that would prevent a second row
         connection.execute(processed_table.create_table_sql(TABLE))
     yield Shipping(source_dsn, placed, shipped)
     with psycopg.connect(source_dsn) as connection:

@@ -1,4 +1,4 @@
-"""Errors of PostgreSQL and Kafka: those that no event causes are waited for, and the others use up the attempts."""
+"""Errors of PostgreSQL and Kafka: the receiver waits for errors that no event causes to end; others use up attempts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STATEMENTS = {
 
 @pytest.mark.parametrize("uses_session", [False, True])
 def test_a_connection_to_a_standby_is_replaced(service: Service, uses_session: bool) -> None:
-    """After a failover, connections to the old primary can remain open, and accept no changes any more."""
+    """After a failover, connections to the old primary can remain open, but no longer accept changes."""
     attempts: list[str] = []
 
     def connect() -> psycopg.Connection:

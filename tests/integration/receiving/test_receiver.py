@@ -1,4 +1,4 @@
-"""The loop of the receiver: order, retries, recoverers, and what a crash or an outage leaves."""
+"""The loop of the receiver: order, retries, recoverers, and the state after a crash or an outage."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def test_a_missing_topic_is_an_error(service: Service) -> None:
 
 @pytest.mark.parametrize("batch_size", [1, 100])
 def test_a_missing_table_stops_the_receiver_and_creates_no_dead_letters(service: Service, batch_size: int) -> None:
-    """No event is the cause; the recoverer would be called for every event."""
+    """No event is the cause, and the recoverer would be called for every event."""
     table = f"effect_{uuid4().hex[:8]}"
 
     @service.handlers.otherwise

@@ -24,9 +24,9 @@ from outbox_kit.results.changes import System
 from outbox_kit.stack import Stack
 
 PROCESS_SECONDS = 30
-# The lease of a stopped process ends earlier than in production, so that tests do not wait for it.
+# The lease of a stopped process ends earlier than in production, so that tests do not have to wait long.
 MAIN = "from outbox_kit.relay import leases; leases.LEASE_S = 3; from outbox_kit.cli import main; main()"
-# The first transaction stops the process when the broker has its records, between the last check of the lease and the
+# The first transaction stops the process when the broker has the records, between the last check of the lease and the
 # commit.
 STOP_BEFORE_COMMIT = """
 import os, signal
@@ -71,7 +71,7 @@ class RelayProcess:
 
 @pytest.fixture(scope="package")
 def relayed(make_pipeline: Callable[..., Path], stack: Stack) -> Iterator[Deployment]:
-    """Yield a pipeline that never had a connector, for all tests of the relay. Each test leaves the table empty."""
+    """Yield a pipeline that has never had a connector, for all tests of the relay. Each test leaves the table empty."""
     del stack  # must be running
     with deployer(make_pipeline) as run:
         deployment = run("relayed", applied=False)

@@ -1,4 +1,4 @@
-"""Outbox rows for the comparison of relay and connector: formats, types of values, headers, invalid rows."""
+"""Outbox rows for the comparison of relay and connector, with various formats, types, headers, and invalid rows."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def text_rows() -> list[Row]:
 
 
 def binary_rows(ids: dict[str, int]) -> list[Row]:
-    """Return rows for a bytea column. `ids` are the schema ids by aggregate type."""
+    """Return rows for a bytea column. `ids` contains the schema ids by aggregate type."""
     loan = b"\x02x\x02y"
     framed = PREFIX.pack(0, ids["framed"])
     return [

@@ -1,4 +1,4 @@
-"""Records of the relay, compared byte by byte with those that the connector sends for the same rows."""
+"""Records of the relay, compared byte by byte with the records that the connector sends for the same rows."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ BINARY_AGGREGATES: dict[str, object] = {
 
 @pytest.fixture
 def schemas(project: Path) -> Path:
-    """Write the schemas of the aggregates; return their folder."""
+    """Write the schemas of the aggregates. Return their folder."""
     folder = project / "schemas"
     inner = {**TYPES["nested"], "namespace": "io.outboxkit.inner"}  # type: ignore[dict-item]
     for name, schema in {"every": EVERY, "contract_inner": inner, "contract_fixed": LOAN_1}.items():
@@ -85,7 +85,7 @@ def test_sends_the_records_of_the_connector(
     rows = rows_of(connector)
     with psycopg.connect(source_dsn) as connection:
         columns = change_tables(connection, deployments, is_json=name == "rcjson")
-    # Debezium reads at its start which columns can be null.
+    # Debezium reads which columns can be null when it starts.
     for command in ("stop", "resume") if name == "rctext" else ():
         in_process(connector)(command)
     with psycopg.connect(source_dsn) as connection:
@@ -114,7 +114,7 @@ def rows_of(deployment: Deployment) -> list[Row]:
 
 
 def change_tables(connection: psycopg.Connection, deployments: Sequence[Deployment], *, is_json: bool) -> str:
-    """Add columns that dead letters show; return the columns to copy. The bytea tables have a time of milliseconds."""
+    """Add columns that dead letters show. Return the columns to copy. The bytea tables have times in milliseconds."""
     for deployment in deployments:
         table = deployment.pipeline.source.table
         connection.execute(f"alter table {table} add ratio double precision, add flag boolean, add size int")
@@ -155,7 +155,7 @@ Comparable = tuple[str, bytes | None, bytes | None, list[tuple[str, bytes]], int
 
 
 def wait_records(deployment: Deployment, count: int) -> dict[str, Comparable]:
-    """Wait for the records of all rows. Return topic without prefix, key, value, headers and partition by event id."""
+    """Wait for the records of all rows. Return topic without prefix, key, value, headers, partition by event id."""
     pipeline = deployment.pipeline
     topics = {f"{pipeline.prefix}.{kind}": entry.partitions for kind, entry in pipeline.aggregates.items()}
     topics[pipeline.dead_letter_topic] = 1
@@ -170,7 +170,7 @@ def wait_records(deployment: Deployment, count: int) -> dict[str, Comparable]:
 
 
 def comparable(prefix: str, message: Message) -> Comparable:
-    """Return the record without what differs: sequence, LSN, and the position of a JSON error."""
+    """Return the record without the parts that may differ: sequence, LSN, and the position of a JSON error."""
     sequence = headers(message)["source_sequence"].encode()
     value = message.value()
     actual = [(name, b"" if name == "source_sequence" else content) for name, content in message.headers() or ()]

@@ -1,4 +1,4 @@
-"""Move from the connector to the relay and back (docs/relay.md), while a service writes."""
+"""The move from the connector to the relay and back (docs/relay.md) while a service writes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def switched(deploy: Deploy, project: Path, source_dsn: str) -> Deployment:
 
 @contextmanager
 def writing(dsn: str) -> Iterator[None]:
-    """Change one item after the other, each change in a transaction with its outbox row, until the block ends."""
+    """Change one item after another until the block ends. Each change and its outbox row are in one transaction."""
     stop, failed = Event(), list[Exception]()
 
     def write() -> None:
@@ -91,7 +91,7 @@ def test_each_consumer_has_the_newest_states_after_a_move_in_both_directions(
             relay_once(switched)  # the connector runs
         lifecycle.stop(switched, silent)
         with pytest.raises(RefusedError):
-            relay_once(switched)  # the table has rows that the connector has sent
+            relay_once(switched)  # the table contains rows that the connector has sent
         delete_delivered(switched, source_dsn)
         relay = relay_process(switched)
         wait_epoch(switched, "0002")
@@ -139,7 +139,7 @@ def wait_epoch(deployment: Deployment, epoch: str) -> None:
 
 
 def versions_of(deployment: Deployment) -> dict[str, list[tuple[str, int]]]:
-    """Return the states that a consumer applies, by item: a record is applied if its source_sequence is higher."""
+    """Return the states that a consumer applies, by item. It applies a record only if its source_sequence is higher."""
     applied: dict[str, list[tuple[str, int]]] = defaultdict(list)
     for message in sorted(records(deployment, TOPIC, 2), key=lambda message: (message.partition(), message.offset())):
         key, sequence = str(message.key(), "utf-8"), headers(message)["source_sequence"]  # type: ignore[arg-type]

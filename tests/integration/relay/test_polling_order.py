@@ -1,4 +1,4 @@
-"""Orders of polling: the hole of an incrementing column, its fix, plain SKIP LOCKED, and buckets."""
+"""Polling orders: the gap of an incrementing column, the fix for it, plain SKIP LOCKED, and buckets."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def transactions(dsn: str, count: int) -> Iterator[list[psycopg.Connection]]:
 
 
 def notes_of(library: Deployment, dsn: str, table: str, *, horizon: bool) -> list[list[str]]:
-    """Insert T1 to T5 in this order, commit T1 and T3 last; return the rows of a poll before and one after that."""
+    """Insert T1 to T5 in this order, and commit T1 and T3 last. Return the rows of a poll before and after that."""
     with client.connected(library.environment.source) as reader, transactions(dsn, 5) as sessions:
         poller = IncrementingPoller(reader, table, sql.SQL("note"), horizon)
         for number, session in enumerate(sessions, start=1):
@@ -86,7 +86,7 @@ def test_the_order_of_transaction_ids_reverses_states(library: Deployment, sourc
 
 
 def test_skip_locked_lets_a_second_process_overtake(source_dsn: str, table: str) -> None:
-    """Both processes get states of one aggregate, so their sends race. A bucket has one owner at a time."""
+    """Both processes get states of one aggregate, so their sends race. A bucket, however, has one owner at a time."""
     with psycopg.connect(source_dsn) as writer:
         for number in range(1, 5):
             writer.execute(INSERT, ("a", f"state {number}"))

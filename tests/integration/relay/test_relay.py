@@ -77,7 +77,7 @@ def test_fences_a_process_that_is_stopped_before_its_commit(
     source_dsn: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its records are on the topic when it loses its lease, and its commit would make them readable."""
+    """The process's records are on the topic when it loses its lease, and its commit would make them readable."""
     key = str(uuid4())
     send(source_dsn, "book", key, book(key, pages=1), table=TABLE)
     zombie = relay_process(relayed, main=STOP_BEFORE_COMMIT + MAIN)
@@ -125,7 +125,7 @@ def test_a_batch_of_large_rows_has_fewer_rows(
 def test_the_lease_is_kept_while_a_batch_is_encoded(
     relayed: Deployment, source_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise each owner of the bucket loses it before the batch is sent."""
+    """Otherwise, each owner of the bucket would lose it before the batch is sent."""
     monkeypatch.setattr(leases, "LEASE_S", 3)
     encode = RecordEncoder.encode
 
@@ -182,7 +182,7 @@ def test_marks_sent_rows(relayed: Deployment, source_dsn: str) -> None:
 
 
 def test_new_states_are_newer_after_a_restore(relayed: Deployment, source_dsn: str) -> None:
-    """An earlier backup has an earlier number of the last batch, and sinks drop states with lower sequences."""
+    """A backup contains an earlier number of the last batch, and sinks drop states with lower sequences."""
     key = str(uuid4())
     restores = (
         "select 1",
@@ -205,7 +205,7 @@ def test_new_states_are_newer_after_a_restore(relayed: Deployment, source_dsn: s
 
 
 def test_refuses_the_table_of_another_pipeline(relayed: Deployment, deploy: Deploy) -> None:
-    """Both would claim from the same buckets, and each row would be on the topics of one of them."""
+    """Both pipelines would claim from the same buckets, and each row would be on the topics of only one of them."""
     relay_once(relayed)
     source = {"table": TABLE, "publication": "other_p", "slot": "other_s"}
     other = deploy("otherrelay", source=source, applied=False)

@@ -53,7 +53,7 @@ def test_replaces_an_index_whose_creation_was_interrupted(relayed: Deployment, s
 
 
 def test_starts_while_another_session_holds_a_lock(relayed: Deployment, source_dsn: str) -> None:
-    """The lock is that of a VACUUM, and of the creation of an index."""
+    """VACUUM and the creation of an index hold this lock."""
     with client.connected(relayed.environment.source) as admin:
         create(admin, RelayTables(relayed.pipeline, marks=False))
     with psycopg.connect(source_dsn) as connection:
@@ -62,7 +62,7 @@ def test_starts_while_another_session_holds_a_lock(relayed: Deployment, source_d
 
 
 def test_claims_are_flushed(relayed: Deployment) -> None:
-    """After a crash, the number of a lost claim would be given again."""
+    """After a crash, the number of a lost claim would be assigned again."""
     with client.connected(relayed.environment.source) as connection:
         connection.execute("set synchronous_commit = off")
         Leases(connection, TABLE)
@@ -70,7 +70,7 @@ def test_claims_are_flushed(relayed: Deployment) -> None:
 
 
 def test_adds_the_order_only_to_an_empty_table(relayed: Deployment, source_dsn: str) -> None:
-    """The physical order of rows is not that of their inserts after a VACUUM."""
+    """After a VACUUM, the physical order of rows differs from the order in which they were inserted."""
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         connection.execute("create table public.unordered_event (id uuid, aggregate_type text, aggregate_id text)")
         connection.execute("insert into public.unordered_event values (gen_random_uuid(), 'book', '1')")
@@ -95,7 +95,7 @@ def test_adds_the_order_only_to_an_empty_table(relayed: Deployment, source_dsn: 
 def test_refuses_a_table_whose_rows_it_cannot_send(
     relayed: Deployment, source_dsn: str, change: str, column: str
 ) -> None:
-    """A payload of another type would be a tombstone, and a row without id would be sent again and again."""
+    """A payload of another type would be a tombstone, and a row without an id would be sent again and again."""
     if column == "id":
         change = f"drop constraint broken_event_pkey, {change}"
     with psycopg.connect(source_dsn) as connection, client.connected(relayed.environment.source) as reader:

@@ -11,7 +11,7 @@ from tests.integration.support import temporary_database
 
 from outbox_kit.demo import workload
 
-# A copy of the contract in docs/contract.md, so that a change of the code cannot change it.
+# A copy of the contract in docs/contract.md, so that changes of the code do not affect it.
 OUTBOX = """
 create table public.outbox_event (
   id             uuid primary key default gen_random_uuid(),
@@ -53,6 +53,6 @@ def connection(clean_dsn: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
 
 @pytest.fixture
 def second_session(clean_dsn: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-    """Open a second session, in autocommit mode, which reads only committed rows."""
+    """Open a second session in autocommit mode, which reads only committed rows."""
     with psycopg.connect(clean_dsn, autocommit=True) as connection:
         yield connection

@@ -1,9 +1,9 @@
-"""Child process that sends one event in one of the ways and exits abruptly at a named point.
+"""Child process that sends one event in a given way and exits abruptly at a named point.
 
     python crashing_sender.py WAY POINT EVENT_ID
 
 DSN, BOOTSTRAP, TOPIC and TRANSACTIONAL_ID are environment variables. POINT is before-database, after-database,
-before-kafka, after-kafka or none; `kafka` is the commit of the Kafka transaction, or the delivery without one.
+before-kafka, after-kafka or none. `kafka` is the commit of the Kafka transaction or, without one, the delivery.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def main() -> None:
     transactional = not WAY.startswith(("direct", "proof"))
     settings = {"bootstrap.servers": BOOTSTRAP, **PRODUCER_SETTINGS}
     if not transactional:
-        settings["linger.ms"] = 60_000  # the record is sent by flush, and not before
+        settings["linger.ms"] = 60_000  # flush sends the record, which is not sent earlier
     producer = CrashingProducer({**settings, **({"transactional.id": TRANSACTIONAL_ID} if transactional else {})})
     connection = CrashingConnection.connect(DSN)
     if transactional:

@@ -28,7 +28,7 @@ def reach(point: str) -> None:
 
 
 def send_mails(connection: psycopg.Connection[tuple[object, ...]]) -> None:
-    """Send every mail whose acceptance is not proven. A row is deleted after the server has accepted its mail."""
+    """Send every mail whose acceptance is not proven. Delete a row after the server has accepted its mail."""
     records = PROOF.unproven(connection, min_age_s=0)
     with smtplib.SMTP("127.0.0.1", int(os.environ["SMTP_PORT"])) as server:
         for record in records:

@@ -1,4 +1,4 @@
-"""Database, topic, producers and crashing child processes of the tests of outbox_events.producing."""
+"""Database, topic, producers and crashing child processes for the tests of outbox_events.producing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class LostResponseProducer(Producer):
 
 
 class World:
-    """One topic and one database, and what they contain."""
+    """One topic and one database, and functions that read their content."""
 
     def __init__(self, dsn: str, bootstrap: str, cleanup: ExitStack) -> None:
         self.dsn = dsn
@@ -71,13 +71,13 @@ class World:
         return set(self.column("select id from purchase"))
 
     def delivered(self, level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED) -> Counter[str]:
-        """Return how often each committed event is on the topic. Without READ_COMMITTED, transactions are awaited."""
+        """Return how often each committed event is on the topic. Without READ_COMMITTED, wait for open transactions."""
         messages: list[Message] = []
         read_records(self.settings, read_bounds(self.settings, [self.topic], level), messages.append)
         return Counter(text_headers(message)["event_id"] for message in messages)
 
     def crash(self, way: str, point: str) -> str:
-        """Send an event in a child process that is killed at `point`; return the id of the event."""
+        """Send an event in a child process that is killed at `point`. Return the id of the event."""
         event_id = str(uuid4())
         variables = {
             "DSN": self.dsn,

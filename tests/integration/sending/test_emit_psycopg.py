@@ -233,7 +233,7 @@ TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])
 )
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_server_parses_the_encoded_json(connection: Connection, payload: dict[str, Any]) -> None:
-    """Every value that the library accepts is stored by jsonb with the same meaning."""
+    """jsonb stores every value that the library accepts with the same meaning."""
     event_id = emit(connection, **{**EVENT, "payload": payload})
     row = connection.execute("select payload from outbox_event where id = %s", [event_id]).fetchone()
     connection.rollback()

@@ -1,4 +1,4 @@
-"""Events through SQLAlchemy: Connection, Session and scoped_session over a real server."""
+"""Events through SQLAlchemy's Connection, Session and scoped_session on a real server."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EVENT: dict[str, Any] = {
 
 @pytest.fixture
 def engine(clean_dsn: str) -> Iterator[Engine]:
-    # A serializer that loses data: the JSON of outbox-kit must not be passed through it.
+    # This serializer loses data, so the JSON of outbox-kit must not pass through it.
     engine = create_engine(
         "postgresql+psycopg://",
         creator=lambda: psycopg.connect(clean_dsn),

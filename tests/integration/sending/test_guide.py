@@ -1,4 +1,4 @@
-"""docs/sending.md and the README of the library: the code runs verbatim, and the listed privileges suffice."""
+"""docs/sending.md and the README of the library: the code runs verbatim, and the listed privileges are sufficient."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ README = Path(__file__).parents[3] / "scripts" / "outbox_events" / "README.md"
 
 @pytest.mark.parametrize("snippet", SNIPPETS, ids=range(len(SNIPPETS)))
 def test_snippets_run(clean_dsn: str, snippet: str) -> None:
-    # dont_inherit: without the __future__ imports of this file.
+    # dont_inherit excludes the __future__ imports of this file.
     code = compile(snippet, GUIDE.name, "exec", dont_inherit=True)
     exec(code, {"dsn": clean_dsn, "__name__": "snippet"})  # noqa: S102
 
@@ -44,7 +44,7 @@ def test_the_first_example_of_the_readme_runs(clean_dsn: str) -> None:
 
 def test_service_needs_only_the_insert_privilege(connection: psycopg.Connection[Any]) -> None:
     role = sql.Identifier(f"service_{uuid4().hex[:8]}")
-    # Rolled back at the end: roles are global to the server.
+    # Rolled back at the end, because roles are global to the server.
     connection.execute(sql.SQL("create role {}").format(role))
     connection.execute(sql.SQL("grant insert on public.outbox_event to {}").format(role))
     connection.execute(sql.SQL("set local role {}").format(role))

@@ -1,4 +1,4 @@
-"""The example service, as the demo runs it: each change is a business row and an outbox row, or neither."""
+"""The example service as the demo runs it. Each change writes both a business row and an outbox row, or neither."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_changes_belong_to_the_transaction_of_the_caller(connection: Connection,
 
 
 def test_writes_both_rows_or_none(connection: Connection, second_session: psycopg.Connection[Any]) -> None:
-    """When the outbox insert fails, the business row is rolled back too."""
+    """If the outbox insert fails, the business row is also rolled back."""
     second_session.execute(
         "alter table outbox_event add constraint no_more check (event_type <> 'author_added') not valid"
     )

@@ -38,7 +38,7 @@ INSERT = "insert into purchase values (%s)"
 
 
 class Service:
-    """A sender with its connections, as a service builds it."""
+    """A sender with its connections, as a service creates it."""
 
     def __init__(self, world: World, *, order: Order = "database-first", **producer_settings: object) -> None:
         self.world = world
@@ -257,7 +257,7 @@ class TestErrors:
         assert world.purchases() == set()
 
     def test_fenced_producer_leaves_the_row_to_the_recovery(self, world: World) -> None:
-        """The commit of a fenced producer has an unknown outcome, and is never treated as aborted."""
+        """The outcome of a fenced producer's commit is unknown, and the commit is never treated as aborted."""
         service = Service(world)
 
         def fence_before_the_commit() -> None:
@@ -306,7 +306,7 @@ class TestErrors:
         assert run_recovery(world) == Recovered(rolled_back=1)
 
     def test_recovery_waits_for_a_fenced_process_before_its_save(self, world: World) -> None:
-        """The old process has flushed, and saves only after the new one has fenced it."""
+        """The old process has flushed, but saves only after the new process has fenced it."""
         service = Service(world)
         with (
             ThreadPoolExecutor(1) as executor,

@@ -1,4 +1,4 @@
-"""Destination topic as proof of delivery: rows live from the business transaction until the proof."""
+"""The destination topic as proof of delivery: rows exist from the business transaction until the proof."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_listener_repeats_a_failed_delete(world: World, consumer: Consumer) -> N
     world.crash("proof", "none")
 
     def listen(connection: psycopg.Connection[Any]) -> int:
-        """Call until a record was read: the first calls wait for the assignment of partitions."""
+        """Call until a record has been read. The first calls wait for the assignment of partitions."""
 
         def poll() -> Observation[int]:
             deleted = PROOF.listen_once(connection, consumer, seconds=0.2)
@@ -83,7 +83,7 @@ def test_listener_repeats_a_failed_delete(world: World, consumer: Consumer) -> N
 
 
 def committed_offsets(consumer: Consumer, world: World) -> int:
-    """Commit the stored offsets, and return the sum of the committed ones."""
+    """Commit the stored offsets, and return the sum of the committed offsets."""
     with suppress(KafkaException):  # nothing is stored
         consumer.commit(asynchronous=False)
     partitions = [TopicPartition(world.topic, number) for number in range(2)]

@@ -1,4 +1,4 @@
-"""Direct sends: what each order loses or announces wrongly after a crash."""
+"""Direct sends: the events that each order of commits loses or announces wrongly after a crash."""
 
 from __future__ import annotations
 

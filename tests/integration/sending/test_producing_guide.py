@@ -28,6 +28,6 @@ def test_snippets_run(world: World, number: int) -> None:
         connection.execute("alter table purchase alter column id type uuid using id::uuid")
     names = {"dsn": world.dsn, "bootstrap_servers": world.settings["bootstrap.servers"], "topic": world.topic}
     for snippet in (FUNCTION, SNIPPETS[number]):
-        # dont_inherit: without the __future__ imports of this file.
+        # dont_inherit excludes the __future__ imports of this file.
         exec(compile(snippet, GUIDE.name, "exec", dont_inherit=True), names)  # noqa: S102
     assert world.delivered().total() == len(world.purchases()) == 1

@@ -1,4 +1,4 @@
-"""Proof of delivery with a receiver that has no transactions: a mail can arrive twice, but is never missing."""
+"""Proof of delivery with a receiver without transactions: a mail can arrive twice, but is never missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Last-resource commit: prepared transactions are resolved by the topic, in both directions."""
+"""Last-resource commit: the topic determines whether a prepared transaction is committed or rolled back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PREPARED = "select gid from pg_prepared_xacts where database = current_database(
 
 @pytest.fixture(autouse=True)
 def _no_prepared_transactions(world: World) -> Any:  # noqa: ANN401
-    """Roll back what a test leaves: prepared transactions would block the drop of its tables."""
+    """Roll back prepared transactions that a test leaves, because they would block the drop of its tables."""
     yield
     with psycopg.connect(world.dsn, autocommit=True) as connection:
         for gid in world.column(PREPARED):
@@ -131,7 +131,7 @@ def test_lost_response_to_the_commit_stays_prepared(world: World) -> None:
 
 
 def test_recovery_waits_for_a_fenced_process_before_its_prepare(world: World) -> None:
-    """The old process has flushed, and prepares only after the new one has fenced it."""
+    """The old process has flushed, but prepares only after the new process has fenced it."""
     service, connection = sender(world)
     with ThreadPoolExecutor(1) as executor, suppress(UnknownOutcomeError), service.transaction() as transaction:
         connection.execute("insert into purchase values ('a')")

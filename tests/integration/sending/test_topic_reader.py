@@ -1,4 +1,4 @@
-"""The end of a topic whose last offsets are those of transactions that are open, aborted or committed."""
+"""The end of a topic whose last offsets belong to open, aborted or committed transactions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def transactional(world: World) -> Producer:
 
 
 def read(world: World, level: IsolationLevel, *, seconds: float = SECONDS) -> list[bytes | str | None]:
-    """Return the values up to the end at the time of the call. Within the time limit, without a later record."""
+    """Return the values up to the end at the time of the call. This must not require a later record."""
     messages: list[Message] = []
     read_records(world.settings, read_bounds(world.settings, [world.topic], level), messages.append, seconds=seconds)
     return [message.value() for message in messages]

@@ -34,7 +34,7 @@ def totals(connection: Connection) -> tuple[int, int, dict[str, int]]:
 
 
 def newest_states(connection: Connection, kind: str) -> list[dict[str, Any]]:
-    """Return the newest payload of each aggregate, as a compacted topic would. Prices as text."""
+    """Return the newest payload of each aggregate, as a compacted topic would. Prices are text."""
     rows = connection.execute(
         "select aggregate_id, payload, payload->>'price' from ("
         "  select distinct on (aggregate_id) * from outbox_event where aggregate_type = %s"
@@ -125,7 +125,7 @@ def test_one_writer_is_deterministic(clean_dsn: str) -> None:
 
 
 def test_writers_do_not_deadlock(clean_dsn: str) -> None:
-    """Few rows and many writers: all writers must lock authors before books."""
+    """There are few rows and many writers, so all writers must lock authors before books."""
     for seed in range(10):
         with psycopg.connect(clean_dsn) as connection:
             connection.execute("truncate outbox_event, library.book, library.author")

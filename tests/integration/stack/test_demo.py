@@ -1,4 +1,4 @@
-"""The worked example, as `make demo` runs it, with Connect killed during the workload."""
+"""The worked example as `make demo` runs it, with Connect killed during the workload."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TRANSACTIONS = 6000
 
 
 def run_demo(project: Path, stack: Stack) -> tuple[int, str]:
-    """Run `outbox demo --keep`; kill Connect as soon as the workload has begun."""
+    """Run `outbox demo --keep`, and kill Connect as soon as the workload has begun."""
     command = [sys.executable, "-c", "from outbox_kit.cli import main; main()"]
     command += ["-p", str(project / "connectors" / "library.yaml"), "demo", "--keep"]
     command += ["--transactions", str(TRANSACTIONS)]
@@ -51,7 +51,7 @@ def run_demo(project: Path, stack: Stack) -> tuple[int, str]:
 
 @pytest.fixture(scope="module")
 def result(project: Path, stack: Stack) -> dict[str, Any]:
-    """result.json of one run in which Connect was killed with SIGKILL during the workload."""
+    """Return result.json of one run in which Connect was killed with SIGKILL during the workload."""
     code, message = run_demo(project, stack)
     assert code == 0, message
     actual = json.loads((project / "build" / "demo" / "result.json").read_text())
@@ -116,7 +116,7 @@ def test_detects_a_corrupted_target_row(
 
 
 def test_interrupted_demo_cleans_up(tmp_path: Path) -> None:
-    """After Ctrl-C during the start of the stack the exit code is 130, and no process remains."""
+    """After Ctrl-C during the start of the stack, the exit code is 130 and no processes remain."""
     project = make_project(tmp_path / "interrupted")
     command = [sys.executable, "-c", "from outbox_kit.cli import main; main()"]
     command += ["-p", str(project / "connectors" / "library.yaml"), "demo"]

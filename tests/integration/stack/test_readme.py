@@ -17,9 +17,9 @@ README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 COMMANDS = [
     shlex.split(line.partition("#")[0])[1:] for line in re.findall(r"^\.venv/bin/outbox .*$", README, re.MULTILINE)
 ]
-# Stops the stack that other tests need; tests/integration/stack/test_stack.py tests it.
+# Stops the stack that other tests need. tests/integration/stack/test_stack.py tests this command.
 EXCLUDED = [["stack", "down", "--purge"]]
-# Commands for the stack in containers; tests/compose/test_compose.py runs them.
+# Commands for the stack in containers, which tests/compose/test_compose.py runs.
 IN_CONTAINERS = [["-e", "compose", "apply", "--yes"], ["-e", "compose", "verify"]]
 
 

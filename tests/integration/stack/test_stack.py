@@ -1,4 +1,4 @@
-"""Life cycle of the stack, in a separate project; most tests use only PostgreSQL, which starts in a second."""
+"""Life cycle of the stack in a separate project. Most tests use only PostgreSQL, which starts in a second."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_replaces_a_saved_port_that_is_busy(stack: Stack) -> None:
 
 
 def test_reports_an_exited_service_with_its_log_and_stops_all(stack: Stack) -> None:
-    """Corrupt the data: PostgreSQL exits with a reason in its log."""
+    """Corrupt the data, so that PostgreSQL exits with a reason in its log."""
     home = stack.up(services=POSTGRES).postgres_home
     stack.down()
     (home / "data" / "global" / "pg_control").unlink()
@@ -154,7 +154,7 @@ def test_up_replaces_processes_of_a_killed_supervisor(stack: Stack) -> None:
 
 def test_restarts_a_killed_server(stack: Stack) -> None:
     state = stack.up(services=POSTGRES)
-    time.sleep(2.2)  # longer than startsecs: an earlier end would count as a failed start
+    time.sleep(2.2)  # longer than startsecs, because an earlier end would count as a failed start
     pid = stack.pid("postgres")
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
@@ -170,7 +170,7 @@ def test_restarts_a_killed_server(stack: Stack) -> None:
 
 
 def test_interrupted_up_leaves_no_processes(stack: Stack) -> None:
-    """Ctrl-C during the start stops the services that were started before."""
+    """Ctrl-C during the start stops the services that have already been started."""
     code = (
         "import signal, sys; from pathlib import Path; from outbox_kit.stack import Stack\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores SIGINT\n"

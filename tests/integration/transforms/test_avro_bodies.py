@@ -1,4 +1,4 @@
-"""Payloads in a bytea column: Avro that the service encodes, and any bytes."""
+"""Payloads in a bytea column: Avro that the service encodes, and arbitrary bytes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BODIES = "public.bodies_event"
 
 @pytest.fixture(scope="module")
 def bodies(deploy_once: Deploy, project: Path) -> Deployment:
-    """Authors and books have one schema version, loans two, each of which can read the other's bytes."""
+    """Authors and books have one schema version. Loans have two, each of which can read the other's bytes."""
     schema = project / "schemas" / "bodies_loan.avsc"
     schema.write_text(json.dumps(LOAN_1))
     source = {"table": BODIES, "publication": "bodies_p", "slot": "bodies_s", "schema_version_column": "schema_version"}
@@ -104,7 +104,7 @@ def test_uses_the_schema_version_that_the_row_names(
 
 
 def test_dead_letter_for_an_ambiguous_schema_version(bodies: Deployment, source_dsn: str) -> None:
-    """With several versions the row must name one; with a single version it need not."""
+    """If there are several versions, the row must name one; if there is only one, it does not have to."""
     event = insert(source_dsn, BODIES, "loan", "x", b"\x02x\x02y")
     actual, row = read_dead_letter(bodies, event)
     assert actual["dead_letter_reason"] == "schema-version-unknown"

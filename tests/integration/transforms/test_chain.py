@@ -1,4 +1,4 @@
-"""The transform chain with an Avro converter, in the worker of the stack: docs/contract.md, "Classic chain"."""
+"""The transform chain with an Avro converter, in the stack's worker (docs/contract.md, "Classic chain")."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from outbox_kit.verification import verify
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "records"
 REGION = "north"
 TABLE = "public.chain_event"
-# Types that Connect lacks, or that converters change: optional enums and records, maps, micro- and nanoseconds.
+# Types that Connect lacks or that converters change: optional enums and records, maps, micro- and nanoseconds.
 LOAN = {
     "type": "record",
     "name": "Loan",
@@ -62,7 +62,7 @@ def loan_schema(project: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def chain(deploy_once: Deploy, loan_schema: Path, source_dsn: str) -> Deployment:
-    """Deploy three aggregates, one of them with a partition_field; the column has a default."""
+    """Deploy three aggregates, one of which has a partition_field. The column has a default."""
     aggregates = {
         "author": {"schema": "schemas/author.avsc", "partitions": 4},
         "book": {"schema": "schemas/book.avsc", "partitions": 4},
@@ -128,7 +128,7 @@ def test_verify_passes(chain: Deployment) -> None:
 
 
 def test_spark_job_reads_the_records(chain: Deployment, project: Path, state: StackState, source_dsn: str) -> None:
-    """The table has keys without their frame, the newest record by offset, and no deleted keys."""
+    """The table contains keys without their frame and the newest record by offset, but no deleted keys."""
     retained, removed = str(uuid4()), str(uuid4())
     for key in (retained, removed):
         send(source_dsn, "book", key, book(key), table=TABLE)
@@ -152,7 +152,7 @@ def test_spark_job_reads_the_records(chain: Deployment, project: Path, state: St
 
 @pytest.mark.parametrize("changes", [{}, {"state": None, "reader": None, "back_at": None, "fee": None}], ids=str)
 def test_delivers_every_type_as_declared(chain: Deployment, source_dsn: str, changes: dict[str, object]) -> None:
-    """Values are encoded with the registered schema, with logical types and enums; the column sets the partition."""
+    """Values are encoded with the registered schema, with logical types and enums. The column sets the partition."""
     event = send(source_dsn, "loan", str(uuid4()), loan(**changes), table=TABLE)
     message = wait_record(chain, "chain.loan", 6, event)
     assert message.partition() == murmur2_partition(REGION.encode(), 6)
@@ -168,7 +168,7 @@ def test_delivers_every_type_as_declared(chain: Deployment, source_dsn: str, cha
 def test_delivers_a_backlog_of_the_old_schema_after_an_upgrade(
     chain: Deployment, loan_schema: Path, source_dsn: str
 ) -> None:
-    """Without this, the newest version would be used for any payload, and fields would silently be swapped."""
+    """Otherwise, the newest version would be used for any payload, and fields would be swapped without an error."""
     before = wait_record(chain, "chain.loan", 6, send(source_dsn, "loan", str(uuid4()), loan(), table=TABLE))
     newer = [{"name": "branch", "type": "string", "default": "main"}, *LOAN["fields"][:-1]]
     loan_schema.write_text(json.dumps({**LOAN, "fields": newer}))
@@ -210,7 +210,7 @@ def test_stops_the_task_with_a_reason_for_an_invalid_row(deploy: Deploy, source_
 
 
 def described(message: Message) -> dict[str, Any]:
-    """Return a record in the form of its golden file: schema ids and values that differ between runs are masked."""
+    """Return a record in the form of its golden file, which masks schema ids and values that differ between runs."""
     key, value = message.key(), message.value()
     assert isinstance(key, bytes)
     assert isinstance(value, bytes)
@@ -226,13 +226,13 @@ def described(message: Message) -> dict[str, Any]:
 
 @pytest.fixture
 def router(deploy: Deploy) -> Deployment:
-    """Deploy OutboxRouter in a separate pipeline: the demo test compares the topics of `library` with its tables."""
+    """Deploy OutboxRouter in a separate pipeline, because the demo test compares topics of `library` with tables."""
     return deploy("router")
 
 
 @pytest.mark.parametrize("template", ["outbox-postgres", "outbox-postgres-chain"])
 def test_golden_records(template: str, request: pytest.FixtureRequest, source_dsn: str) -> None:
-    """Records of the same row by both templates: different contracts, the same payload."""
+    """The templates send records of the same row with different contracts but the same payload."""
     name, table = ("chain", TABLE) if template.endswith("chain") else ("router", "public.router_event")
     deployment: Deployment = request.getfixturevalue(name)
     event, key = "6f1c1f0e-3c1b-4d8e-9a53-0d6a2f9b7c11", "0190f2c4-8f6d-7c3a-a1f0-3f8f4d3b2a11"

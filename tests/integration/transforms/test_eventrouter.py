@@ -36,7 +36,7 @@ def test_produces_json_text_with_the_raw_key(routed: Deployment, source_dsn: str
     with psycopg.connect(source_dsn) as connection:
         row = connection.execute(f"select payload::text from {TABLE} where aggregate_id = %s", (key,)).fetchone()
     assert row is not None
-    # Nothing is expanded: nulls and every digit are retained.
+    # The payload is not expanded, so nulls and every digit are retained.
     assert json.loads(value) == json.loads(row[0]) == json.loads(json.dumps(payload))
     actual = headers(message)
     assert (actual["event_type"], actual["aggregate_type"]) == ("book_changed", "book")
@@ -54,7 +54,7 @@ def test_produces_a_tombstone_for_a_null_payload(routed: Deployment, source_dsn:
 
 
 def test_heartbeats_advance_the_slot_of_an_idle_outbox(routed: Deployment, source_dsn: str) -> None:
-    """EventRouter passes heartbeats through. If it dropped them, WAL would be retained without limit."""
+    """EventRouter passes heartbeats through. If it dropped heartbeats, WAL would be retained without limit."""
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         row = connection.execute("select pg_current_wal_insert_lsn()").fetchone()
         assert row is not None

@@ -35,7 +35,7 @@ def emit(
     transactional: bool = True,
     **changes: object,
 ) -> str:
-    """Write one message of docs/contract.md; return its event id."""
+    """Write one message as defined in docs/contract.md. Return its event id."""
     event = str(uuid4())
     created_at = connection.execute("select to_json(now())").fetchone()
     assert created_at is not None
@@ -116,7 +116,7 @@ def test_heartbeats_advance_the_slot_without_records(messages: Deployment, sourc
 
 
 def test_loses_nothing_over_a_restart(messages: Deployment, source_dsn: str) -> None:
-    """A lost message cannot be sent again from a row: the slot may confirm only messages that Kafka has."""
+    """A lost message cannot be sent again from a row, so the slot may confirm only messages that Kafka has."""
     keys = [str(uuid4()) for _ in range(20)]
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         for key in keys[:10]:

@@ -1,4 +1,4 @@
-"""JSON and text in one column, a version column, header columns, CloudEvents: the records that a consumer receives."""
+"""Records that a consumer receives for JSON and text in one column, version and header columns, and CloudEvents."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_delivers_a_backlog_of_version_1_with_version_2_deployed(typed: Typed, s
 def test_version_column_selects_the_schema(
     typed: Typed, source_dsn: str, named: str | None, version: int, decoded: dict[str, str]
 ) -> None:
-    """A payload that matches both versions is encoded with the latest unless the row names a version."""
+    """A payload that matches both versions is encoded with the latest version unless the row names a version."""
     event = insert(source_dsn, TYPED, "loan", "x", '{"id": "x"}', schema_version=named)
     message = wait_record(typed.deployment, "typed.loan", 1, event)
     assert schema_id(message) == ids_by_version(typed.deployment, "loan")[version]
@@ -180,7 +180,7 @@ def test_oversized_row_is_a_dead_letter_with_coordinates_and_hash(typed: Typed, 
 
 
 def test_headers_as_received_by_a_consumer(typed: Typed, source_dsn: str) -> None:
-    """Each header occurs once, as text; the LSN is that of the row."""
+    """Each header occurs once, as text. The LSN is the LSN of the row."""
     key = str(uuid4())
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         position = sql.SQL("select (pg_current_wal_insert_lsn() - '0/0')::bigint")

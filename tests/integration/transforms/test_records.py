@@ -1,4 +1,4 @@
-"""Records on the topics: the contract of docs/contract.md, in the worker of the stack."""
+"""Records on the topics follow docs/contract.md, in the stack's worker."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def send(dsn: str, kind: str, key: str, payload: object, *, table: str = "public
 
 
 def send_within(connection: psycopg.Connection[TupleRow], kind: str, key: str, payload: object, *, table: str) -> str:
-    """Write one event in the open transaction of a connection; return its id."""
+    """Write one event in the open transaction of a connection. Return its id."""
     event = emit(
         connection,
         aggregate_type=kind,
@@ -159,13 +159,13 @@ def test_transform_passes_heartbeats_and_transaction_metadata(deploy: Deploy, so
 
 
 def test_keeps_seeded_offsets_over_a_restart_before_the_first_message(deploy: Deploy, source_dsn: str) -> None:
-    """A backlog of unpublished WAL, a row, and a restart right after the start: the row must arrive.
+    """A row that follows a backlog of unpublished WAL must arrive despite a restart right after the start.
 
-    Unseeded, the first heartbeat stores the server's position of that moment, and the row is lost.
+    Without a seed, the first heartbeat would store the server's current position, and the row would be lost.
     """
     deployment = deploy("seeded", applied=False)
     name = deployment.pipeline.connector.name
-    # All steps but the start: the state after an apply that crashed there.
+    # All steps except the start, which is the state after an apply that crashed before the start.
     lock = apply_prerequisites(deployment, make_plan(deployment), silent)
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         connection.execute("create table backlog as select repeat(md5(i::text), 30) from generate_series(1, 70000) i")

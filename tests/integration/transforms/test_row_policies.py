@@ -21,7 +21,7 @@ from outbox_kit.verification import verify
 
 
 def failure(deployment: Deployment) -> str:
-    """Wait until the task has failed; return its error."""
+    """Wait until the task has failed. Return its error."""
     name = deployment.pipeline.connector.name
 
     def poll() -> Observation[ConnectorStatus]:
@@ -43,7 +43,7 @@ def allow(project: Path, name: str, **policies: str) -> None:
 
 
 def test_updated_and_deleted_rows_stop_the_task_unless_allowed(deploy: Deploy, project: Path, source_dsn: str) -> None:
-    """With a publication that includes updates and deletes, each inserted row is delivered once."""
+    """If updates and deletes are published and allowed, each inserted row is delivered once."""
     deployment = deploy("mended")
     table = "public.mended_event"
 

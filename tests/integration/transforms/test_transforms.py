@@ -1,4 +1,4 @@
-"""The transforms other than OutboxRouter, in the worker of the stack; each is in a template and discoverable."""
+"""The transforms other than OutboxRouter, in the stack's worker. Each is in a template and discoverable."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ PLACED = """\
 
 
 def test_set_partition_works_after_event_router(deploy: Deploy, project: Path, source_dsn: str) -> None:
-    """A key has the partition of the default partitioner, or one of the first half if only these are configured.
+    """A key has the default partitioner's partition, or one of the first half if only these partitions are configured.
 
-    Tombstones have the partition of their states.
+    Tombstones have the partition of the states that they delete.
     """
     (project / "connectors" / "templates" / "eventrouter-placed.json.j2").write_text(PLACED)
     deployment = deploy("placed", connector={"name": "placed", "template": "eventrouter-placed"})
@@ -58,7 +58,7 @@ def test_set_partition_works_after_event_router(deploy: Deploy, project: Path, s
         placed = {(message.key(), message.partition(), message.value() is None) for message in actual}
         expected = {(key.encode(), murmur2_partition(key.encode(), count)) for key in keys}
         assert placed == {(key, partition, removed) for key, partition in expected for removed in (False, True)}
-    # At least one key must be in the second half, or the test would not distinguish the two configurations.
+    # At least one key must be in the second half, otherwise the test would not distinguish the configurations.
     assert any(murmur2_partition(key.encode(), 4) > 1 for key in keys)
     assert connector_state(deployment) == RUNNING
 
@@ -92,7 +92,7 @@ def test_chain_supports_header_columns_and_tombstone_event_types(deploy: Deploy,
 
 PACKAGE = "io.outboxkit.smt."
 TEMPLATES = {
-    # template: the transforms of outbox-kit in it, and the test module that runs it
+    # for each template, outbox-kit's transforms in it and the test module that runs it
     "outbox-postgres": (["OutboxRouter"], "test_records.py"),
     "outbox-postgres-messages": (["OutboxRouter"], "test_messages.py"),
     "outbox-postgres-chain": (["RouteByField", "SetPartition", "SetTombstone", "ParsePayload"], "test_chain.py"),
@@ -142,7 +142,7 @@ class Plugin:
 
 
 def test_lists_our_transforms_with_manifest_discovery(project: Path, stack: Stack, state: StackState) -> None:
-    """The stack's worker runs with plugin.discovery=service_load, which does not scan classes."""
+    """The stack's worker has plugin.discovery=service_load, with which it does not scan classes."""
     del stack
     settings = (Layout(project).configuration / "connect.properties").read_text(encoding="utf-8")
     assert re.search(r"^plugin\.discovery ?= ?service_load$", settings, re.MULTILINE)

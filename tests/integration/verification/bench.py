@@ -1,4 +1,4 @@
-"""Class Bench: a deployed pipeline that the breakages change and repair."""
+"""The class Bench, which is a deployed pipeline that the breakages change and repair."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ BOOK_STATES = f"select id::text as aggregate_id, null::jsonb as payload from {BO
 
 @dataclass
 class Bench:
-    """One deployment, and the cleanup of the current breakage. `names` are the names of the authors by key."""
+    """One deployment, and the cleanup of the current breakage. `names` contains the authors' names by key."""
 
     deployment: Deployment
     dsn: str
@@ -79,7 +79,7 @@ class Bench:
     # --- the database
 
     def sql(self, *statements: str) -> list[Any]:
-        """Run statements as administrator; return the rows of the last statement."""
+        """Run statements as the administrator. Return the rows of the last statement."""
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             for statement in statements[:-1]:
                 connection.execute(statement)
@@ -87,12 +87,12 @@ class Bench:
             return cursor.fetchall() if cursor.description else []
 
     def server_setting(self, name: str, value: str | None) -> None:
-        """Set or reset a setting of the server, without a restart."""
+        """Set or reset a setting of the server without a restart."""
         self.sql(f"alter system set {name} = {value}" if value else f"alter system reset {name}")
         self.sql("select pg_reload_conf()")
 
     def row(self, aggregate: str, key: str | None = None, region: str = "here") -> None:
-        """Insert an event without a payload, a tombstone."""
+        """Insert an event without a payload, which is a tombstone."""
         key = key or str(uuid4())
         self.sql(
             f"insert into {self.table} (aggregate_type, aggregate_id, event_type, region) "
@@ -100,7 +100,7 @@ class Bench:
         )
 
     def write_author(self, name: str, key: str | None = None, table: str | None = None) -> str:
-        """Add or change an author as a service does: business row and event in one transaction. Return the key.
+        """Add or change an author as a service does, with row and event in one transaction. Return the key.
 
         A service with a wrong search_path writes the event to another `table`.
         """
@@ -115,7 +115,7 @@ class Bench:
         return key
 
     def wait_authors(self) -> None:
-        """Wait until the last record of each author that was written has the author's name."""
+        """Wait until the last record of each written author has the author's name."""
 
         def poll() -> Observation[bool]:
             topic = records(self.deployment, self.topic("author"), 4)
@@ -135,7 +135,7 @@ class Bench:
     # --- remedies
 
     def run_remedy(self, check: Check) -> None:
-        """Run the commands of a remedy as printed: SQL as administrator, and `outbox` in this process."""
+        """Run the commands of a remedy as printed: SQL as the administrator, and `outbox` in this process."""
         options = CommonOptions(self.pipeline_file, self.deployment.environment.name).arguments
         run_remedy(check, options, self._run_other)
 
@@ -157,7 +157,7 @@ class Bench:
 
     @contextmanager
     def edited_lock(self) -> Iterator[dict[str, Any]]:
-        """Yield the lock file as JSON; write it at the end of the block."""
+        """Yield the lock file as JSON, and write it at the end of the block."""
         data = json.loads(self.deployment.lock_file.read_text())
         yield data
         self.deployment.write_lock(Lock.model_validate(data))
@@ -175,7 +175,7 @@ class Bench:
         self.update(self.deployment.render(self.deployment.lock()))
 
     def update(self, config: dict[str, str]) -> None:
-        """Update the config and wait for the new task: Connect reports the old task as RUNNING for a moment."""
+        """Update the config and wait for the new task, because Connect briefly reports the old task as RUNNING."""
         old_pid = self.slot_pid()
         self.deployment.connect.update_config(self.name, config)
         self.wait_running(old_pid)
@@ -221,7 +221,7 @@ class Bench:
         wait_for("the task to fail", poll, seconds=SECONDS)
 
     def wait_slot_advances(self) -> None:
-        """Wait until the slot advances, after a message without a record: a new slot advances only by a transaction."""
+        """Emit a message, because a new slot advances only by a transaction, and wait until the slot advances."""
         self.sql("select pg_logical_emit_message(true, 'outbox-heartbeat', '')")
         start = self.confirmed_lsn()
         wait_for(
@@ -244,7 +244,7 @@ class Bench:
         )
 
     def set_offset(self, lsn: int | None = None) -> None:
-        """Set the offset of the stopped connector; by default the LSN that the slot has confirmed."""
+        """Set the offset of the stopped connector, by default to the LSN that the slot has confirmed."""
         lsn = self.confirmed_lsn() if lsn is None else lsn
         offset = seed(lsn)
         self.deployment.connect.patch_offsets(self.name, {"server": self.deployment.pipeline.prefix}, offset)
@@ -297,7 +297,7 @@ class Bench:
         self.deployment.kafka.set_config(topic, expected.config)
 
     def acknowledge(self) -> None:
-        """Acknowledge all dead letters: commit the end offset of the dead letter topic."""
+        """Acknowledge all dead letters by committing the end offset of the dead letter topic."""
         topic = self.deployment.pipeline.dead_letter_topic
         group = group_of(self.deployment.pipeline)
         servers = self.deployment.environment.kafka.bootstrap_servers

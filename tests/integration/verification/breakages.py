@@ -1,4 +1,4 @@
-"""Breakages: one per check, and its repair."""
+"""Breakages, one per check, and their repairs."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def do_nothing(bench: Bench, patch: pytest.MonkeyPatch | None = None) -> None:
 
 @dataclass(frozen=True)
 class Breakage:
-    """A change that makes the check `id` fail, and the checks `follows`; `view` returns the deployment to verify.
+    """A change that makes the check `id` and the checks `follows` fail. `view` returns the deployment to verify.
 
-    The checks `may_follow` fail or pass, depending on the time. With `heals`, the test runs the printed remedy, and
-    then `repair` for what the remedy has not restored.
+    The checks `may_follow` fail or pass, depending on timing. With `heals`, the test runs the printed remedy, and
+    then `repair` for anything that the remedy does not restore.
     """
 
     id: str
@@ -68,9 +68,9 @@ def sql(
     *,
     heals: bool = False,
 ) -> Breakage:
-    """Break and repair with one SQL statement each; {table}, {slot} and {publication} are substituted.
+    """Break and repair with one SQL statement each, in which {table}, {slot} and {publication} are substituted.
 
-    With `heals`, or without `repair`, the test runs the printed remedy.
+    If `heals` is set or `repair` is missing, the test runs the printed remedy.
     """
 
     def run(bench: Bench, text: str) -> None:
@@ -99,7 +99,7 @@ def lock(identifier: str, change: Callable[[dict[str, object]], object], follows
 
 
 def live(identifier: str, changes: dict[str, str], canary: float | None = None) -> Breakage:
-    """Break by changing the live connector config; the check connect.config fails too."""
+    """Break by changing the live connector config. The check connect.config also fails."""
     follows = ("connect.config",) if identifier != "connect.config" else ()
     return Breakage(identifier, lambda b, _: b.change_config(**changes), follows=follows, canary=canary, heals=True)
 
@@ -110,7 +110,7 @@ def topic(identifier: str, key: str, value: str, aggregate: str = "author") -> B
 
 
 def environment(identifier: str, section: str, follows: tuple[str, ...] = (), **changes: object) -> Breakage:
-    """Break by verifying with other values in the environment file."""
+    """Break by verifying with different values in the environment file."""
 
     def view(bench: Bench) -> Deployment:
         actual = bench.deployment.environment
@@ -135,7 +135,7 @@ def use_all_slots(bench: Bench, _: pytest.MonkeyPatch) -> None:
 
 
 def leftover_slots(bench: Bench, _: pytest.MonkeyPatch) -> None:
-    """Leave the slot of a deleted copy of the connector, beside the slot of another connector, which is stopped."""
+    """Leave the slot of a deleted copy of the connector, in addition to the slot of another, stopped connector."""
     bench.sql("select pg_create_logical_replication_slot(name, 'pgoutput') from unnest(array['copy', 'other']) as name")
     bench.cleanup.callback(bench.sql, "select pg_drop_replication_slot('other')")
     config = bench.deployment.render(bench.deployment.lock())
@@ -155,7 +155,7 @@ def use_all_senders(bench: Bench, _: pytest.MonkeyPatch) -> None:
 
 
 def another_reader(bench: Bench, _: pytest.MonkeyPatch) -> None:
-    """The administrator reads the connector's slot."""
+    """Let the administrator read the connector's slot."""
     bench.stop()
     dsn = psycopg.conninfo.make_conninfo(**psycopg.conninfo.conninfo_to_dict(bench.dsn))
     bench.cleanup.enter_context(reading(dsn, bench.slot, bench.publication))
@@ -167,7 +167,7 @@ def old_prepared_transaction(bench: Bench, patch: pytest.MonkeyPatch) -> None:
 
 
 def other_tables(create_table: str) -> Callable[[Bench, pytest.MonkeyPatch], None]:
-    """Write events to a table that the statement creates: one of them is newer than that in the outbox table."""
+    """Write events to a table that the statement creates. One event is newer than the event in the outbox table."""
 
     def break_(bench: Bench, _: pytest.MonkeyPatch) -> None:
         bench.cleanup.callback(bench.sql, "drop schema other cascade")
@@ -199,7 +199,7 @@ def publication_of_all_tables(bench: Bench, _: pytest.MonkeyPatch) -> None:
 
 
 def column_list(bench: Bench, _: pytest.MonkeyPatch) -> None:
-    """Exclude columns of the contract. The task fails in the first row, which remains without them in the WAL."""
+    """Exclude columns of the contract. The task fails on the first row, which lacks these columns in the WAL."""
     columns = "id, aggregate_type, aggregate_id, event_type, created_at"
     bench.sql(f"alter publication {bench.publication} set table {bench.table} ({columns})")
     bench.write_author("without columns")
@@ -217,7 +217,7 @@ def slot_with_another_plugin(bench: Bench, patch: pytest.MonkeyPatch) -> None:
 
 
 def lost_slot(bench: Bench, _: pytest.MonkeyPatch) -> None:
-    """Let the server invalidate the slot. Among the slots of the server, only those without a reader are concerned."""
+    """Make the server invalidate the slot. Only the server's slots without a reader are affected."""
     bench.stop()
     bench.server_setting("idle_replication_slot_timeout", "'1s'")
 
@@ -241,7 +241,7 @@ def slot_of_another_database(bench: Bench, patch: pytest.MonkeyPatch) -> None:
 
 
 def wrong_password(bench: Bench, _: pytest.MonkeyPatch) -> None:
-    """Change the connector's password: the running task is not affected, but its next start would fail."""
+    """Change the connector's password. The running task is not affected, but its next start would fail."""
     user = bench.deployment.environment.source.connector.user
     verifier = bench.sql(f"select rolpassword from pg_authid where rolname = '{user}'")[0][0]
     bench.cleanup.callback(bench.sql, f"alter role {user} password '{verifier}'")
@@ -268,16 +268,16 @@ def failed_task(bench: Bench, _: pytest.MonkeyPatch) -> None:
 
 
 def missing_topic(bench: Bench, _: pytest.MonkeyPatch) -> None:
-    """Delete a topic: the producer waits for it without an error, and the connector remains RUNNING."""
+    """Delete a topic. The producer waits for the topic without an error, and the connector remains RUNNING."""
     bench.delete_topic(bench.topic("author"))
     bench.row("author")
     wait_stuck(bench)
 
 
 def partition_too_high(bench: Bench, _: pytest.MonkeyPatch) -> None:
-    """Make the router send to a partition that does not exist; the connector remains RUNNING.
+    """Make the router send to a partition that does not exist. The connector remains RUNNING.
 
-    This requires a partition_field: otherwise the producer selects among the existing partitions.
+    This requires a partition_field. Otherwise, the producer selects one of the existing partitions.
     """
     bench.change_config(**{"transforms.outbox.aggregate.author.partitions": "4000"})
     bench.row("author")
@@ -285,7 +285,7 @@ def partition_too_high(bench: Bench, _: pytest.MonkeyPatch) -> None:
 
 
 def wait_stuck(bench: Bench) -> None:
-    """Wait until the slot no longer advances; the connector remains RUNNING."""
+    """Wait until the slot no longer advances. The connector remains RUNNING."""
     last, unchanged = 0, 0
 
     def poll() -> Observation[bool]:
@@ -299,7 +299,7 @@ def wait_stuck(bench: Bench) -> None:
 
 
 def slow_acknowledgements(bench: Bench, _: pytest.MonkeyPatch) -> None:
-    """Block the producer until Debezium's queue is full; then Debezium contacts the server only every ten seconds."""
+    """Block the producer until Debezium's queue is full. Then Debezium contacts the server only every ten seconds."""
     bench.sql("alter role outbox_connector set wal_sender_timeout = '4s'")
     bench.restart()
     bench.delete_topic(bench.topic("author"))
@@ -328,7 +328,7 @@ def another_topic(bench: Bench, _: pytest.MonkeyPatch) -> None:
 
 
 def state_in_another_partition(bench: Bench, _: pytest.MonkeyPatch) -> None:
-    """Write a state that no record of the connector supersedes, as after partitions were added."""
+    """Write a state that no record of the connector supersedes, as after an addition of partitions."""
     partitions = bench.deployment.pipeline.aggregates["book"].partitions
     producer = Producer({"bootstrap.servers": bench.deployment.environment.kafka.bootstrap_servers})
     wrong_partition = (partition_of(b"moved", partitions) + 1) % partitions
@@ -353,7 +353,7 @@ def recreate_book_topic(bench: Bench) -> None:
 
 
 def recreate_author_topic(bench: Bench) -> None:
-    """Delete the topic with its authors: `outbox stuck` would wait for their states."""
+    """Recreate the topic and delete the authors, because `outbox stuck` would wait for their states."""
     bench.sql(f"delete from {AUTHORS}; delete from {bench.table}")
     bench.delete_topic(bench.topic("author"))
     bench.create_topic(bench.topic("author"))

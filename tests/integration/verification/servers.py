@@ -1,4 +1,4 @@
-"""PostgreSQL servers of several versions for tests that modify them."""
+"""PostgreSQL servers of several versions, for tests that modify the servers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ START_SECONDS = 60
 
 
 def archive(version: str) -> Path:
-    """Return the binaries of a major version: those of the stack, or of `make older-postgres`."""
+    """Return the binaries of a major version, which are those of the stack or of `make older-postgres`."""
     folders = [BUILD / "runtime", *sorted((BUILD / "postgres").glob(f"{version}.*"))]
     folder = folders[-1] if version != "18" else folders[0]
     actual = [path for path in sorted((folder / "postgres").glob("*.txz")) if fits_machine(path.name)]
@@ -39,7 +39,7 @@ def archive(version: str) -> Path:
 
 @contextmanager
 def run_server(version: str) -> Iterator[int]:
-    """Run a server on a free port with trust authentication; stop and delete it at the end. Yields its port."""
+    """Run a server on a free port with trust authentication. Yield its port, and stop and delete it at the end."""
     user = postgres_user()
     # Not in pytest's temporary folder, to which the server's unprivileged user has no access.
     home = Path(tempfile.mkdtemp(prefix="outbox-kit-test-", dir="/var/tmp"))
@@ -67,7 +67,7 @@ def run_server(version: str) -> Iterator[int]:
 
 @contextmanager
 def process(program: Path, data: Path, user: str | None) -> Iterator[None]:
-    """Run the server during the block; stop it with SIGINT, the fast shutdown."""
+    """Run the server during the block. Stop it with SIGINT, which causes a fast shutdown."""
     with (data.parent / "log").open("wb") as log:
         server = subprocess.Popen(
             [program, "-D", data],
@@ -86,7 +86,7 @@ def process(program: Path, data: Path, user: str | None) -> Iterator[None]:
 
 @contextmanager
 def reading(dsn: str, slot: str, publication: str) -> Iterator[None]:
-    """Read a slot without acknowledging."""
+    """Read a slot without acknowledging anything."""
     connection = pq.PGconn.connect(f"{dsn} replication=database".encode())
     try:
         assert connection.status == pq.ConnStatus.OK, connection.get_error_message()

@@ -1,4 +1,4 @@
-"""Each check is broken once, and verify reports exactly that check."""
+"""Each check is made to fail once, and verify reports exactly that check."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FOR_EVER = str(2**63 - 1)
 REJECTED = (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName, psycopg.errors.NotNullViolation)
 PREFIX = "transforms.outbox.aggregate."
 
-# The order is arbitrary: each case restores the state.
+# The order is arbitrary, because each case restores the state.
 BREAKAGES = [
     # the source database
     environment("postgres.reachable", "source", ("connect.config",), port=1),
@@ -192,7 +192,7 @@ BREAKAGES = [
     Breakage(
         "connect.internal-topics",
         lambda bench, _: bench.topic_setting("outbox-connect-offsets", "cleanup.policy", "delete"),
-        follows=("connect.offsets",),  # Connect reads no offsets from a topic that is not compacted
+        follows=("connect.offsets",),  # Connect does not read offsets from a topic that is not compacted
         heals=True,
     ),
     # registry
@@ -224,7 +224,7 @@ BREAKAGES = [
     Breakage("connect.exclusive", b.second_connector, lambda bench: bench.connector("DELETE", "twin")),
     Breakage("connect.offsets", b.no_offset, follows=STOPPED, heals=True),
     Breakage("connect.restarts", on_progress=b.restart),
-    # one system against another
+    # comparisons of one system with another
     Breakage("path.partitions", b.partition_too_high, follows=("connect.config", *STUCK), heals=True),
     topic("path.record-size", "max.message.bytes", "2000"),
     live("path.schema-ids", {f"{PREFIX}author.schema.1.id": "9999"}),
@@ -318,9 +318,9 @@ def test_passes_while_nothing_is_broken(bench: Bench) -> None:
 
 
 def test_remedy_heals_equal_states_in_two_partitions(bench: Bench) -> None:
-    """With a partition_field, either of them can be in the right partition, until a newer record is sent.
+    """With a partition_field, either state can be in the right partition until a newer record is sent.
 
-    This test precedes the breakages: the check samples only the oldest records of the topic.
+    This test precedes the breakages, because the check samples only the oldest records of the topic.
     """
     key = bench.write_author("copied")
     bench.wait_authors()
@@ -332,7 +332,7 @@ def test_remedy_heals_equal_states_in_two_partitions(bench: Bench) -> None:
     assert producer.flush(60) == 0
     failing = bench.failing_checks(bench.deployment, None, silent)
     assert set(failing) == {"kafka.keys-partition"}
-    # The share of the tombstones in the few states of this topic exceeds the default limit.
+    # The topic has few states, so the share of tombstones exceeds the default limit.
     for command in commands_of(failing["kafka.keys-partition"].remedy):
         options = {"apply": ["--yes"], "stuck": ["--max-deletions", "100", "--yes"]}
         name, *arguments = command.split()[1:]
@@ -352,7 +352,7 @@ def test_reports_exactly_what_is_broken(bench: Bench, case: Breakage, monkeypatc
         changed = bench.write_author("before") if case.heals else None
         case.break_(bench, monkeypatch)
         if case.heals:
-            with suppress(*REJECTED):  # the service's transaction fails: there is no event
+            with suppress(*REJECTED):  # the service's transaction fails, so there is no event
                 bench.write_author("changed while broken", changed)
                 bench.write_author("added while broken")
         actual = bench.failing_checks(case.view(bench), case.canary, lambda message: case.on_progress(bench, message))
@@ -398,5 +398,5 @@ def test_names_the_prepared_transaction_that_blocks_a_new_slot(bench: Bench, mon
 
 
 def test_passes_after_the_repair(bench: Bench) -> None:
-    """All breakages were repaired; the canary is delivered."""
+    """All breakages have been repaired, and the canary is delivered."""
     assert bench.failing_checks(bench.deployment, 60, silent) == {}

@@ -31,7 +31,7 @@ ADD_ROWS = "insert into filler select md5(i::text) from generate_series(1, 20000
 
 @dataclass
 class Database:
-    """A deployed source database of one test."""
+    """The deployed source database of one test."""
 
     version: int
     pipeline: Pipeline
@@ -218,7 +218,7 @@ def test_reports_exactly_what_is_broken(database: Database, identifier: str, bro
 
 
 def test_reports_a_table_that_was_created_again(database: Database) -> None:
-    """The publication contains the original table. When somebody has added the new one, only its oid differs."""
+    """The publication contains the original table. If somebody adds the new table to it, only the oid differs."""
     database.sql(
         "alter table outbox_event rename to original_event",
         "create table outbox_event (like original_event including all)",
@@ -245,7 +245,7 @@ def test_reports_a_table_that_was_created_again(database: Database) -> None:
 
 
 def test_accepts_hooks_that_change_no_row(database: Database) -> None:
-    """An AFTER trigger, a disabled trigger, a rule that adds a statement, and row security for other logins."""
+    """Hooks: an AFTER trigger, a disabled trigger, a rule that adds a statement, row security for other logins."""
     database.sql(
         "create function same() returns trigger language plpgsql as 'begin return new; end'",
         "create trigger later after insert on outbox_event for each row execute function same()",
@@ -266,7 +266,7 @@ def test_accepts_hooks_that_change_no_row(database: Database) -> None:
 
 
 def test_names_a_trigger_of_a_partition(database: Database) -> None:
-    """With its function, because the name of a trigger does not tell what it does. The table's name needs quotes."""
+    """The function is also named, because a trigger's name does not show its effect. The table's name needs quotes."""
     database.sql(
         'create table "Parted" (like outbox_event) partition by list (event_type)',
         "create table parted_a partition of \"Parted\" for values in ('a')",
@@ -284,7 +284,7 @@ def test_names_a_trigger_of_a_partition(database: Database) -> None:
 
 
 def test_finds_other_tables_with_rows(database: Database) -> None:
-    """Not: empty tables, partitions, temporary tables, and tables that another pipeline publishes."""
+    """Empty, temporary and partition tables, and tables that another pipeline publishes, are not reported."""
     database.sql(
         "create schema empty; create schema wrong; create schema other; create schema parted",
         "create table empty.outbox_event ()",
@@ -364,7 +364,7 @@ def test_reports_an_idle_timeout_where_supported(database: Database) -> None:
 
 
 def test_counts_undelivered_messages_without_heartbeats(database: Database) -> None:
-    """Dropping or advancing the slot loses them: a message is in no table."""
+    """Dropping or advancing the slot would lose the messages, because they are not in a table."""
     source = database.pipeline.source.model_copy(
         update={"slot": "sent_s", "publication": "sent_p", "message_prefix": "outbox"}
     )
@@ -444,7 +444,7 @@ def test_accepts_replication_by_role_membership(database: Database) -> None:
 
 
 def test_reports_an_unreadable_identity_with_its_grant(database: Database) -> None:
-    """The other values are readable, including those of other checks."""
+    """The other values are readable, including the values of other checks."""
     database.sql("revoke execute on function pg_control_system(), pg_control_checkpoint() from public")
     database.sql("set role reader")
     try:
@@ -459,7 +459,7 @@ def test_reports_an_unreadable_identity_with_its_grant(database: Database) -> No
 
 
 def test_samples_the_newest_rows_of_partitions(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The partitioned table has no pages, and each partition has either old or new rows."""
+    """The partitioned table itself has no pages, and each partition has either old or new rows."""
     book = database.pipeline.aggregates["book"].model_copy(update={"partition_field": "tenant"})
     source = database.pipeline.source.model_copy(update={"table": "public.parted"})
     pipeline = database.pipeline.model_copy(update={"source": source, "aggregates": {"book": book}})
@@ -502,7 +502,7 @@ def test_slow_slot_is_not_reported_as_a_lock(database: Database, monkeypatch: py
 
 
 def test_reports_a_lost_slot(database: Database) -> None:
-    """Last test of a server: the slot is not recreated."""
+    """This is the last test of a server, because the slot is not recreated."""
     database.sql("alter system set max_slot_wal_keep_size = '1MB'", "select pg_reload_conf()")
     database.sql("create table filler (text text)")
 

@@ -112,7 +112,7 @@ def test_continues_after_an_unexpected_error(
 ) -> None:
     def attempt(job: MaterializeJob, _: Reporter) -> Outcome:
         if job.aggregate == "author":
-            json.loads("<html>")  # as a proxy in front of the registry responds
+            json.loads("<html>")  # the response of a proxy in front of the registry
         return OUTCOME
 
     run_command_with(attempt)

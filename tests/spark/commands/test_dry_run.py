@@ -1,4 +1,4 @@
-"""Dry run: reports the offsets to read without a lock or a write, and without Spark for PostgreSQL."""
+"""Dry run: reports the offsets to read without locks or writes and, for PostgreSQL, without Spark."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def no_spark() -> SparkSession:
 
 @pytest.fixture(autouse=True)
 def topic() -> Iterator[pytest.MonkeyPatch]:
-    """Replace the response of the broker by STATE."""
+    """Replace the response of the broker with STATE."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "describe", lambda *_: STATE)
         yield patch
@@ -166,7 +166,7 @@ def test_checks_a_lake_table_without_its_lease(request: pytest.FixtureRequest, n
         assert actual == table.committed()
 
 
-# --- output; no target is queried
+# --- output, without queries of a target
 
 
 def preview_of(
@@ -208,7 +208,7 @@ def test_text_cannot_control_the_terminal(topic: pytest.MonkeyPatch) -> None:
 
 
 def test_reports_data_for_a_table_without_a_timestamp(topic: pytest.MonkeyPatch) -> None:
-    """A table without `committed_at` is compared by the next run, even if the topic has no new records."""
+    """The next run compares a table without `committed_at`, even if the topic has no new records."""
     unknown = replace(COMMITTED, committed_at=None)
     actual = preview_of(topic, unknown, replace(STATE, end_offsets=COMMITTED.offsets))
     assert actual.offset_count == 0

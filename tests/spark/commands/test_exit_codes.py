@@ -53,7 +53,7 @@ def test_prints_one_line_for_an_interrupted_spark_job(spark: SparkSession, capfd
     try:
         code = run_command(body, debug=False)
     finally:
-        # A command stops Spark; here the session and the job continue.
+        # A command stops Spark, but here the session and the job continue.
         spark.sparkContext.cancelAllJobs()
         thread.join()
     assert code == Exit.INTERRUPTED == 130
@@ -106,7 +106,7 @@ def test_a_second_interrupt_while_spark_starts_is_raised_at_once(monkeypatch: py
 
 @pytest.mark.parametrize("swallows", [True, False])
 def test_an_interrupt_after_spark_has_replaced_the_handler(monkeypatch: pytest.MonkeyPatch, swallows: bool) -> None:
-    """Spark's handler calls Java. During another call, it raises an error of Py4J, or the interrupt is discarded."""
+    """Spark's handler calls Java. During another call, it raises a Py4J error, or the interrupt is discarded."""
     stops: list[str] = []
 
     def handle(*_: object) -> None:
@@ -135,7 +135,7 @@ def test_an_error_of_the_start_without_an_interrupt_is_raised(monkeypatch: pytes
 
 @contextmanager
 def restored_interrupt_handler() -> Iterator[None]:
-    """Set Python's handler of SIGINT during the block: tests in the background ignore the signal."""
+    """Set Python's SIGINT handler during the block, because tests that run in the background ignore the signal."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield

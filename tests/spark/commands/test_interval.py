@@ -1,4 +1,4 @@
-"""Rounds of --interval: the events that end them, and the exit codes."""
+"""Rounds of --interval: the events that end the rounds, and the exit codes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def outcome(job: MaterializeJob, error: OutboxError | None = None) -> Outcome:
 
 
 class Script:
-    """Return scripted outcomes; request a stop when the script is exhausted."""
+    """Returns scripted outcomes, and requests a stop when the script is exhausted."""
 
     def __init__(self, **errors: list[OutboxError | None]) -> None:
         self.stop = threading.Event()
@@ -78,7 +78,7 @@ def test_retries_a_failed_table() -> None:
     script = Script(a=[DOWN, None], b=[None, None])
     assert script.rounds().run() == Exit.DONE
     assert script.ran == ["a", "b", "a", "b"]
-    assert "t.a -> target.a: the next round retries (1 consecutive failures, limit 10)" in script.messages
+    assert "t.a -> target.a: retrying next round (1 consecutive failures, limit 10)" in script.messages
 
 
 def test_exits_after_repeated_failures_of_a_table() -> None:
@@ -121,7 +121,7 @@ def test_exits_when_no_table_remains() -> None:
 
 
 def test_exits_when_the_spark_session_is_lost() -> None:
-    """Later rounds would fail too, because only a new process starts a new driver."""
+    """Later rounds would also fail, because only a new process starts a new driver."""
     script = Script(a=[WRONG], b=[None])
     assert script.rounds(driver_responds=lambda: False).run() == Exit.FAILED
     assert script.ran == ["a"]
@@ -155,13 +155,13 @@ def test_signal_ends_the_wait_for_the_next_round(number: signal.Signals) -> None
     before = signal.getsignal(number)
     with stopping_on_signals(script.stop, script.messages.append):
         assert rounds.run() == Exit.DONE
-    assert f"{number.name}: stopping after the batch in progress; send it again to stop now" in script.messages
+    assert f"{number.name}: stopping after the current batch; repeat the signal to stop now" in script.messages
     assert signal.getsignal(number) == before
 
 
 @pytest.fixture
 def default_interrupt_handler() -> Iterator[None]:
-    """Install Python's handler: a shell's background process ignores SIGINT, and Spark installs a different handler."""
+    """Install Python's handler, because background processes ignore SIGINT, and Spark installs its own handler."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -171,7 +171,7 @@ def default_interrupt_handler() -> Iterator[None]:
 def test_second_signal_exits_immediately() -> None:
     stop = threading.Event()
     with stopping_on_signals(stop, lambda _: None):
-        # To this thread: the system may choose any thread of a process, and kill() does not wait.
+        # Signal this thread, because the system may choose any thread of a process, and kill() does not wait.
         signal.raise_signal(signal.SIGINT)
         assert stop.is_set()
         with pytest.raises(KeyboardInterrupt):
@@ -202,7 +202,7 @@ def batch(left: int) -> tuple[MaterializeJob, AppliedBatch, ReadRange, int]:
 
 
 def runner(monkeypatch: pytest.MonkeyPatch, left: int) -> Runner:
-    """Return a runner that receives a stop request during a batch; `left` offsets remain."""
+    """Return a runner that receives a stop request during a batch, after which `left` offsets remain."""
     stop = threading.Event()
 
     def materialize(

@@ -1,4 +1,4 @@
-"""The command `outbox-maintain`: fewer files, no expired snapshots, and the progress is retained."""
+"""The command `outbox-maintain` reduces the number of files, removes expired snapshots, and retains the progress."""
 
 from __future__ import annotations
 
@@ -73,14 +73,14 @@ def test_next_run_continues_after_maintenance(request: pytest.FixtureRequest, na
     assert before is not None
     assert after is not None
     assert (after.offsets, after.committed_at) == (before.offsets, before.committed_at)
-    put(log, "b", 1)  # the ledger still has its deletion
+    put(log, "b", 1)  # the ledger still contains the key's deletion
     put(log, "c", 6)
     assert target.run(log, SCHEMAS).upserts == 1
     assert target.state("n") == {"a": {"n": 3}, "c": {"n": 6}}
 
 
 def expire_at_once(target: Target) -> None:
-    """Let snapshots of Iceberg expire immediately; Delta does not allow it."""
+    """Let snapshots of Iceberg expire immediately, which Delta does not allow."""
     with target.open() as table:
         if isinstance(table, IcebergTable):
             age = "'history.expire.max-snapshot-age-ms' = '1'"
@@ -188,7 +188,7 @@ def test_lease_excludes_concurrent_maintenance_and_runs(delta_target: Target, sp
 
 
 def test_output_of_java_is_not_in_the_result(tmp_path: Path) -> None:
-    """Delta's VACUUM prints messages by Scala's console."""
+    """Delta's VACUUM prints messages to Scala's console."""
     program = """
 from outbox_spark.session.spark_session import start_session
 jvm = start_session("test-stdout").sparkContext._jvm

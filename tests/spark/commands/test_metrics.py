@@ -43,7 +43,7 @@ LINE_KEYS = [
 
 
 def things() -> Log:
-    """Return eight records in one partition; the second is unreadable, the last is a tombstone."""
+    """Return eight records in one partition. The second is unreadable, and the last is a tombstone."""
     log = Log("test.thing", partitions=1)
     for number in range(7):
         value = b"nonsense" if number == 1 else framed(SCHEMA, 1, {"n": number})
@@ -109,7 +109,7 @@ def two_batches(spark: SparkSession, postgres: psycopg.conninfo.ConninfoDict) ->
         metrics.write_run(
             job, materialize_table.materialize(session, job, lambda _: None, 5, on_batch=metrics.write_batch)
         )
-        # Listeners are called shortly after the query has ended.
+        # Spark calls listeners shortly after the query has ended.
         spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(5_000)
     return MetricsOfTwoBatches(job, lines(stream), listener.counts)
 
@@ -253,7 +253,7 @@ def test_query_listener_receives_counts_of_every_batch_once(two_batches: Metrics
 
 
 def test_spark_jobs_are_named_by_table_and_step(spark: SparkSession, two_batches: MetricsOfTwoBatches) -> None:
-    """UI, history server and lineage tools show these names."""
+    """The UI, the history server and lineage tools show these names."""
     jobs = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
     actual = [jobs.apply(index) for index in range(jobs.size())]
     group = f"{JOB_GROUP_PREFIX}{two_batches.job}"

@@ -1,4 +1,4 @@
-"""Options that select the files, and the environment variables in their place."""
+"""Options that select the files, and the environment variables that can replace them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Command `outbox-rebuild`: readers get either the old or the new rows; views and grants remain."""
+"""The command `outbox-rebuild`: readers get either the old or the new rows, and views and grants remain."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def history() -> Log:
 
 def rebuilt(target: Target, live: LiveTopic, restart: bool = False, max_records: int = 100) -> Outcome:
     messages: list[str] = []
-    # The log's records are older than the default retention of the ledger.
+    # The records of the log are older than the default retention of the ledger.
     job = structs.replace(target.job, options=structs.replace(target.job.options, tombstone_ttl=3650 * 86400))
     return rebuild(target.spark, job, messages.append, max_records, restart=restart, topic=live.topic())
 
 
 def sql(target: Target, statement: str, *names: str) -> list[tuple[object, ...]]:
-    """Run a statement on PostgreSQL; each {} is a name in the target's schema."""
+    """Run a statement on PostgreSQL in which each {} is a name in the target's schema."""
     assert target.dsn is not None
     assert isinstance(target.job.target, PostgresTarget)
     schema = target.job.target.schema
@@ -114,7 +114,7 @@ def test_keeps_stale_rows_stale(spark: SparkSession, target: Target) -> None:
     poison(log, "a", 8)
     rebuilt(target, LiveTopic(spark, log, SCHEMAS))
     put(log, "b", 9)
-    poison(log, "c", 10)  # so that every target recomputes its flags
+    poison(log, "c", 10)  # so that every target recomputes the flags
     target.run(log, SCHEMAS)
     assert {key: row["_stale"] for key, row in target.state("_stale").items()} == {
         "a": True,
@@ -267,7 +267,7 @@ def test_replaces_a_locked_table_later(spark: SparkSession, postgres_target: Tar
 def test_keeps_a_run_committed_during_the_last_step(
     spark: SparkSession, iceberg_target: Target, monkeypatch: pytest.MonkeyPatch, table_exists: bool
 ) -> None:
-    """A catalog that is not of type hadoop has no folder for a lease file, so the commits have to conflict."""
+    """A catalog that is not of type hadoop has no folder for a lease file, so the commits must conflict."""
     monkeypatch.setattr(iceberg_module, "hadoop_warehouse", lambda _catalog: "")
     target = iceberg_target
     log = history()
@@ -312,7 +312,7 @@ def test_long_table_names_fit_the_staging_table(postgres_target: Target) -> None
 
 
 def test_refuses_to_lose_most_rows(spark: SparkSession, target: Target) -> None:
-    """A topic that was deleted and recreated has only the states that were written since then."""
+    """A topic that was deleted and recreated contains only the states that were written since then."""
     log, recreated = Log("test.thing"), Log("test.thing", topic_id="recreated")
     for commit, key in enumerate("abcdefghij", start=1):
         put(log, key, commit)

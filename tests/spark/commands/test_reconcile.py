@@ -59,7 +59,7 @@ def keys(actual: Comparison) -> dict[str, list[str]]:
 
 
 def filled(spark: SparkSession, target: Target) -> LiveTopic:
-    """Return a topic whose table is up to date: a to e exist, `gone` is deleted."""
+    """Return a topic whose table is up to date. The keys a to e exist, and `gone` is deleted."""
     log = Log("test.thing", partitions=1)
     for commit, key in enumerate(("a", "b", "c", "d", "gone"), start=1):
         put(log, key, commit)
@@ -90,7 +90,7 @@ def test_repairs_every_kind_of_difference_without_moving_offsets(spark: SparkSes
 
 
 def test_deletes_a_row_older_than_its_deletion_record(spark: SparkSession, target: Target) -> None:
-    """The tombstone is compacted, and the ledger's entry is newer than the one that the repair creates."""
+    """The tombstone is compacted, and the ledger's entry is newer than the tombstone that the repair creates."""
     live = filled(spark, target)
     live.compact("gone")
     damage(target, "c", aggregate_id="gone", _offset=0)
@@ -119,7 +119,7 @@ def test_deletes_a_zombie_key_without_records(spark: SparkSession, target: Targe
 
 
 def test_newer_records_apply_after_a_zombie_repair(spark: SparkSession, postgres_target: Target) -> None:
-    """Without a sequence the offset decides, so the synthetic tombstone must have a lower offset than later records."""
+    """Without a sequence, the offset decides, so the synthetic tombstone's offset must be lower than later offsets."""
     log = Log("test.thing", partitions=1)
     for n, key in enumerate("abc"):
         put(log, key, 0, n, header=False)
@@ -169,7 +169,7 @@ def test_topic_that_changes_in_every_pass_leaves_keys_unproven(
     assert keys(actual) == {"unproven": ["a"]}
     assert actual.scan_result.startswith("pass 2 still had ")
     live.min_compaction_lag = timedelta(hours=1)
-    set_clock(monkeypatch, lambda: kafka_log.START)  # slow: the records seem to be younger than the lag
+    set_clock(monkeypatch, lambda: kafka_log.START)  # the records seem to be younger than the lag
     assert keys(compared(postgres_target, live)) == {"unproven": ["a"]}
     # Compaction does not remove records younger than the lag, so the first pass completes the scan.
     monkeypatch.setattr(kafka_log, "START", datetime.now(UTC) - timedelta(minutes=5))
@@ -193,7 +193,7 @@ def test_a_pass_without_valid_timestamps_is_not_the_last(spark: SparkSession, po
 
 
 def test_records_below_the_log_start_are_not_evidence(spark: SparkSession, postgres_target: Target) -> None:
-    """DeleteRecords and retention remove live records too: the whole table would look deleted."""
+    """DeleteRecords and retention also remove live records, so the whole table would look deleted."""
     live = filled(spark, postgres_target)
     live.start = 2
     live.log.records = [record for record in live.log.records if record.offset >= 2]
@@ -220,7 +220,7 @@ def test_reports_and_keeps_unreadable_records(spark: SparkSession, postgres_targ
 
 
 def test_missing_row_may_be_deleted_after_partitions_were_added(spark: SparkSession, postgres_target: Target) -> None:
-    """The old partition retains the live record; the tombstone was in a new partition and was removed."""
+    """The old partition retains the live record. The tombstone was in a new partition and has been removed."""
     log = Log("test.thing", partitions=1)
     put(log, "a", 1)
     put(log, "b", 2)
@@ -234,7 +234,7 @@ def test_missing_row_may_be_deleted_after_partitions_were_added(spark: SparkSess
         read = replace(log.range_from(None), start={0: 2, 1: 0}, partition_epoch=1)
         postgres_target.apply(table, committed, read, log, SCHEMAS)
     live.compact("a")
-    put(log, "a", 1)  # what the old partition still has
+    put(log, "a", 1)  # the record that is still in the old partition
     log.records[-1] = replace(log.records[-1], partition=0, offset=0)
     assert repaired(postgres_target, live)[:2] == ({"unsure": ["a"]}, WriteCounts())
 

@@ -1,4 +1,4 @@
-"""Two drivers with the same tables: each is refused a table that the other one has locked."""
+"""Two drivers with the same tables. Each is refused a table that the other driver has locked."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def run(target: Target, jobs: list[MaterializeJob], report: Reporter) -> list[Ou
 
 
 def test_tries_a_table_of_another_driver_again(postgres_target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first driver has locked the table `thing` until the second one was refused it."""
+    """The first driver locks the table `thing` until the second driver has been refused it."""
     is_locked, is_refused = threading.Event(), threading.Event()
     messages: list[str] = []
 

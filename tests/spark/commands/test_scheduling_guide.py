@@ -31,7 +31,7 @@ PROJECT = Path(__file__).resolve().parents[3]
 GUIDE = (PROJECT / "docs/scheduling.md").read_text(encoding="utf-8")
 EXAMPLES = PROJECT / "docs/examples"
 FILES = [path for path in EXAMPLES.iterdir() if path.is_file()]
-"""Examples of schedulers; the folders have other examples."""
+"""Examples for schedulers. The folders also contain other examples."""
 FATAL = [Exit.USAGE, Exit.REFUSED]
 """Exit codes that no scheduler retries."""
 
@@ -68,7 +68,7 @@ def airflow() -> dict[str, Any]:
 
 
 def guide_commands() -> list[list[str]]:
-    """Return the arguments of each outbox-materialize or materialize.py command in the guide."""
+    """Return the arguments of each outbox-materialize and materialize.py command in the guide."""
     actual = []
     for block in re.findall(r"```sh\n(.*?)```", GUIDE, flags=re.DOTALL):
         for line in block.replace("\\\n", " ").splitlines():
@@ -195,7 +195,7 @@ def minutes(span: str) -> int:
 
 
 def test_systemd_does_not_count_successful_runs_as_retries() -> None:
-    """The start limit counts starts by the timer too."""
+    """The start limit also counts starts by the timer."""
     limits, service = (unit("outbox-materialize.service")[name] for name in ("Unit", "Service"))
     step = int(unit("outbox-materialize.timer")["Timer"]["OnCalendar"].removeprefix("*:0/"))
     tries = int(limits["StartLimitBurst"]) * minutes(service["RestartSec"])

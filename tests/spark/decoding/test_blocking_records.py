@@ -52,7 +52,7 @@ def value(**fields: Any) -> bytes:  # noqa: ANN401 - Avro values
 
 
 def log_of_first_batch() -> tuple[Log, dict[str, str], dict[str, dict[str, Any]]]:
-    """Return a log, the reasons of its records by key in all targets, and the records that lakes store."""
+    """Return a log, the quarantine reasons by key that all targets share, and the records that only lakes store."""
     log = Log("test.thing", partitions=1)
     rows: dict[str, dict[str, Any]] = {}
     reasons: dict[str, str] = {}

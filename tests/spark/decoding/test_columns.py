@@ -1,4 +1,4 @@
-"""Every Avro type is stored exactly in each target; columns of a newer schema are added."""
+"""Every Avro type is stored exactly in each target, and columns of a newer schema are added."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_stores_every_type_exactly_in_postgres(postgres_target: Target) -> None:
 
 def test_stores_every_type_exactly_in_delta(delta_target: Target) -> None:
     row = one_row(delta_target, SCHEMA, VALUES)
-    # Spark returns timestamps in the local zone, without tzinfo; Delta has no type for a time of day.
+    # Spark returns timestamps in the local time zone without tzinfo, and Delta has no type for a time of day.
     row = {n: v.astimezone(UTC) if isinstance(v, datetime) and n.startswith("at") else v for n, v in row.items()}
     expected = {**VALUES, "clock": "23:59:59.999999", "short_clock": "00:00:01.005000"}
     assert {name: row[name] for name in VALUES} == expected

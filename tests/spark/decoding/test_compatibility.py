@@ -1,4 +1,4 @@
-"""Types that differ between writer schema and latest schema are reported, never read as a different value."""
+"""Types that differ between the writer schema and the latest schema are reported, never read as different values."""
 
 from __future__ import annotations
 

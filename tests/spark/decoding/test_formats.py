@@ -1,4 +1,4 @@
-"""Keys and values in every format that a topic can have, also mixed in one."""
+"""Keys and values in every format that a topic can have, including several formats in one topic."""
 
 from __future__ import annotations
 

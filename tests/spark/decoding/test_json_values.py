@@ -1,4 +1,4 @@
-"""The JSON that is valid for each Avro type, by the table of docs/smt.md, which the transform implements too."""
+"""The JSON that is valid for each Avro type according to docs/smt.md, which the transform also implements."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ SCHEMA = {
     "type": "record",
     "name": "Thing",
     "fields": [
-        # Nullable, so that each case has one member only; unions are unchanged.
+        # Nullable, so that each case needs only one member. Unions are unchanged.
         {"name": name, "type": t if isinstance(t, list) else ["null", t], "default": None if t != TYPES["whole"] else 0}
         for name, t in TYPES.items()
     ],
@@ -174,7 +174,7 @@ BROKEN = [
 
 @pytest.fixture(scope="module")
 def results(spark: SparkSession) -> dict[tuple[str, str], tuple[str | None, Any]]:
-    """Return problem and value by field name and JSON, all from one query."""
+    """Return the problem and value by field name and JSON, all from one query."""
     cases = [*((name, text) for name, text, _ in GOOD), *BAD]
     rows = [(name, text, f'{{"{name}": {text}}}'.encode()) for name, text in cases]
     rows += [("", text, text.encode()) for text in BROKEN]
@@ -220,7 +220,7 @@ def test_rejects_json_that_is_not_an_object(results: dict[tuple[str, str], tuple
 
 
 def test_columns_have_avro_types(spark: SparkSession) -> None:
-    """Otherwise a table could not change its format, and a target could not compare types before it writes."""
+    """Otherwise, a table could not change its format, and a target could not compare types before it writes."""
     nothing = spark.createDataFrame([], "value binary")
     actual = with_records(nothing, json.dumps(SCHEMA), with_schema=False).select("record.*")
     avro = spark.range(1).select(from_avro(F.lit(None).cast("binary"), json.dumps(SCHEMA)).alias("record"))

@@ -1,4 +1,4 @@
-"""If the newest record of a key is unreadable, the row has the newest readable one, for any batch boundaries."""
+"""If a key's newest record is unreadable, the row has the newest readable record, for any batch boundaries."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BAD = b"\x00\x00\x00\x00\x01"  # a frame without a value
 
 
 def log_of(keys: dict[str, list[int | str | None]], *, headers: bool = True) -> Log:
-    """Return a log with one partition and alternating keys: numbers are values, None a tombstone, text poison."""
+    """Return a log with one partition and alternating keys. Numbers are values, None is a tombstone, text is poison."""
     log = Log("test.thing", partitions=1)
     for turn in range(max(len(states) for states in keys.values())):
         for key, states in keys.items():
@@ -122,7 +122,7 @@ def test_keeps_records_compacted_before_the_second_read(spark: SparkSession) -> 
     live.before_read = compact
     apply(JOB, table, None, read_range, live.topic(), SCHEMAS)  # type: ignore[arg-type]
     assert live.reads == [read_range, read_range]
-    # The poison of the first read is quarantined and flags the remaining row as stale; newer records clear the flag.
+    # The poison of the first read is quarantined and flags the remaining row as stale. Newer records clear the flag.
     assert sorted(row["_offset"] for row in table.quarantine) == [3, 4, 6]
     assert (table.state("n"), table.stale()) == ({"a": 1, "b": 5, "c": 7}, {"a", "b"})
 
@@ -139,7 +139,7 @@ def test_stops_without_writes_above_the_quarantine_limit(spark: SparkSession) ->
 
 
 def test_stops_for_a_required_record_of_an_incompatible_version(spark: SparkSession) -> None:
-    """Only the second read decodes its schema id; nothing is written yet."""
+    """Only the second read decodes the record's schema id, before anything has been written."""
     older = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "string"}]}
     log = Log("test.thing", partitions=1)
     log.append("k", framed(older, 2, {"n": "x"}), sequence(1))
@@ -148,7 +148,7 @@ def test_stops_for_a_required_record_of_an_incompatible_version(spark: SparkSess
     with pytest.raises(SchemaError, match=r"field n: schema 2 .* string; .* int"):
         run(spark, table, log, Schemas({1: THING, 2: older}, newest=1))
     assert table.progress is None
-    # A record that a valid one supersedes is not decoded.
+    # A record that a valid record supersedes is not decoded.
     add(log, "k", 3)
     run(spark, table, log, Schemas({1: THING, 2: older}, newest=1))
     assert table.state("n") == {"k": 3}

@@ -1,4 +1,4 @@
-"""Unreadable records are quarantined with their bytes, reported, and do not stop the run."""
+"""Unreadable records are quarantined with their bytes and reported, and do not stop the run."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_quarantines_each_kind_of_poison_with_its_reason(target: Target) -> None
     for row in retained:
         record = expected[row["_partition"], row["_offset"]]
         assert (row["key"], row["value"], row["_sequence"]) == (record.key, record.value, record.sequence)
-    # If the newest record of a key is unreadable, the row has the newest readable one.
+    # If the newest record of a key is unreadable, the row has the newest readable record.
     assert target.state("note") == {"fine": {"note": "ok"}, "twice": {"note": "old"}}
     assert (outcome.quarantined, outcome.upserts, outcome.records) == (len(bad), 2, len(bad) + 2)
 

@@ -1,4 +1,4 @@
-"""Framed keys: Avro strings with a schema id have the text of the aggregate id."""
+"""Framed keys: the text of an Avro string with a schema id is the aggregate id."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ NOT_FRAMED = [
     framed_key("abc") + b"x",
     b"\x01" + framed_key("abc")[1:],
     b"\x00\x00\x00\x00\x07\x05ab",  # a negative length
-    b"\x00\x00\x00\x00\x07\x86\x00abc",  # a length in more bytes than it needs
+    b"\x00\x00\x00\x00\x07\x86\x00abc",  # a length that is encoded in more bytes than necessary
     struct.pack(">q", 1),
 ]
 

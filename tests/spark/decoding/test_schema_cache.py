@@ -1,4 +1,4 @@
-"""Schemas of a run over the registry's HTTP API."""
+"""Schemas that a run requests over the registry's HTTP API."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ RESPONSES: dict[str, Any] = {
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Respond like Confluent Cloud; paths that are neither in RESPONSES nor of an id have status 500."""
+    """Responds like Confluent Cloud. Paths that are neither in RESPONSES nor paths of an id return status 500."""
 
     requested_paths: list[str]
 

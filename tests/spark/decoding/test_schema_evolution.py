@@ -159,7 +159,7 @@ def test_logical_types_are_exact_in_jsonb(postgres_target: Target) -> None:
     with psycopg.connect(**postgres_target.dsn) as connection:
         query = f"select {names} from {postgres_target.job.target.schema}.thing"  # type: ignore[union-attr]
         (row,) = connection.execute(query.encode()).fetchall()
-    # Numbers keep all digits and their scale; times of day become numbers, and bytes base64.
+    # Numbers keep all digits and their scale, times of day become numbers, and bytes become base64.
     assert dict(zip(values, row, strict=True)) == {
         "prices": f"[{price}, -0.10]",
         "days": '{"a": "1970-01-01"}',

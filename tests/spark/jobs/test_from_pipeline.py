@@ -34,7 +34,7 @@ def test_creates_jobs_from_pipeline_and_environment(pipeline: Path) -> None:
 
 
 def test_jobs_include_changes_of_environment_and_variables(pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise a job would read topics with a different prefix than the connector writes."""
+    """Otherwise, a job would read topics whose prefix differs from the prefix of the connector's topics."""
     file = pipeline.parent / "environments/testing.yaml"
     file.write_text(f"{ENVIRONMENT}pipeline: {{prefix: eu}}\n")
     assert {job.topic for job in load_jobs(pipeline, "testing")} == {"eu.author", "eu.book"}

@@ -1,4 +1,4 @@
-"""Job files: no secrets, strict validation, and sufficient to run jobs without the deploy tool."""
+"""Job files contain no secrets, are strictly validated, and are sufficient to run jobs without the deploy tool."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_accepts_invalid_jobs_that_are_not_selected(tmp_path: Path) -> None:
 
 
 def changed(location: tuple[Any, ...], value: object) -> dict[str, Any]:
-    """Return the file of one PostgreSQL job with one changed value; `...` removes the key."""
+    """Return the file of one PostgreSQL job with one changed value. The value `...` removes the key."""
     data: dict[str, Any] = json.loads(as_text([job(PostgresTarget("h", 1, "d", "u", "s3cret"))]))
     *path, last = location
     inner: Any = data
@@ -154,7 +154,7 @@ def test_reports_a_missing_job_file(tmp_path: Path) -> None:
 
 
 def test_keeps_secret_references_unresolved(pipeline: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """With the variables set, the job file has the same jobs as the pipeline file."""
+    """If the variables are set, the job file contains the same jobs as the pipeline file."""
     file = pipeline.parent / "environments/testing.yaml"
     client = 'client: {security.protocol: SSL, sasl.username: "{{ env.KUSER }}", sasl.password: "{{ env.KPASS }}"}'
     file.write_text(ENVIRONMENT.replace("client: {security.protocol: SSL}", client))
@@ -288,7 +288,7 @@ def without_deploy_tool(*options: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_reads_a_job_file_without_the_deploy_tool(tmp_path: Path) -> None:
-    """All modules are imported; the run then fails because the target is unreachable."""
+    """All modules are imported, and then the run fails because the target is unreachable."""
     path = write_job_file(tmp_path, as_text([job(PostgresTarget("127.0.0.1", 1, "d", "u", "p"))]))
     done = without_deploy_tool("--job", str(path), "--dry-run")
     assert "error: library.book -> lake.book: PostgreSQL at 127.0.0.1:1/d" in done.stderr

@@ -1,4 +1,4 @@
-"""Ranges that the next run reads, and committed offsets that do not fit the topic."""
+"""Ranges that the next run reads, and committed offsets that do not match the topic."""
 
 from __future__ import annotations
 

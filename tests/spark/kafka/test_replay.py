@@ -1,4 +1,4 @@
-"""A replay changes no rows and resurrects none; a replay that could resurrect rows is rejected."""
+"""A replay neither changes nor resurrects rows. A replay that could resurrect rows is rejected."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def replay(
 def test_accepts_a_replay_within_the_ledger_retention_only(
     spark: SparkSession, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The tombstone was compacted; an older record of the key was sent again after it."""
+    """The tombstone was compacted, and an older record of the key was sent again after it."""
     clock = START + timedelta(minutes=1)
     set_clock(monkeypatch, lambda: clock)
     log = Log("test.thing", partitions=1)
@@ -99,7 +99,7 @@ def test_counts_only_what_a_replay_changes(spark: SparkSession, target: Target) 
     assert set(target.state()) == {"a"}
 
 
-# Without Spark.
+# The following tests do not use Spark.
 
 READ = ReadRange("t", "id", 0, {0: 7, 1: 4}, {0: 9, 1: 4})
 COMMITTED = TableProgress("t", "id", 0, Ordering.SEQUENCE, {0: 7, 1: 4}, 3, START, START)
@@ -116,7 +116,7 @@ def test_does_not_replay_records_whose_deletions_expired() -> None:
         match=r"partition 0 from offset 3, .*2026-01-01T00:00:00Z",
     ):
         replay_range(READ, COMMITTED, {0: 3, 1: 4}, {0: 5, 1: 0}, "beginning")
-    # No replayed record is older than the retention, or no record is replayed.
+    # Either all replayed records are within the retention, or no records are replayed.
     assert replay_range(READ, COMMITTED, {0: 5, 1: 0}, {0: 5, 1: 0}, "x").start == {0: 5, 1: 0}
     assert replay_range(READ, COMMITTED, {0: 8, 1: 9}, {0: 9, 1: 9}, "x") == READ
 

@@ -1,4 +1,4 @@
-"""Kafka client settings: translation to the Java consumer, and errors of the client."""
+"""Kafka client settings: translation for the Java consumer, and errors of the client."""
 
 from __future__ import annotations
 

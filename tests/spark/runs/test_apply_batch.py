@@ -1,4 +1,4 @@
-"""A batch is read once if its schemas are expected, and a second time otherwise."""
+"""A batch is read once if its schemas are expected, and twice otherwise."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OTHER = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "st
 
 
 class AllRecent(Schemas):
-    """A registry in which every schema is among the recent versions of the subject."""
+    """A registry in which every schema is a recent version of the subject."""
 
     def recent(self, subject: str) -> dict[int | str, str]:
         assert subject == "test.thing-value"
@@ -100,7 +100,7 @@ def poisoned(*schema_ids: int) -> Log:
 def test_stages_postgres_rows_while_reading(
     postgres_target: Target, spark: SparkSession, known: type[Schemas], schema_ids: tuple[int, ...], reads: int
 ) -> None:
-    """If a record is unreadable or has an unexpected schema, staging is dropped, and the batch is read again."""
+    """If a record is unreadable or has an unexpected schema, staging is dropped and the batch is read again."""
     schemas, log = known({1: OLD, 2: NEW}, newest=2), poisoned(*schema_ids)
     live = LiveTopic(spark, log, schemas)
     with postgres_target.open() as table:
@@ -134,7 +134,7 @@ def test_does_not_stage_during_reading_after_poison(
 
 
 def test_removes_staging_of_a_rejected_batch(postgres_target: Target, spark: SparkSession) -> None:
-    """The mixture of records with and without a sequence is detected after the rows were staged."""
+    """The mixture of records with and without a sequence is detected after the rows have been staged."""
     schemas, log = AllRecent({1: OLD, 2: NEW}, newest=2), log_of(2)
     log.append("k1", framed(NEW, 2, {"n": 1, "m": 1}), None)
     live = LiveTopic(spark, log, schemas)

@@ -39,13 +39,13 @@ def test_batches_are_consecutive_and_cover_the_range(ends: list[int], max_record
 def test_batches_without_gaps_respect_the_limit() -> None:
     batches = Batches(range_of([1000, 10]), 100)
     while (batch := batches.next_batch()) is not None:
-        # Rounded up for each partition, so that every one of them advances.
+        # Rounded up for each partition, so that every partition advances.
         assert batch.offset_count <= 100 + 2
         batches.adapt(batch.offset_count)
 
 
 def test_uses_larger_batches_for_a_compacted_topic() -> None:
-    """If one record in fifty remains, batches grow to their limit."""
+    """If one record in fifty remains after compaction, batches grow to their limit."""
     batches = Batches(range_of([1_000_000]), 1000)
     counts = []
     while (batch := batches.next_batch()) is not None:

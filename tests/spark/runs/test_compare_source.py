@@ -1,4 +1,4 @@
-"""A table compared with the source table of its aggregates: pending changes are not differences."""
+"""Comparison of a table with the source table of its aggregates. Pending changes are not differences."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_pending_changes_are_not_differences(
     pipeline.insert(12, published=False)
 
     def meanwhile() -> None:
-        # These keys differ in the second snapshot, but not as in the first.
+        # These keys differ in the second snapshot, but not in the same way as in the first.
         pipeline.delete(12, published=False)
         pipeline.insert(12, published=False)
         pipeline.insert(13)

@@ -1,4 +1,4 @@
-"""Values of rows compared with the records of their versions: every type, the state of rows, and the repair."""
+"""Comparison of rows with the records of their versions: values of every type, the state of rows, and the repair."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ FIELDS: list[tuple[str, Any, Any, Any]] = [
     ("union", ["string", "long"], "7", 7),
     ("maybe", ["null", "string"], None, ""),
 ]  # fmt: skip
-# The values are equal, so this column does not differ.
+# The two values are equal, so this column does not differ.
 ZERO = ("zero", "double", -0.0, 0.0)
 SCHEMA = {"type": "record", "name": "Thing", "fields": [{"name": f[0], "type": f[1]} for f in [*FIELDS, ZERO]]}
 
 
 def compared(target: Target, live: LiveTopic, *, repair: bool = False, compare_fields: bool = True) -> Comparison:
-    """Compare the table with its topic; with `repair`, also repair it, and check that no difference is left."""
+    """Compare the table with its topic. With `repair`, also repair it, and check that no differences are left."""
     schemas: Any = live.schemas
     with target.open() as table, ExitStack() as stack:
         arguments = (target.job, table, live.topic(), schemas, stack, 99)
@@ -92,7 +92,7 @@ def keys(actual: Comparison) -> dict[str, list[str]]:
 
 
 def rows_as_text(target: Target, *, without: str | None = None) -> list[str]:
-    """Return the rows, without those of one key, as text, in which NaN equals NaN and -0.0 differs from 0.0."""
+    """Return the rows, except those of one key, as text, in which NaN equals NaN and -0.0 differs from 0.0."""
     return sorted(str(row) for row in target.rows() if row["aggregate_id"] != without)
 
 
@@ -187,7 +187,7 @@ def test_compares_the_state_of_soft_deleted_rows(spark: SparkSession, table: Tar
 
 
 def test_compares_the_version_of_soft_deleted_rows(spark: SparkSession, postgres_target: Target) -> None:
-    """As after a restore of the table: `older` has an older deletion, `ahead` a newer one than the topic."""
+    """As after a restore of the table, `older` has an older deletion and `ahead` a newer deletion than the topic."""
     target, log = postgres_target.in_mode(Mode.SOFT_DELETE), Log("test.thing", partitions=1)
     for commit, key in enumerate(("older", "ahead")):
         put(log, key, commit)
@@ -213,7 +213,7 @@ def test_compares_the_version_of_soft_deleted_rows(spark: SparkSession, postgres
 def test_finds_a_deletion_with_the_sequence_of_the_row(
     spark: SparkSession, postgres_target: Target, mode: Mode
 ) -> None:
-    """The records of one COPY have the same sequence. The state of `c` is not a difference."""
+    """The records of one COPY statement have the same sequence. The state of `c` is not a difference."""
     target, log = postgres_target.in_mode(mode), Log("test.thing", partitions=1)
     put(log, "a", 1)
     put(log, "c", 1)
@@ -243,7 +243,7 @@ def test_compares_the_current_versions_of_a_history(spark: SparkSession, table: 
         put(log, key, commit)
     delete(log, "ended", 7)
     put(log, "b", 5)  # a copy of the same event
-    put(log, "same", 6)  # another one
+    put(log, "same", 6)  # another event
     target.run(log, SCHEMAS)
     live = LiveTopic(spark, log, SCHEMAS)
     before = rows_as_text(target)

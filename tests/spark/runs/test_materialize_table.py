@@ -1,4 +1,4 @@
-"""For any log and any division into runs, the table is the newest state of the log."""
+"""For any log and any division into runs, the table contains the newest state of each key of the log."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAMES = ("n", "note", "size")
 
 
 def thing(n: int, note: object = None, size: object = None) -> tuple[bytes, dict[str, Any]]:
-    """Return a value, written with schema 2 if it has a size and otherwise with schema 1, and its state in schema 2."""
+    """Return a value and its state in schema 2. A value with a size has schema 2; any other value has schema 1."""
     if size is None:
         return framed(THING_1, 1, {"n": n, "note": note}), {"n": n, "note": note, "size": 7}
     state = {"n": n, "note": note, "size": size}

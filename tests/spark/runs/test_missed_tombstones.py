@@ -37,7 +37,7 @@ Clock = Callable[[timedelta], None]
 
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """Return a function that advances the clock of the target, which starts shortly after the log's records."""
+    """Return a function that advances the target's clock, which starts shortly after the time of the log's records."""
     time = START + timedelta(minutes=1)
 
     def move(by: timedelta) -> None:
@@ -64,7 +64,7 @@ def run(
 
 
 def skip_offsets(log: Log, count: int) -> None:
-    """Let the next record of partition 0 follow after `count` offsets, which are seconds in its timestamp."""
+    """Skip `count` offsets before the next record of partition 0. Each offset adds a second to its timestamp."""
     log.ends[0] += count
 
 
@@ -142,7 +142,7 @@ def test_expires_ledger_entries_and_records_the_time(spark: SparkSession, target
 
 
 def test_fast_clock_removes_no_ledger_entries(spark: SparkSession, target: Target, later: Clock) -> None:
-    """An older state of a deleted key is sent again while the clock of the target is a month fast."""
+    """An older state of a deleted key is sent again while the target's clock is a month ahead."""
     live = two_rows(spark)
     delete(live.log, "a", 3)
     run(target, live, tombstone_ttl=DAY_SECONDS)
@@ -166,7 +166,7 @@ def test_compares_after_a_run_with_a_fast_clock(spark: SparkSession, target: Tar
 
 
 class MonthAhead(datetime):
-    """The clock of a driver."""
+    """The clock of a driver that is a month ahead."""
 
     @classmethod
     def now(cls, tz: tzinfo | None = None) -> Self:
@@ -183,7 +183,7 @@ def test_time_is_that_of_the_target(name: str, request: pytest.FixtureRequest, m
         assert abs(table.current_time() - datetime.now(UTC)) < DAY
 
 
-# Decisions, without Spark.
+# Tests of decisions, without Spark.
 
 STATE = TopicDescription("test.thing", "id", {0: 0}, {0: 9})
 NOTHING, SOME = (ReadRange("test.thing", "id", 0, {0: start}, {0: 9}) for start in (9, 5))

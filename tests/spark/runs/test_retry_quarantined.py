@@ -1,4 +1,4 @@
-"""Quarantined records whose schema the registry learns later."""
+"""Quarantined records whose schema is added to the registry later."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _recent_records(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def later(log: Log, key: str, commit: int, header: bytes | None = None) -> None:
-    """Append a record with a schema that the registry does not know yet; its id is in the value or in a header."""
+    """Append a record whose schema is not in the registry yet. The schema id is in the value or in a header."""
     raw = framed(LATER, 7, {"n": commit, "extra": "x"})
     headers = {} if header is None else {"__value_schema_id": header}
     log.append(key, raw if header is None else raw[5:], sequence(commit), headers=headers)
@@ -79,7 +79,7 @@ def test_applies_records_whose_schema_the_registry_learns(
     assert committed is not None
     assert (state(target), set(committed.unknown_schemas)) == (BEFORE, {7, GUID})
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_apply", crash)  # nothing is read or written as long as the registry knows no schema
+        patch.setattr(module, "_apply", crash)  # nothing is read or written without a new schema
         assert run(target, live).status is Status.UNCHANGED
     schemas.by_number[7] = schemas.by_name[GUID] = LATER
     with monkeypatch.context() as patch:
@@ -102,7 +102,7 @@ def test_applies_records_whose_schema_the_registry_learns(
 def test_restores_no_key_whose_deletion_has_expired(
     spark: SparkSession, postgres_target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the check of `ledger_since`, the key `gone` would have a row."""
+    """Without the check of `ledger_since`, the key `gone` would get a row."""
     live, schemas = filled(spark, postgres_target)
     with postgres_target.open() as table:
         table.committed()
@@ -141,7 +141,7 @@ def test_continues_without_the_registry(
 def test_applies_nothing_while_tombstones_may_have_been_missed(
     spark: SparkSession, postgres_target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The tombstone of `a` is newer than its quarantined record, and compacted before it was read."""
+    """The tombstone of `a` is newer than the quarantined record of `a`, and was compacted before it was read."""
     live, schemas = filled(spark, postgres_target)
     before = state(postgres_target)
     delete(live.log, "a", 31)

@@ -1,6 +1,6 @@
-"""Random histories of a topic, with runs that stop and crash anywhere. After every commit the table equals the oracle.
+"""Random histories of a topic, with runs that stop or crash anywhere. After every commit, the table equals the oracle.
 
-Small in `make test`; `make fuzz` runs for OUTBOX_FUZZ_SECONDS. A failure prints the rules that lead to it.
+`make test` runs a few examples; `make fuzz` runs for OUTBOX_FUZZ_SECONDS. A failure prints the rules that led to it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ shares = st.lists(st.sampled_from([0.0, 0.3, 0.7, 1.0]), min_size=MAX_PARTITIONS
 
 
 commits: Counter[str] = Counter()
-"""Number of commits by sink, which shows how much a run of the test covers."""
+"""Number of commits by sink, which shows how much a test run covers."""
 
 
 class CrashError(Exception):
@@ -59,7 +59,7 @@ class CrashError(Exception):
 
 @contextmanager
 def crash(sinks: Sequence[type], call: int, *, after: bool) -> Iterator[None]:
-    """Crash the driver before or after the n-th call of any method of these classes."""
+    """Crash the driver before or after the n-th call of a method of these classes."""
     calls = count()
 
     def crashing(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -92,7 +92,7 @@ class Machine(RuleBasedStateMachine):
         self.target, self.sinks = target, sinks
         self.log = Log("test.thing", partitions=2)
         self.originals: list[Record] = []
-        """Records in the order of the source's commits; the log also has copies of them."""
+        """Records in the order of the source's commits. The log also contains copies of these records."""
         self.pending_replay: list[Record] = []
         """Records that a replay has not sent yet. A restarted connector sends them before new records."""
         self.schemas = Schemas({1: {"type": "record", "name": "Thing", "fields": [{"name": "f0", "type": "int"}]}}, 1)
@@ -100,7 +100,7 @@ class Machine(RuleBasedStateMachine):
         self.committed: TableProgress | None = None
         self.read_records: list[oracle.ReadRecord] = []
         self.uncommitted_reads: list[oracle.ReadRecord] = []
-        """Records that crashed runs have read; they may be in ledger and quarantine."""
+        """Records that crashed runs have read, and that may be in the ledger and the quarantine."""
         self.minimum_end: dict[int, int] = {}
         self.quarantined: set[oracle.RecordLocation] = set()
         self.versions: dict[str, oracle.Version] = {}
@@ -133,7 +133,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(back=st.integers(1, REPLAYED), now=st.integers(1, REPLAYED))
     def replay(self, back: int, now: int) -> None:
-        """Restart the connector from an earlier WAL position; it sends only some of the records again."""
+        """Restart the connector from an earlier WAL position, so that it sends some of the records again."""
         self.pending_replay = self.originals[-back:]
         self.send_again(now)
 
@@ -150,7 +150,7 @@ class Machine(RuleBasedStateMachine):
         """Compact the beginning of each partition.
 
         The last record of a key is retained. A tombstone is removed only after the table has read it. A replay is
-        finished first, because min.compaction.lag.ms protects the records of an unfinished replay.
+        completed first, because min.compaction.lag.ms protects the records of an incomplete replay.
         """
         self.finish_replay()
         ends = self.log.end()
@@ -247,7 +247,7 @@ class Machine(RuleBasedStateMachine):
     # --- invariants
 
     def check(self) -> None:
-        """The table equals the oracle's result for the records that were read."""
+        """Check that the table equals the oracle's result for the records that were read."""
         if self.committed is None:
             return
         expected = oracle.expected(self.read_records)
@@ -269,7 +269,7 @@ class Machine(RuleBasedStateMachine):
     def expected_row(
         self, table: oracle.ExpectedTable, key: str
     ) -> tuple[dict[str, Any], oracle.Version, bool | None] | None:
-        """Return the expected row; fields of later schemas have their defaults."""
+        """Return the expected row, in which fields of later schemas have their defaults."""
         row = table.rows.get(key)
         if row is None:
             return None
@@ -281,7 +281,7 @@ class Machine(RuleBasedStateMachine):
         return [] if row is None else [(*row[:2], not row[2])]
 
     def check_versions(self, rows: dict[str, dict[str, Any]]) -> None:
-        """No key returns to an older version, not even after its deletion."""
+        """Check that no key returns to an older version, not even after its deletion."""
         for key, row in rows.items():
             version = version_of(row)
             assert version >= self.versions.get(key, version)
@@ -305,7 +305,7 @@ class Machine(RuleBasedStateMachine):
             if not isinstance(table, LakeTable):
                 assert len(rows) == len({row["aggregate_id"] for row in rows})
                 return {row["aggregate_id"]: version_of(row) for row in rows}
-            # Entries are only added: those of older deletions and of crashed first runs are ignored.
+            # Entries are only added. Entries of older deletions and of crashed first runs are ignored.
             table.committed()
             entries = [row for row in rows if row[LEDGER_ID] == table._ledger.id]
         newest: dict[str, oracle.Version] = {}
@@ -322,7 +322,7 @@ class Machine(RuleBasedStateMachine):
         newest = {record.key.decode(): record for record in self.originals if record.key is not None}
         rows = {row["aggregate_id"]: row for row in self.target.rows()}
         for key, record in newest.items():
-            # Compaction may have removed a valid record because of a later unreadable one.
+            # Compaction may have removed a valid record because of a later unreadable record.
             if record.state is not POISON:
                 assert (key in rows) == (key in whole.rows)
                 assert key not in rows or rows[key]["_sequence"] == whole.rows[key].version[0]

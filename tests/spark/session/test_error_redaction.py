@@ -1,4 +1,4 @@
-"""Messages of unexpected errors: useful, but without record values."""
+"""Messages of unexpected errors are useful, but do not contain values of records."""
 
 from __future__ import annotations
 

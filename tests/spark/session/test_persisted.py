@@ -1,4 +1,4 @@
-"""Later steps of a batch do not read the topic again, because it may have been compacted since."""
+"""Later steps of a batch do not read the topic again, because it may have been compacted in the meantime."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def log_of(*commits: int) -> Log:
 
 
 def without_persisting(_: ExitStack, frame: DataFrame) -> DataFrame:
-    """Return the frame without persisting it, as if its rows were lost with an executor."""
+    """Return the frame without persisting it, as if its rows had been lost with an executor."""
     return frame
 
 
@@ -35,7 +35,7 @@ def test_lost_partitions_fail_the_batch_without_changes(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     target: Target = request.getfixturevalue(kind)
-    monkeypatch.setattr(PostgresTable, "stage_early", lambda *_: None)  # which persists nothing
+    monkeypatch.setattr(PostgresTable, "stage_early", lambda *_: None)  # this action does not persist anything
     target.run(log_of(1), SCHEMAS)
     log = log_of(1, 2)
     before = (target.rows(), target.committed())

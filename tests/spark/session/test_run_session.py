@@ -1,4 +1,4 @@
-"""Runs in an application that does other work at the same time: separate sessions, and nothing left in the caller's."""
+"""Runs in an application that does other work: they use separate sessions, and do not change the caller's session."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def optimize(target: Target) -> None:
 
 
 def insert_into_other(target: Target) -> None:
-    """Write another Iceberg table in the caller's session, and check the summary of its snapshot."""
+    """Write another Iceberg table in the caller's session, and check the summary of the table's snapshot."""
     with target.open() as table:
         assert isinstance(table, IcebergTable)
         storage = table._storage
@@ -131,7 +131,7 @@ def test_commits_of_another_thread_do_not_contain_the_progress(
     other_work: Callable[[Target], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The other thread works after a run has set the progress, and before its MERGE, which then fails."""
+    """The other thread works after a run has set the progress and before the run's MERGE, which then fails."""
     target = lake(request, name)
     log, live = filled(target, *parts)
     put(log, "e", 200)
@@ -153,7 +153,7 @@ def test_commits_of_another_thread_do_not_contain_the_progress(
 
 @pytest.mark.long
 def test_progress_in_a_commit_of_optimize_is_ignored(delta_target: Target) -> None:
-    """Earlier versions shared the caller's session, so that OPTIMIZE of another thread could commit their progress."""
+    """Earlier versions used the caller's session, so an OPTIMIZE of another thread could commit their progress."""
     log, live = filled(delta_target, "ab", "cd")
     with delta_target.open() as table:
         assert isinstance(table, DeltaTable)
@@ -262,7 +262,7 @@ def run_as(caller: SparkSession, target: Target, live: LiveTopic) -> Outcome:
 
 @contextmanager
 def calls_leave_no_trace(caller: SparkSession) -> Iterator[None]:
-    """Check that everything that a program shares with the runs is the same after `with`."""
+    """Check that all state that a program shares with the runs is the same after `with`."""
     context, jvm = caller.sparkContext, caller._jvm
     assert jvm is not None
     context.setJobGroup("of the caller", "its description")
@@ -312,9 +312,9 @@ def test_session_has_catalogs_and_credentials_of_the_caller(spark: SparkSession,
 
 
 def test_active_session_of_python_is_that_of_the_caller(spark: SparkSession, delta_target: Target) -> None:
-    """createDataFrame makes its session active for all threads; here the runs of two threads overlap."""
+    """createDataFrame makes its session active for all threads. Here, the runs of two threads overlap."""
     caller = spark.newSession()
-    caller.range(1).collect()  # the extension of Delta changes settings at the first query of a session
+    caller.range(1).collect()  # Delta's extension changes settings on the first query of a session
     first, second = run_session(caller, delta_target.job), run_session(caller, delta_target.job)
     with calls_leave_no_trace(caller), ThreadPoolExecutor(1) as other_thread:
         first.__enter__().createDataFrame([(1,)], "n int")
@@ -327,7 +327,7 @@ def test_active_session_of_python_is_that_of_the_caller(spark: SparkSession, del
 
 
 def test_to_df_of_python_is_that_of_the_caller(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The constructor of SparkSession replaces RDD.toDF; here the other thread constructs while this one does."""
+    """The constructor of SparkSession replaces RDD.toDF. Here, two threads construct sessions at the same time."""
     to_df, constructs, restored = RDD.toDF, threading.Event(), threading.Event()
     threads: list[Future[SparkSession]] = []
 
@@ -402,7 +402,7 @@ def test_error_of_close_does_not_hide_the_error_of_the_run(
 
 
 def create_namespace(session: SparkSession, target: IcebergTarget) -> Any:  # noqa: ANN401 - org.apache.iceberg.catalog
-    """Create a namespace in the catalog of the target, which loads the catalog; return the catalog."""
+    """Create a namespace in the catalog of the target, which loads the catalog. Return the catalog."""
     name = configure_catalog(session, target)
     session.sql(f"CREATE NAMESPACE {name}.n").collect()
     return session._jsparkSession.sessionState().catalogManager().catalog(name).icebergCatalog()

@@ -1,4 +1,4 @@
-"""Versions that the jobs accept, and errors for others."""
+"""Versions that the jobs accept, and errors for other versions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_accepts_every_resolved_jar() -> None:
     ]
     assert {name.partition("_")[0] for name in versioned} >= {"spark-avro", "spark-sql-kafka-0-10", "delta-spark"}
     for name in versioned:
-        # Delta depends on support libraries of another minor version; they contain no class that is checked.
+        # Delta depends on support libraries of another minor version, which do not contain a class that is checked.
         if not name.startswith(("spark-tags", "spark-token-provider")):
             version_check.check_jar(f"file:/jars/{name}")
 

@@ -1,4 +1,4 @@
-"""Rows and progress become visible together, also after crashes, retried tasks and concurrent runs."""
+"""Rows and progress become visible together, even after crashes, with retried tasks and with concurrent runs."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_crash_before_the_commit_does_not_change_delta(delta_target: Target, mon
         patch.setattr(DeltaTable, "_merge", crash)
         with pytest.raises(CrashError):
             delta_target.run(log, SCHEMAS)
-    # Ledger and quarantine are written before the table.
+    # The ledger and the quarantine are written before the table.
     assert (delta_target.rows(), delta_target.committed()) == before
     assert len(delta_target.rows("__quarantine")) == len(delta_target.rows("__tombstones")) == 1
     delta_target.run(log, SCHEMAS)
@@ -174,7 +174,7 @@ def test_concurrent_runs_of_a_postgres_table_are_rejected(postgres_target: Targe
 
 
 def test_superseded_run_does_not_commit(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a lock, as after a lease that expired while a run was paused."""
+    """The run has no lock, as if its lease had expired while the run was paused."""
     monkeypatch.setattr("outbox_spark.sinks.postgres.table.lock", lambda *_: None)
     monkeypatch.setattr(Lease, "acquire", lambda _: None)
     log, first = two_part_log()
@@ -205,7 +205,7 @@ def test_rebuilt_delta_table_ignores_its_old_ledger(delta_target: Target, spark:
     log, first = two_part_log()
     delta_target.run(log, SCHEMAS)
     drop(delta_target, spark)
-    delta_target.run(log, SCHEMAS, first)  # as after a broker that lost the end of its log
+    delta_target.run(log, SCHEMAS, first)  # as if the broker had lost the end of its log
     assert delta_target.state("n") == {"a": {"n": 1}, "b": {"n": 2}}
     assert delta_target.run(log, SCHEMAS).tombstones == 1
 

@@ -1,4 +1,4 @@
-"""Fields whose values the rows lack, because the table was written with a schema that did not have the field."""
+"""Fields whose values are missing in rows, because the table was written with a schema without the field."""
 
 from __future__ import annotations
 

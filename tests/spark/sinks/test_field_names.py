@@ -1,4 +1,4 @@
-"""Fields whose names are all the names that occur in the code of the jobs."""
+"""Fields that have every name that occurs in the code of the jobs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FOREIGN_NAMES = {
 
 
 def literals(packages: Sequence[str], pattern: str) -> Iterator[str]:
-    """Yield the strings in the code, without docstrings; `pattern` selects the Python files."""
+    """Yield the strings in the code, except docstrings. `pattern` selects the Python files."""
     for path in chain.from_iterable((SOURCES / "outbox_spark" / package).rglob(pattern) for package in packages):
         nodes = list(ast.walk(ast.parse(path.read_text())))
         docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
@@ -54,7 +54,7 @@ def literals(packages: Sequence[str], pattern: str) -> Iterator[str]:
 
 
 def names(target: Target, pattern: str = "*.py") -> list[str]:
-    """Return the lower-case names in these files that a field can have in a target."""
+    """Return the lower-case names in these files that can be names of fields in a target."""
     kind = type(target.job.target).__name__.removesuffix("Target").lower()
     found = set(FOREIGN_NAMES)
     for literal in literals([*PACKAGES, f"sinks/{kind}"], pattern):
@@ -76,7 +76,7 @@ class Filled:
 
 
 def fill(target: Target) -> Filled:
-    """Materialize the topic twice: with half of the fields, and after a new schema version added the other half."""
+    """Materialize the topic with half of the fields, and again after a new schema version has added the other half."""
     fields = names(target)
     assert len(fields) > 100
     added = fields[1::2]

@@ -1,4 +1,4 @@
-"""Lake formats: snapshots, comments, redacted catalog settings, replacement in one commit."""
+"""Lake formats: snapshots, comments, redacted catalog settings, and replacement in one commit."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_crash_before_the_fast_forward_does_not_change_iceberg(
         with pytest.raises(CrashError):
             iceberg_target.run(log, SCHEMAS)
     assert (iceberg_target.rows(), iceberg_target.committed()) == before
-    # A driver that is killed leaves its branch.
+    # A driver that is killed leaves its branch behind.
     loaded = iceberg(iceberg_target)._storage.load()
     loaded.manageSnapshots().createBranch("outbox_dead", loaded.currentSnapshot().snapshotId()).commit()
     iceberg_target.run(log, SCHEMAS)
@@ -151,7 +151,7 @@ def test_run_without_its_lease_replaces_nothing(delta_target: Target) -> None:
 
 
 def test_redacts_catalog_credentials_in_spark(spark: SparkSession) -> None:
-    """Event log and UI redact settings in the same way as SET."""
+    """The event log and the UI redact settings in the same way as SET."""
     secrets = CATALOG_SECRETS
     catalog = configure_catalog(spark, IcebergTarget("n", {"type": "rest", "io-impl": "x.Y", **secrets}))
     prefix = f"spark.sql.catalog.{catalog}"
@@ -169,7 +169,7 @@ def test_redacts_catalog_credentials_in_spark(spark: SparkSession) -> None:
 
 
 def logged(spark: SparkSession, name: str) -> str:
-    """Return a setting of the session as in the event log, where each Spark job includes it."""
+    """Return a setting of the session as it is in the event log, where each Spark job includes it."""
     jvm: Any = spark._jvm
     context = spark._jsc.sc()
     properties = jvm.java.util.Properties()

@@ -43,7 +43,7 @@ def test_row_is_stale_while_a_newer_record_is_quarantined(lake: Target) -> None:
     poison(log, "a", 10)
     poison(log, "d", 11)
     delete(log, "d", 12)  # newer than the unreadable record
-    put(log, "c", 3)  # older than the unreadable record: the new row is stale
+    put(log, "c", 3)  # older than the unreadable record, so the new row is stale
     second = lake.run(log, SCHEMAS)
     assert values_and_flags(lake) == {"a": (1, True), "b": (2, False), "c": (3, True), "e": (5, True)}
     assert (second.upserts, second.deletes, second.quarantined) == (1, 1, 1)
@@ -70,7 +70,7 @@ def test_soft_deletes_keep_the_last_row(lake: Target) -> None:
     assert states["a"]["_deleted_at"].astimezone(UTC) == START + timedelta(seconds=deletion.offset)
     assert (states["a"]["n"], states["a"]["_sequence"]) == (1, sequence(3))
     assert (second.upserts, second.deletes, second.tombstones) == (0, 1, 2)
-    for record in old:  # a replay restores no row
+    for record in old:  # a replay does not restore the row
         log.append(record.key, record.value, record.sequence, partition=record.partition)
     put(log, "never", 3)
     put(log, "a", 7)  # a newer record restores it
@@ -99,7 +99,7 @@ def _utc(value: object) -> object:
 
 
 class Versions:
-    """The oracle: for each version of a key its first copy; of copies in the same run, the last."""
+    """The oracle, which has the first copy of each version of a key, or the last if copies are in the same run."""
 
     def __init__(self) -> None:
         self.known: dict[tuple[bytes, str], Record] = {}
@@ -128,7 +128,7 @@ def time_of(record: Record) -> datetime:
 
 
 def random_log(seed: int, count: int) -> Log:
-    """Return changes and deletions, some of them late, some duplicated."""
+    """Return changes and deletions, some of which are late or duplicated."""
     rng = random.Random(seed)  # noqa: S311
     log = Log("test.thing")
     commits = list(range(1, count + 1))

@@ -37,7 +37,7 @@ def test_reports_the_holder_to_a_second_run(spark: SparkSession, file: Path) -> 
         with pytest.raises(OverlapError, match=rf"{file}: process {os.getpid()} on {socket.gethostname()}") as caught:
             second.acquire()
         assert caught.value.transient
-        second.release()  # does not release the lease of the first
+        second.release()  # does not release the lease of the first run
         assert file.exists()
     finally:
         first.release()
@@ -79,7 +79,7 @@ def test_does_not_wait_for_an_ended_local_process(spark: SparkSession, file: Pat
 
 
 def test_waits_for_a_process_of_another_container(spark: SparkSession, file: Path) -> None:
-    """Containers with the same host name have separate process ids."""
+    """Containers with the same host name have separate PID namespaces."""
     ended_process, namespace = subprocess.Popen(["true"]), Path("/proc/self/ns/pid").stat().st_ino
     ended_process.wait()
     no_namespace: dict[str, int] = {}

@@ -112,14 +112,14 @@ def test_keeps_columns_that_were_added_by_hand(postgres_target: Target) -> None:
     postgres_target.run(log, Schemas(schemas.by_number, newest=2))
     expected = {"a": {"n": 2, "note": "mine", "rank": 8}, "b": {"n": 3, "note": None, "rank": 7}}
     assert postgres_target.state("n", "note", "rank") == expected
-    assert postgres_target.state("m")["a"] == {"m": None}  # a column of the job that left the schema
+    assert postgres_target.state("m")["a"] == {"m": None}  # a column that was removed from the schema
     postgres_target.replace_by_shadow(log, Schemas(schemas.by_number, newest=2))
     assert postgres_target.state("n", "note", "rank") == expected
     assert "m" not in types(postgres_target)
 
 
 def test_all_columns_of_an_earlier_version_belong_to_the_job(postgres_target: Target) -> None:
-    """Earlier versions stored no names of columns in the progress."""
+    """Earlier versions did not store the names of columns in the progress."""
     log, schema = Log("test.thing"), record({"name": "n", "type": "int"}, {"name": "m", "type": "int", "default": 0})
     schemas = Schemas({1: schema, 2: record({"name": "n", "type": "int"})}, newest=1)
     log.append("a", framed(schema, 1, {"n": 1, "m": 1}), sequence(1))
@@ -183,7 +183,7 @@ def test_rejects_a_mode_change(postgres_target: Target, mode: Mode) -> None:
 
 
 def test_materializes_each_mode(postgres_target: Target) -> None:
-    """Each mode of test_postgres_modes, with all steps of the job."""
+    """This tests each mode of test_postgres_modes with all steps of the job."""
     schema = record({"name": "n", "type": "int"})
     schemas = Schemas({1: schema}, newest=1)
     log = Log("test.thing")

@@ -1,4 +1,4 @@
-"""PostgreSQL: the lock of a run, and maintenance. Without Spark."""
+"""PostgreSQL, without Spark: the lock of a run, and maintenance."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_releases_the_lock_of_a_dead_client(thing: Open) -> None:
 
 
 def test_waits_for_the_server_have_a_limit(thing: Open) -> None:
-    """Neither a lock of another session nor an unreachable server blocks a run without limit."""
+    """Neither another session's lock nor an unreachable server blocks a run indefinitely."""
     with thing() as table:
         parameters = table._connection.info.get_parameters()
         assert table._connection.execute("select current_setting('lock_timeout')").fetchone() == ("1min",)
@@ -104,7 +104,7 @@ def test_waits_for_the_server_have_a_limit(thing: Open) -> None:
 
 
 def test_rejects_commits_after_the_session_ended(thing: Open, postgres: psycopg.conninfo.ConninfoDict) -> None:
-    """As after failed keepalives or pg_terminate_backend."""
+    """The session ends as after failed keepalives or pg_terminate_backend."""
     with psycopg.connect(**postgres, autocommit=True) as connection:
         dead = thing()
         with dead:

@@ -1,4 +1,4 @@
-"""Each mode compared with a model in Python, batch by batch; PostgreSQL without Spark."""
+"""Each mode of PostgreSQL tables, compared batch by batch with a model in Python. The tests do not use Spark."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def poison(key: str, commit: int) -> Change:
 
 
 def random_log(rng: random.Random, *, sequences: bool = True) -> list[Change]:
-    """Return changes, deletions and poison of a few keys, some of them sent again at later offsets."""
+    """Return changes, deletions and poison of a few keys. Some records are sent again at later offsets."""
     log: list[Change] = []
     while len(log) < 60:
         offset = len(log)
@@ -49,14 +49,14 @@ def random_log(rng: random.Random, *, sequences: bool = True) -> list[Change]:
 
 
 def batches(log: Sequence[Change], rng: random.Random) -> Iterator[tuple[Sequence[Change], Sequence[Change]]]:
-    """Divide the log into batches. Yield the records up to the end of each batch, and those of the batch."""
+    """Divide the log into batches. Yield the records up to the end of each batch, and the records of the batch."""
     cuts = sorted(rng.sample(range(1, len(log)), 4))
     for start, end in zip([0, *cuts], [*cuts, len(log)], strict=True):
         yield log[:end], log[start:end]
 
 
 def reduced(batch: Sequence[Change]) -> list[Change]:
-    """Return per key the newest readable record, and newer unreadable ones."""
+    """Return, for each key, the newest readable record and newer unreadable records."""
     reduced_batch: list[Change] = []
     for key in {change.key for change in batch}:
         changes_of_key = [change for change in batch if change.key == key]
@@ -151,7 +151,7 @@ def test_soft_delete_counts(make_table: MakeTable) -> None:
 def test_history_counts(make_table: MakeTable) -> None:
     table = make_table(Mode.HISTORY)
     assert table.apply([upsert("a", 1), upsert("a", 5), delete("b", 3)]) == WriteCounts(upserts=2, tombstones=1)
-    # A deletion that is older than the current version ends an older one.
+    # A deletion that is older than the current version ends an older version.
     assert table.apply([delete("a", 3), upsert("a", 1, 20)]) == WriteCounts(tombstones=1)
     assert table.apply([delete("a", 7)]) == WriteCounts(deletes=1, tombstones=1)
     assert table.apply([upsert("a", 6)]) == WriteCounts(upserts=1)

@@ -1,4 +1,4 @@
-"""No statement of the merge scans the table, so its cost does not depend on the size of the table. Without Spark."""
+"""No statement of the merge scans the table, so the cost does not depend on the table's size. Spark is not used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from outbox_spark.sinks.postgres.merge_sql import MergeStatements
 from outbox_spark.sinks.postgres.staging import analyze, count_staged, create_staging
 
 ROWS, BATCH = 60_000, 1000
-# Every fifth is a tombstone, every seventh poison; all keys are in the table.
+# Every fifth record is a tombstone, and every seventh is poison. All keys are in the table.
 FILL = """
 insert into {} (aggregate_id, n, _sequence, _partition_epoch, _partition, _offset, _timestamp,
        __outbox_deleted, __outbox_reason)

@@ -49,7 +49,7 @@ def test_copies_special_characters_unchanged(postgres_target: Target) -> None:
     for commit, (key, state) in enumerate(expected.items()):
         log.append(key, framed(THING, 1, state), sequence(commit))
     log.append("bad\tone", b"\\N\t\n\\", sequence(9))
-    # fastavro encodes valid text only, so a byte is replaced afterwards.
+    # fastavro encodes only valid text, so a byte is replaced afterwards.
     log.append("torn", value("torn").replace(b"torn", b"to\xffn"), sequence(10))
     log.append("gone", None, sequence(11))
     outcome = postgres_target.run(log, SCHEMAS)
@@ -65,7 +65,7 @@ def test_copies_special_characters_unchanged(postgres_target: Target) -> None:
 def test_each_task_copies_in_its_own_transaction(
     spark: SparkSession, postgres_target: Target, postgres: psycopg.conninfo.ConninfoDict
 ) -> None:
-    """More bytes than one message can have, and a task without rows."""
+    """There are more bytes than one message can contain, and a task without rows."""
     target = postgres_target.job.target
     assert isinstance(target, PostgresTarget)
     text = "\U0001f4da" * 1000
@@ -82,7 +82,7 @@ def test_each_task_copies_in_its_own_transaction(
 
 
 def test_ignores_rows_of_unreported_tasks(postgres: psycopg.conninfo.ConninfoDict) -> None:
-    """The first attempt of a task committed and its result was lost; the second staged the rows again."""
+    """The first attempt of a task committed, but its result was lost. The second attempt staged the rows again."""
     with fresh_schema(postgres, "tries") as connection, psycopg.connect(**postgres) as other:
         table = Table(connection, "tries")
         changes = [Change("a", UPSERT, sequence(1), 1, 1), Change("b", TOMBSTONE, sequence(2), 2)]

@@ -1,4 +1,4 @@
-"""Targets on S3, where two drivers can commit at the same time without a detected conflict."""
+"""Targets on S3, where two drivers can commit at the same time without detecting the conflict."""
 
 from __future__ import annotations
 

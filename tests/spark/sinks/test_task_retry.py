@@ -1,4 +1,4 @@
-"""Retried tasks, in a separate session: local[*] does not retry."""
+"""Retried tasks, in a separate session because local[*] does not retry tasks."""
 
 from __future__ import annotations
 

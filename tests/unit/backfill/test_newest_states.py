@@ -1,4 +1,4 @@
-"""SQL statements for the `backfill` of a pipeline file. Their effect: tests/integration/operations/test_backfill.py."""
+"""SQL statements for `backfill` in a pipeline file. tests/integration/operations/test_backfill.py runs them."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def topic(monkeypatch: pytest.MonkeyPatch) -> FakeTopic:
 
 @pytest.fixture
 def books(deployed: Callable[..., Deployment]) -> Callable[..., Deployment]:
-    """Return a function that creates a pipeline of books, which are placed by the column region."""
+    """Return a function that creates a pipeline of books, whose partition is determined by the column `region`."""
 
     def create(*header_columns: str, partitions: int = PARTITIONS) -> Deployment:
         deployment = deployed()
@@ -62,13 +62,13 @@ def test_uses_the_header_of_the_record(topic: FakeTopic, books: Callable[..., De
     )
     values = read_partition_values(books("region"), "book", ["k", "moved"])
     assert values["k"] == "north"
-    # The partition count has changed since this record was written.
+    # The number of partitions has changed since this record was written.
     assert partition_of(values["moved"].encode(), PARTITIONS) == other
     assert read_partition_values(books(), "book", ["k"])["k"].isdecimal()
 
 
 def test_refuses_another_partition_count(topic: FakeTopic, books: Callable[..., Deployment]) -> None:
-    """The connector selects the partition with the count of the pipeline file."""
+    """The connector selects the partition by the number of partitions in the pipeline file."""
     topic.append(Record(b"k", b"x", SEQUENCE))
     with pytest.raises(RefusedError, match="has 4 partitions, the pipeline file has 6"):
         read_partition_values(books(partitions=6), "book", ["k"])

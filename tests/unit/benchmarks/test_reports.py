@@ -1,4 +1,4 @@
-"""Structure of build/bench/NAME.json: its keys, and the names of ratios and values that scripts read."""
+"""Structure of build/bench/NAME.json: the keys, and the names of the ratios and values that scripts read."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_report_of_the_transforms(repository: Path) -> None:
 
 
 def drain_at(rate: float) -> Drain:
-    """Return a drain of 1,000 events at a rate, with 2 s CPU time of the worker."""
+    """Return a drain of 1,000 events at a given rate, with 2 s of CPU time of the worker."""
     return Drain(1000, 1000 / rate, 2.0, 1.0, 0.5, from_resume=1.0, bytes_per_value=134)
 
 

@@ -1,4 +1,4 @@
-"""Fixtures: the command in this process, and a deployment with a given plan."""
+"""Fixtures that run the command in this process, and a deployment with a given plan."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from outbox_kit.results.changes import Change
 
 @pytest.fixture
 def run_main(workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[RunMain]:
-    """Run main() in this process, which is faster. Return exit code, stdout and stderr."""
+    """Run main() in this process, which is faster. Return the exit code, stdout and stderr."""
     handler = signal.getsignal(signal.SIGTERM)
 
     def run(*arguments: str) -> tuple[int, str, str]:
@@ -38,7 +38,7 @@ def run_main(workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
 
 @pytest.fixture
 def planned(monkeypatch: pytest.MonkeyPatch, workspace: Path) -> Callable[..., list[str]]:
-    """Return a function that sets the pending changes; it returns the list of the changes that were applied."""
+    """Return a function that sets the pending changes and returns the list to which applied changes are added."""
 
     def set_plan(changes: list[Change]) -> list[str]:
         applied: list[str] = []

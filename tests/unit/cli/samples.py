@@ -5,7 +5,7 @@ from collections.abc import Callable
 from outbox_kit.results.changes import Change
 
 RunMain = Callable[..., tuple[int, str, str]]
-"""Run the command with these arguments; return exit code, stdout and stderr."""
+"""Run the command with these arguments. Return the exit code, stdout and stderr."""
 
 SECRETS = {
     "OUTBOX_ADMIN_PASSWORD": "admin-s3cret",

@@ -1,4 +1,4 @@
-"""Options of the running command in printed commands."""
+"""Options of the running command that printed commands repeat."""
 
 from __future__ import annotations
 

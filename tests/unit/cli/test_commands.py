@@ -34,7 +34,7 @@ def test_a_missing_pipeline_file(run_main: RunMain) -> None:
 
 
 def test_debug_prints_no_row_of_a_table(run_main: RunMain, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Details of PostgreSQL's errors contain the row: Failing row contains (...)."""
+    """The details of PostgreSQL's errors contain the row, as in "Failing row contains (...)"."""
 
     class CheckViolation(psycopg.errors.CheckViolation):
         sqlstate = "23514"
@@ -70,7 +70,7 @@ def test_rejects_an_unknown_command_with_exit_code_2(run_main: RunMain) -> None:
 
 
 def test_render_prints_only_json(workspace: Path) -> None:
-    """Runs in a separate process, so that nothing that libraries print is missed."""
+    """Render in a separate process, so that the test detects anything that libraries print."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith("OUTBOX_")}
     command = [*RUN, "render", "-e", "production.example"]
     environment = {**variables, **SECRETS}

@@ -1,4 +1,4 @@
-"""Questions before a change: the place that they name, and the answers that they accept."""
+"""Questions before a change: the environment that they name, and the answers that they accept."""
 
 from __future__ import annotations
 

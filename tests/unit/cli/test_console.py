@@ -1,4 +1,4 @@
-"""Messages to stderr, data to stdout, both unchanged except for control characters."""
+"""Messages go to stderr and data to stdout, both unchanged except for control characters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from outbox_kit.cli import console
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
-    """Run in a separate process: the consoles bind to the streams of their process."""
+    """Run in a separate process, because consoles bind to the streams of their process."""
     return subprocess.run(
         [sys.executable, "-c", f"from outbox_kit.cli.console import *\n{code}"],
         capture_output=True,

@@ -37,7 +37,7 @@ def test_every_command_and_option_has_help(path: tuple[str, ...], command: Any) 
 
 
 def test_lists_the_commands() -> None:
-    """A change of this list is a change of the interface: add it to the changelog."""
+    """A change of this list is a change of the interface, so add it to the changelog."""
     assert sorted(" ".join(path) for path, _ in COMMANDS if path) == [
         "adopt",
         "apply",

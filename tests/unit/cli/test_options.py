@@ -17,14 +17,14 @@ PIPELINE, ENVIRONMENT = Path("connectors/library.yaml"), "local"
 
 @pytest.fixture
 def received(monkeypatch: pytest.MonkeyPatch) -> list[CommonOptions]:
-    """Options that the commands of parse() received. No environment variable sets an option."""
+    """Options that the commands of parse() received. Environment variables do not set options."""
     for name in ("OUTBOX_PIPELINE", "OUTBOX_ENVIRONMENT"):
         monkeypatch.delenv(name, raising=False)
     return []
 
 
 def parse(line: str, received: list[CommonOptions], **environ: str) -> CommonOptions:
-    """Parse a command line with a test application; return the options that its command received."""
+    """Parse a command line with a test application. Return the options that its command received."""
     app = typer.Typer()
 
     @app.callback()
@@ -99,7 +99,7 @@ def test_option_overrides_its_environment_variable(received: list[CommonOptions]
 
 
 def test_accepts_a_value_that_starts_with_a_dash(received: list[CommonOptions]) -> None:
-    """Regression: `--key -e17` was parsed as `-e 17`."""
+    """Regression test: `--key -e17` was parsed as `-e 17`."""
     assert parse("ask --key -e17", received) == DEFAULTS
 
 

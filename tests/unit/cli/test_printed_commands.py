@@ -1,4 +1,4 @@
-"""Every `outbox` command in messages, hints and remedies exists, with these options."""
+"""Every `outbox` command in messages, hints and remedies exists and has the options that are printed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from outbox_kit.cli.console import commands_completed, completed, print_message,
 from outbox_kit.cli.options import CommonOptions, common_options
 
 PACKAGE = REPOSITORY / "scripts" / "outbox_kit"
-# Texts that name a command without its required arguments, or with arguments that are only known at run time.
+# Texts that name a command without its required arguments, or with arguments that are known only at run time.
 NAMES_ONLY = {
     "outbox \0",
     "outbox adopt",
@@ -29,12 +29,12 @@ NAMES_ONLY = {
     "outbox offsets export",
     "outbox republish",
 }
-# A value that is only known at run time. After a word, it is a sequence of options, which can be empty.
+# A value that is known only at run time. After a word, it is a sequence of options, which can be empty.
 VALUE = "\0"
 
 
 def texts(path: Path) -> Iterator[str]:
-    """Yield the strings of a module that are no docstrings; VALUE replaces each expression of an f-string."""
+    """Yield the strings of a module except docstrings. VALUE replaces each expression of an f-string."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
     docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}

@@ -1,4 +1,4 @@
-"""`lint` and `render` of files that a stranger wrote, for example in a pull request, execute none of their code."""
+"""`lint` and `render` do not execute code in untrusted files, for example files of a pull request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.unit.cli.samples import RunMain
 
-# As the console script `outbox` runs: without the working directory on the module search path.
+# Like the console script `outbox`, this runs without the working directory on the module search path.
 OUTBOX = [sys.executable, "-P", "-c", "from outbox_kit.cli import main; main()"]
 EXAMPLE = ("-e", "production.example")
 TEMPLATE = '{"a": {{ cycler.__init__.__globals__.os.system("touch MARKER") | string | tojson }}}'
@@ -19,7 +19,7 @@ MODULES = ("yaml", "jinja2", "pydantic", "sitecustomize", "conftest", "outbox_ki
 
 @pytest.fixture
 def marker(tmp_path: Path) -> Path:
-    """Path of a file that each executed code would create."""
+    """Path of a file that any executed code would create."""
     return tmp_path / "executed"
 
 
@@ -81,7 +81,7 @@ def test_a_yaml_tag_executes_no_code(run_main: RunMain, workspace: Path, marker:
 def test_a_file_cannot_write_commands_to_the_log_of_ci(
     run_main: RunMain, workspace: Path, command: str, file: str, content: str
 ) -> None:
-    """GitHub's runner executes lines that begin with `::`, also after spaces."""
+    """GitHub's runner executes lines that begin with `::`, even after spaces."""
     (workspace / file).write_text(content)
     _, out, err = run_main(*EXAMPLE, command)
     lines = (out + err).splitlines()

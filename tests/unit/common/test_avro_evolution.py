@@ -1,4 +1,4 @@
-"""Effect of a schema change on existing records. Logical types: tests/spark/decoding/test_compatibility.py."""
+"""Effect of a schema change on existing records. tests/spark/decoding/test_compatibility.py tests logical types."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def test_accepts_a_record_that_is_used_twice() -> None:
 
 
 def test_checks_each_record_once() -> None:
-    """With a check per use, the last of the types would be checked 2 ** 40 times."""
+    """If each use were checked, the last of the types would be checked 2 ** 40 times."""
     inner = record("R40", n="int")
     for level in reversed(range(40)):
         inner = record(f"R{level}", a=inner, b=f"R{level + 1}")

@@ -1,4 +1,4 @@
-"""Planned changes of a connector, against a Connect worker in memory."""
+"""Planned changes of a connector, applied to a Connect worker in memory."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def worker(
             [GET_STATUS, STOP, GET_STATUS, GET_STATUS, PUT, GET_OFFSETS, RESUME],
             id="update without a status yet",
         ),
-        # Debezium ignores an offset under a different prefix, and would start at the server's LSN.
+        # Debezium ignores an offset with a different prefix, and would start at the server's LSN.
         pytest.param(
             [UPDATE],
             worker(offsets=stored({"lsn": 9}, "old")),
@@ -186,7 +186,7 @@ def test_does_not_start_the_connector_after_rejected_seeding(serve: Serve) -> No
 def test_does_not_change_the_config_before_the_connector_has_stopped(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """RUNNING of the old task could be mistaken for that of the new task."""
+    """The status RUNNING of the old task could be mistaken for the status of the new task."""
     monkeypatch.setattr(lifecycle, "STOP_TIMEOUT_S", 0.1)
     connect = worker(polls=[RUNNING] * 9)
     server = serve(connect)
@@ -234,7 +234,7 @@ def test_failed_update_restarts_a_healthy_connector(
 def test_an_interrupted_update_restores_the_connector_or_names_the_command(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, written: bool, state: str
 ) -> None:
-    """Ctrl-C before the new config was written, and afterwards."""
+    """Ctrl-C is pressed before the new config is written, or afterwards."""
     connect, messages = worker(offsets=[]), list[str]()
 
     def interrupt(*_: object, **__: object) -> None:
@@ -250,7 +250,7 @@ def test_an_interrupted_update_restores_the_connector_or_names_the_command(
 
 
 def test_failed_poll_does_not_end_the_update(serve: Serve) -> None:
-    """A busy worker can also fail the polls for the result of a write."""
+    """On a busy worker, the polls for the result of a write can also fail."""
     server = serve(worker(faults={"PUT config": [Fault(LOST.answer, done=True)], "GET config": [LOST]}))
     assert apply(client(server), "c", {"a": "1"}, [UPDATE], start=StartPosition("p", 5), progress=silent)
     assert server.seen == [GET_STATUS, STOP, GET_STATUS, PUT, GET_CONFIG, GET_CONFIG, GET_OFFSETS, RESUME]

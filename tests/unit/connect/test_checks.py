@@ -82,7 +82,7 @@ CASES: list[tuple[ConnectState, str, str]] = [
         f"http://b:1 has another version of {ROUTER}",
     ),
     (
-        # The value is the name of a class, but the key is not one that names a class.
+        # The value is the name of a class, but the key is not a key that names a class.
         replace(
             observed(
                 versions={**VERSIONS, "x.Other": "1"},

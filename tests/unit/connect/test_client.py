@@ -1,4 +1,4 @@
-"""The Connect client against a real HTTP server: one endpoint per method, and the parsed responses and traces."""
+"""The Connect client with a real HTTP server: one endpoint per method, and the parsed responses and traces."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_one_endpoint_per_method(
     assert server.seen == [request_]
 
 
-# Traces of Kafka Connect 4.3 and Debezium 3.7, with fewer frames.
+# Traces of Kafka Connect 4.3 and Debezium 3.7, with some frames removed.
 NO_SLOT = (
     "io.debezium.DebeziumException: Failed to start replication stream at LSN{0/1A2B3C4}\n"
     "\tat io.debezium.connector.postgresql.connection.PostgresReplicationConnection.startStreaming(X.java:1)\n"

@@ -96,7 +96,7 @@ def test_masked_value_with_equal_fingerprint_is_unchanged(mask: str) -> None:
 
 @pytest.mark.parametrize("mask", MASKS)
 def test_masked_value_with_different_fingerprint_is_unknown(mask: str) -> None:
-    """The masked value may have changed, which cannot be detected, so the config is written."""
+    """A change of the masked value could not be detected, so the config is written."""
     live = {**written({**DESIRED, "database.password": "${env:OLD}"}), "database.password": mask}
     (change,) = diff("c", written(DESIRED), ActualConnector(live, RUNNING, MOVED))
     assert (change.action, change.after) == ("update", "unknown: database.password is masked")

@@ -33,7 +33,7 @@ DEFAULT = {"connector.class": PLUGIN, "database.hostname": "db", "database.dbnam
         ({}, {**UNIQUE_NAMES, "slot.name": "s"}, ["slot.name"]),
         ({}, {**UNIQUE_NAMES, "publication.name": "p"}, ["publication.name"]),
         ({}, {**UNIQUE_NAMES, "topic.prefix": "library"}, ["topic.prefix"]),
-        # a slot belongs to a server, a publication to a database
+        # a slot belongs to a server, and a publication to a database
         ({}, {**UNIQUE_NAMES, "slot.name": "s", "database.dbname": "other"}, ["slot.name"]),
         ({}, {**UNIQUE_NAMES, "publication.name": "p", "database.dbname": "other"}, []),
         ({}, {**UNIQUE_NAMES, "slot.name": "s", "publication.name": "p", "database.hostname": "elsewhere"}, []),
@@ -88,7 +88,7 @@ def test_ignores_other_kinds_of_connectors(config: dict[str, str], keys: list[st
     ],
 )
 def test_detects_another_connector_that_writes_to_a_topic(other: dict[str, str], topics: list[str]) -> None:
-    """A copy of the connector for another database has its own slot and prefix, but often the same routes."""
+    """A copy of the connector for another database has its own slot and prefix, but often has the same routes."""
     router = {"type": ROUTER, "aggregates": "book", "aggregate.book.topic": "library.book"}
     config = {**OUR_CONFIG, "transforms": "o", **{f"transforms.o.{key}": value for key, value in router.items()}}
     live = {"other": LiveConnector({**config, **other}, RUNNING)}

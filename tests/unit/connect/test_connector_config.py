@@ -1,4 +1,4 @@
-"""Routes of records, from the transforms of each template."""
+"""Routes of records, derived from the transforms of each template."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_outbox_router() -> None:
         ({"route.topic.regex": "(?<x>.)(.*)", "route.topic.replacement": "$2-${x}"}, {"author": "uthor-a"}),
         # a topic that does not match is not renamed
         ({"route.topic.regex": "b.*", "route.topic.replacement": "x"}, {"author": "author", "book": "x"}),
-        # an expression of Java that Python cannot parse has no result
+        # a Java expression that Python cannot parse has no result
         ({"route.topic.regex": "\\p{Alpha}+"}, {}),
         ({"route.topic.replacement": "$9"}, {}),
     ],

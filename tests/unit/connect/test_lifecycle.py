@@ -1,4 +1,4 @@
-"""Waits for the state of a connector, against scripted statuses; stop and remove, against a worker in memory."""
+"""Waits for the state of a connector, with scripted statuses; stop and remove, with a worker in memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GET_STATUS = Request("GET", "/connectors/c/status")
 
 
 def status(connector: str, *tasks: str) -> tuple[int, object]:
-    """Response of Connect to GET status."""
+    """Return Connect's response to GET status."""
     return 200, status_body("c", connector, *tasks)
 
 
@@ -192,7 +192,7 @@ def test_wait_for_declared_state_waits_for_other_states(serve: Serve, script: li
     [
         ("running", [STOPPED, STOPPED, status("RUNNING"), RUNNING], True),
         ("paused", [RUNNING, status("PAUSED", "RUNNING"), PAUSED], False),
-        # Observed with Kafka 4.3: a connector paused while STOPPED has no task before it is resumed.
+        # Observed with Kafka 4.3: a connector that is paused while STOPPED has no task until it is resumed.
         ("paused", [STOPPED, status("PAUSED")], False),
         ("stopped", [RUNNING, status("STOPPED", "RUNNING"), STOPPED], False),
     ],

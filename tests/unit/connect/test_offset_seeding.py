@@ -1,4 +1,4 @@
-"""Start offset of a connector, against a Connect worker in memory."""
+"""Start offset of a connector, with a Connect worker in memory."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from outbox_kit.results.changes import Change
             "the stored offset is from an earlier slot or connector",
         ),
         (STATE, StartPosition("p", 5, 8), 4, "the stored LSN is before the slot's LSN"),
-        # Server and connector advanced between the read and the stop.
+        # The server and the connector advanced between the read and the stop.
         (STATE, StartPosition("p", 5, 8, ignore_stored_offset=True), 9, ""),
     ],
 )
 def test_uses_a_stored_offset_only_where_valid(
     serve: Serve, change: Change, start: StartPosition, lsn: int, reason: str
 ) -> None:
-    """PostgreSQL skips rows up to an offset ahead of the server. Before the slot the task fails."""
+    """PostgreSQL skips rows up to an offset ahead of the server. With an offset before the slot, the task fails."""
     offsets = stored({"lsn": lsn, "lsn_commit": lsn - 1, "txId": 7})
     connect = FakeConnect(offsets={"c": offsets})
     if change != CREATE:

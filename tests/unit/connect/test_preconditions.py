@@ -48,7 +48,7 @@ def test_reports_a_changed_key_partition_or_topic(key: str, value: str | None, d
 
 
 def test_rows_of_a_removed_aggregate_type_become_dead_letters() -> None:
-    """Regression: the danger was that records are written to another topic, and a backfill was recommended."""
+    """Regression test: the reported danger was that records are written to another topic, with a backfill as remedy."""
     text = dangers("transforms.outbox.aggregate.book.topic", None)
     assert "library.book → unset: rows of this aggregate type become dead letters" in text
     assert BACKFILL_HINT not in text
@@ -76,7 +76,7 @@ def test_accepts_other_settings(key: str, value: str) -> None:
 
 
 def test_reports_every_danger_of_an_update() -> None:
-    """Regression: only one danger of an update was reported."""
+    """Regression test: only one danger of an update was reported."""
     desired = {**LIVE, "topic.prefix": "shop", "slot.name": "shop_outbox", "database.dbname": "shop"}
     (change,) = diff("c", desired, ActualConnector(LIVE, RUNNING, MOVED))
     assert "topic.prefix library → shop: records are written to another topic" in change.danger

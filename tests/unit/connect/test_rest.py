@@ -1,4 +1,4 @@
-"""Requests to Kafka Connect against a real HTTP server: retries, permanent errors, messages."""
+"""Requests to Kafka Connect, with a real HTTP server: retries, permanent errors, and messages."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ REBALANCES = [
         "config change)",
     ),
     answer(500, "Request cannot be completed because a rebalance is expected"),
-    # RestClient: the leader of the group has failed, and the group has not elected another one.
+    # RestClient: the leader of the group has failed, and the group has not elected a new leader.
     answer(500, "IO Error trying to forward REST request: java.net.SocketTimeoutException: Connect Timeout"),
     answer(500, "IO Error trying to forward REST request: java.net.ConnectException: Connection refused"),
 ]
@@ -155,7 +155,7 @@ def test_tries_each_worker_until_one_responds(
 
 
 def test_keeps_using_the_worker_that_responded(serve: Serve) -> None:
-    """The state was read from this worker's cluster, so writes must not be sent to another one."""
+    """The state was read from this worker's cluster, so writes must not be sent to a worker of another cluster."""
     first, second = serve([(200, {})]), serve([])
     requests = ConnectClient(HttpService(url=first.url), [first.url, second.url])
     requests.config("c")
@@ -192,7 +192,7 @@ def test_reports_each_worker_when_none_responds(
 
 
 def test_a_404_page_is_not_a_missing_connector(serve: Serve) -> None:
-    """A wrong path or a proxy returns it. If it counted as missing, plan would create existing objects."""
+    """A wrong path or a proxy returns such a page. If it meant "missing", plan would create existing objects."""
     with pytest.raises(UnreachableError, match="is not Kafka Connect"):
         client(serve([(404, b"<html>not here</html>")])).config("c")
 
@@ -215,7 +215,7 @@ def test_reads_from_another_worker_while_one_starts(serve: Serve) -> None:
 
 
 def test_handled_error_is_not_the_cause(silent_port: int, free_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second attempt after a time-out cannot connect, so no request was sent."""
+    """The second attempt after a time-out cannot connect, so it did not send a request."""
     monkeypatch.setattr(rest, "WRITE_TIMEOUT_S", 0.2)
     try:
         ConnectClient(HttpService(url=f"http://127.0.0.1:{silent_port}")).delete("c")
@@ -226,7 +226,7 @@ def test_handled_error_is_not_the_cause(silent_port: int, free_port: int, monkey
 
 @pytest.mark.parametrize("content", [b"<html>a login page</html>", b""], ids=["html", "empty"])
 def test_reports_a_malformed_json_response(serve: Serve, content: bytes) -> None:
-    """For example from a proxy or another service."""
+    """Such a response comes, for example, from a proxy or another service."""
     server = serve([(200, content)])
     with pytest.raises(OutboxError, match=server.url):
         client(server).config("c")
@@ -357,7 +357,7 @@ def test_reports_missing_permissions(serve: Serve) -> None:
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
 def test_does_not_follow_redirects(serve: Serve, status: int) -> None:
-    """A redirected PUT becomes a GET, and its response would be taken for success."""
+    """A redirected PUT becomes a GET, whose response would be mistaken for success."""
     target = serve([(200, {})])
     server = serve([(status, Redirect(f"{target.url}/connectors/c/config?token=s3cret"))])
     with pytest.raises(UnreachableError) as caught:

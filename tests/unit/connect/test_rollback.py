@@ -1,4 +1,4 @@
-"""Rollback after a new config FAILED, against a Connect worker in memory."""
+"""Rollback after a task FAILED with a new config, with a Connect worker in memory."""
 
 from __future__ import annotations
 

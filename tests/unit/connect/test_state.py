@@ -135,7 +135,7 @@ def test_diff(
         ("stopped", FAILED, MOVED, [("state c", "FAILED", "STOPPED")]),
         ("stopped", STOPPED, MOVED, []),
         ("stopped", STOPPED, SEEDED, []),
-        # An apply crashed before seeding: resuming later would lose rows.
+        # An apply crashed before seeding, so resuming later would lose rows.
         ("stopped", STOPPED, [], [("start c", "", "left STOPPED")]),
         ("stopped", None, MOVED, []),
     ],

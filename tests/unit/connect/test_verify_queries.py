@@ -1,4 +1,4 @@
-"""Requests of `outbox verify` to a worker, against a real HTTP server."""
+"""Requests of `outbox verify` to a worker, with a real HTTP server."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_reads_the_validated_config(serve: Serve) -> None:
 
 
 def test_sends_one_request_for_all_connectors(serve: Serve) -> None:
-    """Also with 200 connectors. A connector that is being deleted has no `info`."""
+    """One request is sent even for 200 connectors. A connector that is being deleted has no `info`."""
     answer = {f"c{n}": {"info": {"config": {"n": str(n)}}} for n in range(200)} | {"gone": {}}
     server = serve([(200, answer)])
     with closing(ConnectClient(Connect(url=server.url))) as client:
@@ -129,7 +129,7 @@ def test_an_endpoint_that_fails_is_reported_by_its_own_check(
 
 
 def test_an_endpoint_that_does_not_respond_delays_the_others_only_until_the_limit(serve: Serve) -> None:
-    """Connect reads the offsets of a connector from Kafka, which can take forever if a topic does not exist."""
+    """Connect reads a connector's offsets from Kafka, which can take forever if a topic does not exist."""
     worker = FakeConnect(PLUGINS, configs={"c": DESIRED}, states={"c": "RUNNING"}, offsets={"c": MOVED})
     is_over = threading.Event()
 

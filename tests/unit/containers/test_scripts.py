@@ -60,7 +60,7 @@ def test_ignores_variables_of_other_programs(repository: Path) -> None:
 
 
 def copy_env_script(repository: Path, root: Path) -> Path:
-    """Create a project with compose-env.sh and .env.example; return the script."""
+    """Create a project with compose-env.sh and .env.example. Return the script."""
     for folder in ("scripts", "compose"):
         (root / folder).mkdir(parents=True)
     for name in ("compose/.env.example", "scripts/compose-env.sh"):
@@ -206,7 +206,7 @@ BASE = "localhost/outbox-kit/base"
 
 
 def start_engine(repository: Path, folder: Path, **environ: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
-    """Run container-engine.sh with a fake docker; return its result, and the images that docker handled."""
+    """Run container-engine.sh with a fake docker. Return its result, and the images that docker handled."""
     script = folder / "project" / "scripts" / "container-engine.sh"
     tools = folder / "tools"
     if not tools.exists():

@@ -44,7 +44,7 @@ def test_rejects_zero_workers() -> None:
 
 
 class FakeEngine:
-    """An engine without images, which records what it is asked to pull."""
+    """An engine without images, which records the images that it is asked to pull."""
 
     def __init__(self) -> None:
         self.pulled: list[str] = []

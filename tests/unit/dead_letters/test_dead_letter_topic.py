@@ -56,7 +56,7 @@ class _Record:
 
 
 class FakeKafka:
-    """Client with a dead letter topic: partition 0 has offsets 2 to 4 and a marker, partition 1 is empty."""
+    """Client with a dead letter topic. Partition 0 has offsets 2 to 4 and a marker, and partition 1 is empty."""
 
     kafka = Kafka(bootstrap_servers="127.0.0.1:1")
 
@@ -118,7 +118,7 @@ def topic(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         ({0: 6}, True, [4, 3, 2]),
         # Retention has removed the acknowledged dead letters.
         ({0: 1}, False, [4, 3, 2]),
-        # The offset of another topic would hide the next dead letters.
+        # The acknowledged offset of another topic would hide the next dead letters.
         ({0: 7}, False, [4, 3, 2]),
     ],
 )
@@ -210,7 +210,7 @@ def test_rejects_acknowledging_future_offsets(library: Pipeline, topic: Callable
 
 
 def test_acknowledges_single_letters(library: Pipeline, topic: Callable[..., Any]) -> None:
-    """The offset advances as soon as no unacknowledged one is before it; the end of the partition is a marker."""
+    """The offset advances when all earlier letters are acknowledged. The partition ends with a marker."""
     client = topic()
     assert dead_letter_topic.acknowledge_places(client, library, [Place(0, 3)]) == 1
     assert (client.committed, client.metadata) == ({0: 2}, {0: "acknowledged: 3"})

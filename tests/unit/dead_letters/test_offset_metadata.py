@@ -1,4 +1,4 @@
-"""Acknowledged offsets in the metadata of a committed offset."""
+"""Acknowledged offsets that are stored in the metadata of a committed offset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The deployed worked example of the tests of operations."""
+"""The deployed worked example, as in the tests of operations."""
 
 from tests.unit.operations.conftest import connect, deployment, server
 

@@ -11,7 +11,7 @@ from outbox_kit.kafka.latest_records import LatestRecord
 
 SNAPSHOT, END = 100, 200
 NO_PROOF = Proof({}, set(), set(), {}, WalPosition(1, SNAPSHOT), WalPosition(1, END))
-# The last row was inserted by the latest transaction.
+# The latest transaction inserted the last row.
 ROWS = [
     StoredRow(id=f"event-{number}", aggregate_type="book", key="k", xid=str(number), age=9 - number, table_oid=number,
               is_old=True)

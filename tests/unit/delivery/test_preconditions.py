@@ -1,4 +1,4 @@
-"""Conditions under which rows may be deleted. With a real slot: tests/integration/operations/test_prune.py."""
+"""Conditions under which rows may be deleted. tests/integration/operations/test_prune.py uses a real slot."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ Wait = Callable[..., None]
 
 @pytest.fixture
 def wait(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> Wait:
-    """Wait for a position that the heartbeat reaches; `after` are the counters of the slot after the wait."""
+    """Wait for a position that the heartbeat reaches. `after` contains the counters of the slot after the wait."""
     after: list[SlotCounters | None] = []
     monkeypatch.setattr(preconditions, "read_counters", lambda *_: after[0])
 
@@ -83,7 +83,7 @@ def wait(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> Wait:
 
 @pytest.fixture
 def _at_the_slot(connect: FakeConnect) -> None:
-    """The offset of the connector is beyond the heartbeat, which the slot confirms."""
+    """Set the connector's offset beyond the heartbeat, which the slot confirms."""
     connect.offsets[NAME] = [{"partition": {"server": "library"}, "offset": seed(CONFIRMED + 10)}]
 
 

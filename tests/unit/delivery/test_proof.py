@@ -23,12 +23,12 @@ def test_a_record_of_a_row_proves_the_row_and_older_ones() -> None:
 
 
 def test_a_later_row_of_an_older_transaction_proves_nothing() -> None:
-    """The sequence was restarted: the row with the higher seq is older."""
+    """The sequence was restarted, so the row with the higher seq is older."""
     rows = [ROWS[0], replace(ROWS[1], age=ROWS[0].age + 1)]
     assert proof("event-1").proven(rows) == [False, True]
     same_transaction = [ROWS[0], replace(ROWS[1], age=ROWS[0].age)]
     assert proof("event-1").proven(same_transaction) == [True, True]
-    # The row in between is later than the first one, although the last one is not.
+    # The row in between is later than the first row, although the last row is not.
     assert proof("event-1", "event-2").proven([*ROWS[:2], replace(ROWS[2], age=10)]) == [True, True, True]
 
 
@@ -101,7 +101,7 @@ def test_confirmation(newest: dict[str, Any], latest: LatestRecord | None, confi
 
 
 def test_without_a_position_only_event_ids_confirm() -> None:
-    """The database is not the one in the lock file, so its LSNs cannot be compared with those of the records."""
+    """The database differs from the one in the lock file, so its LSNs cannot be compared with the records' LSNs."""
     assert not is_confirmed(row(), record("old", AFTER, epoch=2), None)
     assert is_confirmed(row(), record("new"), None)
 

@@ -1,4 +1,4 @@
-"""Order of a failed record and the other records of its key."""
+"""Order of a failed record relative to the other records of its key."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def dead_letter(sequence: str = "2", event_id: str = "e") -> DeadLetter:
         (KeyRecord(Version("2"), "other", Place(1, 4)), "2", False),
         (KeyRecord(Version(""), "other", Place(1, 6)), "2", True),
         (KeyRecord(Version("3"), "other", Place(1, 4)), "", False),
-        (KeyRecord(Version(""), "other", Place(0, 0)), "", True),  # no order is known
+        (KeyRecord(Version(""), "other", Place(0, 0)), "", True),  # the order is unknown
         (KeyRecord(Version("3"), "e", Place(1, 6)), "2", False),  # another delivery of the event
         (KeyRecord(Version("2"), "e", Place(1, 5)), "2", False),
     ],

@@ -1,4 +1,4 @@
-"""Comparison of rows: equal values in different notations are equal, and any different value is reported."""
+"""Comparison of rows: different notations of a value are equal, and any different value is reported."""
 
 # ruff: noqa: ANN401  (values of any type are what is compared)
 

@@ -1,4 +1,4 @@
-"""The service that the demo runs is a part of the checkout only."""
+"""The service that the demo runs exists only in a checkout."""
 
 from __future__ import annotations
 

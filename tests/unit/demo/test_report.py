@@ -1,4 +1,4 @@
-"""Result of a demo run: condition of a match, JSON form, tables."""
+"""Result of a demo run: conditions of a match, JSON form and tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The worked example with systems in memory. Tests start HTTP servers for Connect and registry."""
+"""The worked example with systems in memory. Tests start HTTP servers for Connect and the registry."""
 
 from __future__ import annotations
 

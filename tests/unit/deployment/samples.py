@@ -39,7 +39,7 @@ def service(server: ScriptedServer) -> HttpService:
 
 
 def registered(lock: Lock, ids: dict[str, list[int]] | None = None) -> Script:
-    """A registry with the versions of `lock`; `ids` replaces schema ids."""
+    """A registry with the schema versions of `lock`. `ids` replaces schema ids."""
     subjects = {
         entries[0].subject: {
             entry.version: {

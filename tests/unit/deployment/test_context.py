@@ -45,7 +45,7 @@ def test_render_uses_the_lock_file(deployed: Deployed, lock: Lock) -> None:
 def test_reading_files_and_rendering_opens_no_connection(
     workspace: Path, lock: Lock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`render` uses no network. The Kafka client connects in the background as soon as it is created."""
+    """`render` does not use the network. A Kafka client connects in the background as soon as it is created."""
     for name in ("ADMIN", "KAFKA", "REGISTRY"):
         monkeypatch.setenv(f"OUTBOX_{name}_PASSWORD", "x")
     with socket.create_server(("127.0.0.1", 0)) as listening:

@@ -1,4 +1,4 @@
-"""Apply of the connector: where it starts, recovery, and rollback after a failure."""
+"""Apply of the connector: its start position, recovery, and rollback after a failure."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def writes(server: ScriptedServer) -> list[Request]:
 def test_uses_the_offset_of_a_deleted_connector_only_if_valid(
     serve: Serve, deployed: Deployed, lock: Lock, lsn: int, update: dict[str, object], seeded: bool
 ) -> None:
-    """After the deletion the database was restored: PostgreSQL would skip rows up to the offset without an error."""
+    """The database was restored after the deletion. PostgreSQL would skip rows up to the offset without an error."""
     deployed().write_lock(lock.model_copy(update={"config": {"a": "1"}, **update}))
     connect = FakeConnect(PLUGINS, offsets={NAME: stored(lsn)})
     apply(deployed(connect=service(serve(connect)), registry=service(serve(registered(lock)))), silent)
@@ -65,7 +65,7 @@ def test_uses_the_offset_of_a_deleted_connector_only_if_valid(
 
 
 def test_rolls_back_a_start_after_an_interruption(serve: Serve, deployed: Deployed, lock: Lock) -> None:
-    """The apply was interrupted after writing a config that fails: the only pending change is the start."""
+    """The apply was interrupted after writing a config that fails, so the only pending change is the start."""
     valid = written({**deployed().render(lock), "poll.interval.ms": "77"})
     deployed().write_lock(lock.model_copy(update={"config": valid, "unfinished": "update"}))
     connect = deployed_connector(deployed().render(lock), "STOPPED")
@@ -76,7 +76,7 @@ def test_rolls_back_a_start_after_an_interruption(serve: Serve, deployed: Deploy
 
 
 def test_connector_recovery_steps(serve: Serve, deployed: Deployed, lock: Lock, database: FakePostgres) -> None:
-    """Stop before the new slot is read, delete the offsets before seeding, start last."""
+    """Stop before the new slot is read, delete the offsets before seeding, and start last."""
     database.actual = replace(DEPLOYED, timeline=2)
     deployed().write_lock(lock)
     recovering = lock.model_copy(update={"source": None, "source_epoch": 3, "unfinished": "recover"})
@@ -90,7 +90,7 @@ def test_connector_recovery_steps(serve: Serve, deployed: Deployed, lock: Lock, 
 
     database.is_read = is_read
     changes = apply(deployed(connect=service(server), registry=service(serve(registered(lock)))), silent, recover=True)
-    # The slot is read for the plan, then for the identity in the lock file.
+    # The slot is read for the plan and then for the identity in the lock file.
     assert slot_reads[:2] == [("RUNNING", lock), ("STOPPED", recovering)]
     assert writes(server) == [
         STOP,

@@ -1,4 +1,4 @@
-"""WAL positions of connector, slot and server, and the wait until a connector reads its slot."""
+"""WAL positions of the connector, slot and server, and the wait until a connector reads its slot."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ Wait = Callable[..., list[str]]
 
 @pytest.fixture
 def wait(serve: Serve, deployed: Deployed, database: FakePostgres, monkeypatch: pytest.MonkeyPatch) -> Wait:
-    """Return a function that waits on a slot with these states (the last is repeated) and returns the queries."""
+    """Return a function that waits for a slot with these states (the last is repeated) and returns the queries."""
     monkeypatch.setattr(lag, "POLL_INTERVAL_S", 0.01)
     monkeypatch.setattr(lag, "SLOT_TIMEOUT_S", 0.2)
     database.confirms = False
@@ -99,7 +99,7 @@ def test_reads_the_slot_before_the_transaction(wait: Wait) -> None:
 
 
 def test_slot_that_advanced_and_was_released_is_not_active(wait: Wait) -> None:
-    """After its first transaction Debezium reconnects, and meanwhile the slot is not active."""
+    """After its first transaction, Debezium reconnects, and the slot is not active in the meantime."""
     assert wait(UNCHANGED, replace(ADVANCED, active=False), ADVANCED).count("slot") == 3
 
 

@@ -62,7 +62,7 @@ def test_a_lost_topic_must_be_allowed_and_then_requires_a_backfill(
 
 
 def test_partitions_added_by_hand_must_be_allowed(deployment: Deployment, kafka: FakeKafka, lock: Lock) -> None:
-    """The pipeline file declares the actual number of partitions, the lock file has another one."""
+    """The pipeline file declares the actual number of partitions, but the lock file has a different number."""
     book = lock.topics[BOOK].model_copy(update={"partitions": 2})
     deployment.write_lock(lock.model_copy(update={"topics": {**lock.topics, BOOK: book}}))
     with pytest.raises(RefusedError, match=r"topic library\.book: keys move"):
@@ -72,7 +72,7 @@ def test_partitions_added_by_hand_must_be_allowed(deployment: Deployment, kafka:
 
 
 def test_records_the_topics_if_no_change_is_pending(deployment: Deployment, kafka: FakeKafka, lock: Lock) -> None:
-    """The lock file was written by a release that records no topics."""
+    """The lock file was written by a release that does not record topics."""
     deployment.write_lock(lock.model_copy(update={"topics": {}}))
     assert apply(deployment, silent, only=["kafka"]) == []
     ids = {name: entry.id for name, entry in recorded(deployment).topics.items()}

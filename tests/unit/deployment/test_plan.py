@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("database", "kafka")
 
 
 def test_plan_uses_the_schemas_of_the_registry(serve: Serve, deployed: Deployed, lock: Lock) -> None:
-    """After an apply that was killed after registering, the lock file lacks the id, but the plan must show it."""
+    """If an apply was killed after registering, the lock file lacks the id, but the plan must show it."""
     deployed().write_lock(lock)
     registry = serve(registered(lock, {"book": [8]}))
     connect = serve(deployed_connector(deployed().render(lock)))
@@ -44,7 +44,7 @@ def test_plan_uses_the_schemas_of_the_registry(serve: Serve, deployed: Deployed,
     ("template", "state", "planned"),
     [
         ("outbox-postgres", "RUNNING", ["connector library-outbox"]),
-        # apply detects both after registering, and would refuse a plan that lacks one of them.
+        # apply detects both changes after registering, and would refuse a plan that lacks either.
         ("outbox-postgres", "STOPPED", ["connector library-outbox", "state library-outbox"]),
         # The config of this template contains no schema, so the task is not restarted.
         ("outbox-postgres-eventrouter", "RUNNING", []),
@@ -138,7 +138,7 @@ def test_plan_with_recover_accepts_a_lost_slot(
 def test_a_new_slot_beside_topics_of_a_destroyed_pipeline_is_dangerous(
     deployed: Deployed, lock: Lock, database: FakePostgres, pending: str | None, is_dangerous: bool
 ) -> None:
-    """No slot has retained the rows that were committed since `destroy`."""
+    """There was no slot to retain the rows that were committed after `destroy`."""
     database.actual = replace(DEPLOYED, slot=None, publication=None)
     book = lock.topics["library.book"].model_copy(update={"pending_backfill": pending})
     destroyed = lock.model_copy(update={"source": None, "topics": {"library.book": book}})

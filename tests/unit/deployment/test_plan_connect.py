@@ -64,7 +64,7 @@ def test_plan_rejects_plugins_that_the_worker_lacks(serve: Serve, deployed: Depl
 
 @pytest.mark.parametrize("state", ["RUNNING", "STOPPED"])
 def test_plan_rejects_a_connector_ahead_of_the_server(serve: Serve, deployed: Deployed, lock: Lock, state: str) -> None:
-    """The server is read a second time, because both may have advanced in between."""
+    """The server is read a second time, because the connector and the server may have advanced in between."""
     server = serve(deployed_connector(deployed().render(lock), state, DEPLOYED.wal_position + 1))
     with pytest.raises(RefusedError, match=f"only at {DEPLOYED.wal_position}"):
         plan_connect(deployed(connect=service(server)), lock, [], DEPLOYED)
@@ -78,7 +78,7 @@ def test_plan_rejects_a_connector_ahead_of_the_server(serve: Serve, deployed: De
 def test_plan_rejects_starting_a_connector_behind_its_slot(
     serve: Serve, deployed: Deployed, lock: Lock, state: str, edit: dict[str, str], new_schema: bool
 ) -> None:
-    """Another client advanced the slot: PostgreSQL would silently skip the rows up to the slot's LSN."""
+    """Another client advanced the slot, so PostgreSQL would silently skip the rows up to the slot's LSN."""
     config = {**deployed().render(lock), **edit}
     connect = deployed_connector(config, "RUNNING" if state == "FAILED" else state, CONFIRMED - 1)
     connect.failed = {NAME} if state == "FAILED" else set()
@@ -94,7 +94,7 @@ def test_plan_rejects_starting_a_connector_behind_its_slot(
 def test_accepts_a_lagging_connector_that_is_not_started(
     serve: Serve, deployed: Deployed, lock: Lock, state: str
 ) -> None:
-    """apply checks only connectors that it changes. verify and status check the others."""
+    """apply checks only connectors that it changes. verify and status check other connectors."""
     deployment = deployed()
     settings = deployment.environment.connector.model_copy(update={"state": state.lower()})
     environment = deployment.environment.model_copy(update={"connector": settings})
@@ -106,7 +106,7 @@ def test_accepts_a_lagging_connector_that_is_not_started(
 def test_concurrent_progress_is_not_a_slot_ahead(
     serve: Serve, deployed: Deployed, lock: Lock, database: FakePostgres
 ) -> None:
-    """The server is read again, and its slot is then ahead of the offset that was read before."""
+    """The server is read again, and its slot is then ahead of the offset that was read earlier."""
     assert DEPLOYED.slot is not None
     earlier_read = replace(DEPLOYED, wal_position=CONFIRMED - 1)
     database.actual = replace(DEPLOYED, slot=replace(SLOT, confirmed_flush=0x1700000000))
@@ -151,7 +151,7 @@ def test_lock_for_recovery_increments_the_epoch_and_clears_the_source(deployed: 
 def test_lock_for_recovery_without_a_lock_file(
     deployed: Deployed, monkeypatch: pytest.MonkeyPatch, written: int, epoch: int
 ) -> None:
-    """Only the records show which epochs were written."""
+    """Only the records show which epochs have been written."""
     monkeypatch.setattr(source_epochs, "highest_epoch", lambda *_, **__: written)
     expected = Lock(pipeline="library", environment="fixed", source_epoch=epoch, unfinished="recover")
     assert lock_for(deployed(), recover=True) == expected
@@ -172,7 +172,7 @@ def test_lock_for_recovery_exceeds_every_epoch_on_the_topics(
 def test_recovery_increments_the_epoch_of_the_connector_if_the_lock_file_is_outdated(
     serve: Serve, deployed: Deployed, lock: Lock
 ) -> None:
-    """After a revert of the lock file. Sinks would ignore the states of an epoch that is not higher."""
+    """The lock file was reverted. Sinks would ignore the states of an epoch that is not higher."""
     live = deployed().render(lock.model_copy(update={"source_epoch": 7}))
     deployment = deployed(connect=service(serve(deployed_connector(live))))
     deployment.write_lock(lock)

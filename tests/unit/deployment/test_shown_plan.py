@@ -1,4 +1,4 @@
-"""Differences between a plan and the state when it is applied."""
+"""Differences between a plan and the state at the time when the plan is applied."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_accepts_a_plan_of_the_same_state() -> None:
 
 
 def test_accepts_other_texts_of_the_same_effects() -> None:
-    """Reasons and dangers are not effects; apply examines the dangers of the current plan."""
+    """Reasons and dangers are not effects. apply examines the dangers of the current plan."""
     changes = tuple(replace(change, reason="another", danger="another") for change in SHOWN_PLAN.changes)
     refuse_stale_plan(SHOWN_PLAN, replace(SHOWN_PLAN, changes=changes))
     refuse_unplanned_changes(replace(PLAN, changes=(CONNECTOR,)), [replace(CONNECTOR, reason="another")])

@@ -1,4 +1,4 @@
-"""Objects that destroy would delete or retain. tests/integration/deployment/test_destroy.py executes it."""
+"""Objects that destroy would delete or retain. tests/integration/deployment/test_destroy.py runs the deletion."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def subjects() -> set[str]:
 def deployment(
     serve: Serve, deployed: Deployed, kafka: FakeKafka, connect: FakeConnect, subjects: set[str], lock: Lock
 ) -> Deployment:
-    """A deployment with a lock file and three topics. Those of books and heartbeats have records."""
+    """A deployment with a lock file and three topics. The topics of books and heartbeats contain records."""
     kafka.states = {name: kafka.states[name] for name in TOPICS}
     kafka.states["foreign"] = kafka.states["library.book"]
     kafka.bounds_by_topic = {name: {0: Bounds(0, 1)} for name in (TOPICS[0], TOPICS[2])}

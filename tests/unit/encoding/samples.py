@@ -1,4 +1,4 @@
-"""Pipelines and rows of the tests of the encoder."""
+"""Pipelines and rows for the tests of the encoder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def record_schema(**fields: object) -> str:
 
 
 def encoder(*schemas: str, source: dict[str, object] | None = None, **aggregate: object) -> RecordEncoder:
-    """Return the encoder of aggregate type `state`. The schemas have the versions 1, 2, ...; the newest is first."""
+    """Return the encoder of aggregate type `state`. The schemas have versions 1, 2, ..., and the newest comes first."""
     data: dict[str, Any] = {
         "name": "p",
         "prefix": "p",

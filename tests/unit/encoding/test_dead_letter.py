@@ -1,4 +1,4 @@
-"""Dead letters of rows that have no record."""
+"""Dead letters of rows for which no record can be created."""
 
 from __future__ import annotations
 

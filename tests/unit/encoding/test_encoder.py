@@ -1,4 +1,4 @@
-"""Records of valid rows, and the reasons of invalid ones."""
+"""Records of valid rows, and the reasons why rows are invalid."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_unions_within_unions_end_at_the_limit_of_work() -> None:
 
 @given(st.text() | st.from_regex(r'[\[\]{}:,"0-9eE+.\\ unlatrsf-]*', fullmatch=True))
 def test_any_payload_is_a_record_or_invalid(text: str) -> None:
-    """No other exception ends the relay, which would read the row again after its restart."""
+    """Any other exception would end the relay, which would read the row again after its restart."""
     with suppress(InvalidRowError):
         encoder(SCHEMA).encode(row(text), SEQUENCE)
     with suppress(InvalidRowError):
@@ -219,7 +219,7 @@ def test_no_hostile_value_of_any_type_ends_the_relay(kind: str) -> None:
 
 
 def problem_of(subject: RecordEncoder, name: str, text: str) -> str:
-    """Return the message of the dead letter that a field with this value causes, empty for a valid one."""
+    """Return the message of the dead letter that a field with this value causes; empty for a valid value."""
     columns = row(f'{{"{name}": {text}}}', headers=f'{{"h": {text}}}')
     try:
         subject.encode(columns, SEQUENCE)

@@ -1,4 +1,4 @@
-"""docs/ways-without-a-connector.md: the example of the encoder runs verbatim."""
+"""docs/ways-without-a-connector.md: the encoder example runs verbatim."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PIPELINE = PROJECT / "connectors" / "library.yaml"
 
 
 def write_lock_of_the_example(path: Path) -> dict[str, str]:
-    """Write a lock file with a schema of each aggregate type; return their texts."""
+    """Write a lock file with one schema of each aggregate type. Return the texts of the schemas."""
     files = {name: aggregate.schema_file for name, aggregate in load_pipeline(PIPELINE).routed.items()}
     texts = {name: Path(file).read_text(encoding="utf-8") for name, file in files.items() if file}
     schemas = {

@@ -1,4 +1,4 @@
-"""Credentials and TLS, against a real HTTPS server: requests with credentials, and the errors if they are rejected."""
+"""Credentials and TLS, with a real HTTPS server: requests with credentials, and errors if these are rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reader of topics: the end of partitions, limits and errors, with what a consumer returns at each call."""
+"""Reader of topics: the end of partitions, limits and errors, with scripted results of each consumer call."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ END = KafkaError._PARTITION_EOF
 
 @dataclass(frozen=True)
 class _Message:
-    """Message as a consumer returns it: a record, or an error if it has a code."""
+    """Message as a consumer returns it, which is a record, or an error if it has a code."""
 
     offset_: int
     number: int = 0
@@ -40,7 +40,7 @@ class _Message:
 
 @dataclass
 class _Consumer:
-    """Consumer that returns scripted batches, then `rest` for ever."""
+    """Consumer that returns scripted batches, and then `rest` forever."""
 
     batches: list[list[_Message]]
     rest: list[_Message] = field(default_factory=list)
@@ -80,7 +80,7 @@ def consumer_of(monkeypatch: pytest.MonkeyPatch) -> Create:
 
 
 def test_reads_every_partition_to_its_end(consumer_of: Create) -> None:
-    """The records of other partitions that follow an end are not processed."""
+    """Records of a partition after its end are not processed while other partitions are read."""
     records = [_Message(3), _Message(4), _Message(0, 1)]
     consumer = consumer_of(
         [], records[:2], [_Message(5), _Message(6, code=END)], [records[2], _Message(2, 1, code=END)]
@@ -95,7 +95,7 @@ def test_reads_every_partition_to_its_end(consumer_of: Create) -> None:
 
 @pytest.mark.parametrize("last", [_Message(4), _Message(2, code=END), _Message(9, code=END)])
 def test_an_end_without_a_record_is_reached(consumer_of: Create, last: _Message) -> None:
-    """The offset before it can be that of a marker, or of an aborted or compacted record."""
+    """The offset before the end can belong to a marker, or to an aborted or compacted record."""
     consumer_of([_Message(0), last])
     actual: list[object] = []
     read_records({}, {"t": {0: Bounds(0, 2)}}, actual.append, seconds=5)
@@ -103,7 +103,7 @@ def test_an_end_without_a_record_is_reached(consumer_of: Create, last: _Message)
 
 
 def test_the_end_of_the_log_before_the_end_is_awaited(consumer_of: Create) -> None:
-    """Committed records may follow an open transaction."""
+    """Committed records may follow after an open transaction."""
     consumer_of([_Message(0), _Message(1, code=END)], [_Message(1), _Message(2)])
     actual: list[object] = []
     read_records({}, {"t": {0: Bounds(0, 3)}}, actual.append, seconds=5)
@@ -135,7 +135,7 @@ def test_stops_as_soon_as_the_caller_has_enough(consumer_of: Create) -> None:
 
 
 def test_reads_the_first_records_of_each_partition(consumer_of: Create) -> None:
-    """A partition that has more records is paused. What the client has already received is ignored."""
+    """A partition that has more records is paused. Records that the client has already received are ignored."""
     first, second, third = _Message(0), _Message(1), _Message(0, topic_="u")
     consumer = consumer_of([first, third, second, _Message(2)], [_Message(1, topic_="u")])
     actual: list[object] = []
@@ -161,7 +161,7 @@ def test_reads_one_record(consumer_of: Create, polled: _Message, expected: _Mess
     ],
 )
 def test_error_is_not_the_end_of_a_partition(consumer_of: Create, code: int) -> None:
-    """Otherwise a topic that was read in part would be treated as complete."""
+    """Otherwise, a topic that was read only partially would be treated as complete."""
     consumer = consumer_of([_Message(0), _Message(0, code=code), _Message(9, code=END)])
     with pytest.raises(UnreachableError, match="cannot read topic t: "):
         read_records({}, {"t": {0: Bounds(0, 9)}}, [].append)

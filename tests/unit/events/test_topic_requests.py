@@ -1,4 +1,4 @@
-"""Requests for partitions that have no leader for a moment, which a broker of a test does not do on demand."""
+"""Requests for partitions that temporarily have no leader, which a test cannot cause on a real broker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NO_LEADER = KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION)
 
 @dataclass
 class Admin:
-    """Client whose requests fail with the errors; None is a success."""
+    """Client whose requests fail with these errors. None stands for success."""
 
     results: Iterator[KafkaError | None]
     offset: int = 7

@@ -30,7 +30,7 @@ class Authority:
     file: Path
 
     def issue(self, name: str, *, hosts: Sequence[str] = (), days: int = 1, password: bytes | None = None) -> Path:
-        """Write a certificate and its key as NAME.pem and NAME.key next to the authority's; return its path."""
+        """Write a certificate and its key as NAME.pem and NAME.key next to the authority's files. Return its path."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_name(name), self.name, key, days)
         names = [_host(host) for host in hosts]
@@ -94,7 +94,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class _Server(ThreadingHTTPServer):
-    """HTTP server with the TLS handshake in the thread of each request, which prints no errors of clients."""
+    """HTTP server that performs the TLS handshake in the thread of each request and does not print clients' errors."""
 
     context: ssl.SSLContext
 
@@ -103,11 +103,11 @@ class _Server(ThreadingHTTPServer):
             super().finish_request(tls_socket, client_address)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Some tests cause failed handshakes."""
+        """Ignore errors, because some tests cause failed handshakes."""
 
 
 class SecureServer:
-    """HTTPS server on a free port. With `clients` it requires a client certificate of this authority."""
+    """HTTPS server on a free port. With `clients`, it requires a client certificate of this authority."""
 
     def __init__(self, certificate: Path, *, clients: Path | None = None, authorization: str | None = None) -> None:
         self.seen: list[tuple[str, str | None]] = []

@@ -92,7 +92,7 @@ def test_a_lower_retention_of_tombstones_may_have_removed_some(
 
 
 def internal(state: KafkaState, actual: ActualTopic | None, *, named: bool = True) -> Check:
-    """Return the check of the internal topics, of which the config topic is `actual`."""
+    """Return the check of the internal topics, whose config topic is `actual`."""
     config_topic = InternalTopic("config_topic", "connect-configs", named, actual)
     return run(replace(state, internal_topics=[config_topic, *INTERNAL_TOPICS[1:]]))["connect.internal-topics"]
 
@@ -136,7 +136,7 @@ def test_only_the_config_topic_needs_a_single_partition(state: KafkaState) -> No
 
 
 def test_internal_topics_are_unknown_if_nothing_names_them(state: KafkaState) -> None:
-    """A worker may use other names than the default names."""
+    """A worker may use names that differ from the defaults."""
     check = internal(state, None, named=False)
     assert check.status is Status.UNKNOWN
     assert "connect.config_topic" in check.remedy
@@ -210,7 +210,7 @@ def test_a_topic_that_was_not_recorded_does_not_hide_a_recreated_one(state: Kafk
 
 
 def test_identity_of_topics_that_no_apply_recorded_is_unknown(state: KafkaState) -> None:
-    """The lock file was written by a release that records no topics."""
+    """The lock file was written by a release that does not record topics."""
     check = run(replace(state, recorded_topics={}))["kafka.topic-identity"]
     assert check.status is Status.UNKNOWN
     assert "library.book" in check.seen
@@ -288,5 +288,5 @@ def test_dead_letters(state: KafkaState, dead_letters: int | None, status: Statu
 
 
 def test_reads_acknowledgements_of_the_group(library: Pipeline) -> None:
-    """The name must not change: the group has the acknowledged offsets of existing pipelines."""
+    """The name must not change, because the group has the acknowledged offsets of existing pipelines."""
     assert group_of(library) == "outbox-kit.library.dead-letter"

@@ -1,4 +1,4 @@
-"""Kafka client: errors, execution of changes."""
+"""Kafka client: errors, and execution of changes."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ def topic(monkeypatch: pytest.MonkeyPatch) -> FakeTopic:
 
 
 def test_uses_the_latest_record_of_a_key(topic: FakeTopic) -> None:
-    """After partitions were added, a key can be in two of them. source_sequence orders its records."""
+    """After an addition of partitions, a key can be in two partitions. source_sequence orders its records."""
     topic.append(
         Record(b"a", b"x", "0001_2", "newer"),
         Record(b"a", b"x", "0001_1", "older"),
@@ -146,7 +146,7 @@ def test_a_recreated_topic_is_read_from_its_beginning(topic: FakeTopic) -> None:
 
 
 def test_a_shorter_topic_is_read_from_its_beginning(topic: FakeTopic) -> None:
-    """The cluster assigns no topic ids, so only the end offset shows that the topic was recreated."""
+    """The cluster does not assign topic ids, so only the end offset shows that the topic was recreated."""
     state = topic.latest_records()
     topic.append(Record(b"a", b"x", "1"), Record(b"b", b"x", "2"))
     state.read()

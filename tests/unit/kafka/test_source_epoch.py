@@ -29,7 +29,7 @@ class _Record:
 
 
 def serve(monkeypatch: pytest.MonkeyPatch, records: Mapping[tuple[int, int], int | None]) -> list[dict[int, int]]:
-    """Let the reader return epochs by partition and offset, where other offsets are markers. Return the starts."""
+    """Let the reader return epochs by partition and offset. Other offsets are markers. Return the start offsets."""
     reads: list[dict[int, int]] = []
 
     def read_records(

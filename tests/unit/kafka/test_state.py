@@ -1,4 +1,4 @@
-"""Desired topics, changes, dangers and rejected states."""
+"""Desired topics, planned changes, dangers and rejected states."""
 
 from __future__ import annotations
 
@@ -254,7 +254,7 @@ RETAINED = Topic(
     ],
 )
 def test_reports_a_shorter_retention_as_dangerous(topic: Topic, setting: str, before: str, message: str) -> None:
-    """Only settings that the cleanup policy uses: retention.ms of a compacted topic deletes nothing."""
+    """Only settings that the cleanup policy uses are reported. For a compacted topic, retention.ms has no effect."""
     (change,) = diff([topic], {topic.name: actual_topic(topic, **{setting: before})}, {})
     assert message in change.danger
     assert bool(message) is bool(change.danger)

@@ -43,7 +43,7 @@ def with_backfill(query: str, **changes: object) -> LintInput:
 
 
 def with_invalid_schema(schema: str) -> LintInput:
-    """Return an input with an invalid schema file, for which no config can be rendered."""
+    """Return an input with an invalid schema file, for which a config cannot be rendered."""
     valid = valid_input()
     book = valid.pipeline.aggregates["book"].model_copy(update={"schema_file": SCHEMAS / schema})
     pipeline = valid.pipeline.model_copy(update={"aggregates": {**valid.pipeline.aggregates, "book": book}})
@@ -51,7 +51,7 @@ def with_invalid_schema(schema: str) -> LintInput:
 
 
 def with_partition_field(field: str) -> LintInput:
-    """Return an input with books partitioned by a column, without the backfill, whose query lacks the column."""
+    """Return an input with books partitioned by a column, but without the backfill, whose query lacks this column."""
     return with_book(partition_field=field, backfill=None)
 
 
@@ -67,7 +67,7 @@ def with_target(target: Target) -> LintInput:
 
 
 def with_history_in(target: Target) -> LintInput:
-    """Return the valid input whose books are a history table in one more target."""
+    """Return the valid input, with books as a history table in one more target."""
     valid = with_target(target)
     materializations = [Materialization(aggregate="book", target="more", table="book", mode="history")]
     pipeline = valid.pipeline.model_copy(update={"materializations": materializations})
@@ -75,7 +75,7 @@ def with_history_in(target: Target) -> LintInput:
 
 
 def two_pipelines(**shared: Any) -> list[LintInput]:  # noqa: ANN401 - values of a pipeline
-    """Return the library pipeline and a second pipeline that has `shared` in common with it."""
+    """Return the library pipeline and a second pipeline with the same values of `shared`."""
     return [valid_input(), second_pipeline(**shared)]
 
 

@@ -40,11 +40,11 @@ def with_event_router(key: str, value: str) -> Callable[[], LintInput]:
 
 
 def without_option(key: str, valid: Callable[[], LintInput]) -> Callable[[], LintInput]:
-    """Return an input whose template is older than the option: the file sets it, and the config lacks it."""
+    """Return an input whose template is older than the option, so that the file sets it but the config lacks it."""
     return lambda: configured(valid(), {f"{ROUTER}{key}": None})
 
 
-# Options of OutboxRouter that the pipeline file sets, and an input whose pipeline sets it.
+# Options of OutboxRouter that the pipeline file sets, each with an input whose pipeline sets the option.
 OPTIONS_IN_THE_FILE: list[tuple[str, Callable[[], LintInput]]] = [
     ("table.fields.additional.placement", lambda: with_source(header_columns={"tenant": "tenant", "seq": "x-seq"})),
     ("cloudevents.source", lambda: with_source(cloudevents_source="/library")),
@@ -55,7 +55,7 @@ OPTIONS_IN_THE_FILE: list[tuple[str, Callable[[], LintInput]]] = [
     ("aggregate.book.unknown.fields", lambda: with_payloads("json", unknown_fields="ignore")),
     ("aggregate.book.tombstone.event.types", lambda: with_payloads("text", tombstone_event_types=["Lost"])),
 ]
-# Options of OutboxRouter that only the config sets.
+# Options of OutboxRouter that only the connector config sets.
 OPTIONS_IN_THE_CONFIG = [
     ("table.fields.additional.placement", "tenant:header"),
     ("cloudevents.source", "/other"),

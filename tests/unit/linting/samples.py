@@ -1,4 +1,4 @@
-"""Inputs that every rule accepts, and functions that break one property."""
+"""Inputs that every rule accepts, and functions that each break one property."""
 
 from __future__ import annotations
 
@@ -112,12 +112,12 @@ def valid_input(
 
 
 def setting(**changes: str | None) -> LintInput:
-    """Return the valid input with changed connector settings, by key with `__` for a dot."""
+    """Return the valid input with changed connector settings. In their names, `__` stands for a dot."""
     return configured(valid_input(), {key.replace("__", "."): value for key, value in changes.items()})
 
 
 def configured(valid: LintInput, changes: dict[str, str | None]) -> LintInput:
-    """Return the input with changed connector settings; None removes one."""
+    """Return the input with changed connector settings. None removes a setting."""
     merged = {**valid.config, **changes}
     return replace(valid, config={key: value for key, value in merged.items() if value is not None})
 
@@ -154,7 +154,7 @@ def with_book(**changes: Any) -> LintInput:  # noqa: ANN401 - values of an aggre
 
 
 def with_payloads(payload: str, **changes: Any) -> LintInput:  # noqa: ANN401 - values of an aggregate
-    """Return the valid input with another payload format, without tables and backfills, which require JSON."""
+    """Return the valid input with a different payload format, and without tables and backfills, which require JSON."""
     pipeline = library()
     created = {
         name: Aggregate.model_validate(
@@ -189,7 +189,7 @@ def with_environment(valid: LintInput, section: str, **changes: object) -> LintI
 
 
 def second_pipeline(prefix: str = "second", aggregate: str = "shelf", **shared: object) -> LintInput:
-    """Return the input of a second pipeline, which has only the values of `shared` in common with the first."""
+    """Return the input of a second pipeline, which shares only the values of `shared` with the first pipeline."""
     library_pipeline = library()
     source = library_pipeline.source.model_copy(
         update={

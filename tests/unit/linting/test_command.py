@@ -67,7 +67,7 @@ def test_arguments_win_over_the_global_option(workspace: Path) -> None:
 
 
 def test_prints_a_remedy_once(workspace: Path) -> None:
-    """A wrong template causes a finding in each of its files, but needs one correction only."""
+    """A wrong template causes a finding in each of its files, but requires only one correction."""
     template = workspace / "connectors" / "templates" / "outbox-postgres.json.j2"
     replace(template, '"snapshot.mode": "no_data"', '"snapshot.mode": "initial"')
     other_file = workspace / "connectors" / "second.yaml"

@@ -1,4 +1,4 @@
-"""Loading of lint inputs, without secrets and without a stack."""
+"""Loading of lint inputs without secrets and without a stack."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def edit(path: Path, **changes: Any) -> Path:  # noqa: ANN401 - YAML
-    """Change values of a YAML file, by key with `__` between the levels."""
+    """Change values of a YAML file. Keys have `__` between the levels."""
     data = yaml.safe_load(path.read_text(encoding="utf-8"))
     for name, value in changes.items():
         *parents, key = name.split("__")
@@ -56,7 +56,7 @@ PIPELINES = sorted((Path(__file__).resolve().parents[3] / "connectors").glob("*.
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_accepts_shipped_files_in_every_environment(name: str) -> None:
-    """No environment variable is set, and no stack runs."""
+    """No environment variables are set, and no stack runs."""
     checks = lint_files(PIPELINES, name)
     assert failed(checks) == []
     assert [check.id for check in checks] == [rule.id for rule in RULES]

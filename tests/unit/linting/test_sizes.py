@@ -13,7 +13,7 @@ from outbox_kit.linting import LintInput
 from outbox_kit.results.checks import Status
 
 MEBIBYTE = 1_048_576
-LARGEST = 95 * MEBIBYTE  # above it the limit of the consumer must be raised, too
+LARGEST = 95 * MEBIBYTE  # above this size, the consumer's limit must also be raised
 
 
 def sized(**connector: int) -> LintInput:
@@ -54,7 +54,7 @@ def test_reports_consumer_limits_to_raise() -> None:
 
 
 def test_uses_default_sizes_of_kafka_for_missing_settings() -> None:
-    """Without the overrides the limit of the producer is 1 MiB, less than the limit of the router."""
+    """Without the overrides, the producer's limit is 1 MiB, which is less than the router's limit."""
     created = valid_input()
     overrides = {
         key: None
@@ -69,7 +69,7 @@ def test_uses_default_sizes_of_kafka_for_missing_settings() -> None:
     [(512 * 1024 - 1, []), (512 * 1024, [Status.WARN]), (900 * 1024 - 1, [Status.WARN]), (900 * 1024, [Status.FAIL])],
 )
 def test_checks_the_size_of_the_stored_config(size: int, status: list[Status]) -> None:
-    """Characters outside ASCII count as bytes of UTF-8."""
+    """Non-ASCII characters are counted in bytes of UTF-8."""
     empty = configured(valid_input(), {"column.exclude.list": ""})
     room = size - len(
         json.dumps({"properties": dict(empty.config)}, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,4 +1,4 @@
-"""Unions in which the data of a payload selects the branch."""
+"""Unions whose branch is selected by the data of a payload."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEXTS = {"type": "map", "values": "string"}
 
 
 def record(name: str, **fields: Any) -> dict[str, Any]:  # noqa: ANN401 - any schema
-    """Return a record; a tuple is a field with a default: its type and the default."""
+    """Return a record. A tuple stands for a field with a default, and contains the type and the default."""
     definitions = [
         {"name": field, "type": kind[0], "default": kind[1]}
         if isinstance(kind, tuple)

@@ -18,7 +18,7 @@ from outbox_kit.results.checks import Check, Status
 CONNECTOR = "io.debezium.connector.postgresql.PostgresConnector"
 BINARY = "io.debezium.converters.BinaryDataConverter"
 DELEGATE = "value.converter.delegate.converter.type"
-# With a real worker: tests/integration/deployment/test_lint.py.
+# tests/integration/deployment/test_lint.py uses a real worker.
 DEFINED: dict[str, list[str]] = {
     CONNECTOR: [key for key in valid_input().config if not key.startswith(("transforms.", "value.converter."))],
     "io.outboxkit.smt.OutboxRouter": [

@@ -1,4 +1,4 @@
-"""States of connector, slot and server, and a pipeline with two aggregate types."""
+"""States of a connector, a slot and a server, and a pipeline with two aggregate types."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def positions(connector: int | None = 1000, confirmed: int | None = 1000, server
 
 
 def backfilled(deployment: Deployment, *names: str) -> Deployment:
-    """Return the deployment with the aggregate types `names` only, which have a `backfill`.
+    """Return the deployment with only the aggregate types `names`, which have a `backfill`.
 
-    Without names, it has the types author and book, which have none.
+    Without names, it has the types author and book, which do not have a `backfill`.
     """
     aggregates = {}
     for name in names or ("author", "book"):

@@ -1,4 +1,4 @@
-"""Requests to Connect of restart, pause, resume and stop in each state, and the waits."""
+"""Requests that restart, pause, resume and stop send to Connect in each state, and their waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deletion of states in wrong partitions, without a broker. With one: tests/integration/operations/test_stuck.py."""
+"""Deletion of states in wrong partitions, without a broker. tests/integration/operations/test_stuck.py has one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_lists_misplaced_states_by_type(deployed: Callable[..., Deployment]) -> 
 
 @pytest.fixture
 def topic(monkeypatch: pytest.MonkeyPatch) -> FakeTopic:
-    """Topic with the partitions of the pipeline file, and one of ten states in a wrong partition."""
+    """Topic with the partitions of the pipeline file, in which one of ten states is in a wrong partition."""
     monkeypatch.setattr(module, "refuse_wrong_cluster", lambda *_: None)
     topic = FakeTopic(monkeypatch, partitions=4)
     topic.append(*(Record(str(number).encode(), b"x", "1") for number in range(9)), Record(b"a", b"x", "1", number=1))

@@ -1,4 +1,4 @@
-"""Backup files of offsets: permissions, no overwriting, validation of their source."""
+"""Backup files of offsets: permissions, no overwriting, and validation of their source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""offsets reset: effect of a change, order of the requests to Connect, state after a failure."""
+"""offsets reset: effect of a change, order of the requests to Connect, and state after a failure."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_passes_skip(deployment: Deployment, connect: FakeConnect) -> None:
         (1000, 1000, False, True, "no row is sent again, and no row is lost"),
         (1200, 1000, False, True, "3 outbox rows in 200 bytes of WAL between 0/3E8 and 0/4B0 are sent again"),
         (1000, 1200, True, True, "3 outbox rows in 200 bytes of WAL between 0/3E8 and 0/4B0 are SKIPPED"),
-        # The slot was recreated beyond the connector's offset: the WAL in between was removed.
+        # The slot was recreated beyond the connector's offset, and the WAL in between was removed.
         (900, 1000, True, False, "3 outbox rows in 100 bytes of WAL between 0/384 and 0/3E8 are SKIPPED"),
         (None, 1000, False, True, "no row is sent again, and no row is lost"),
         (None, 1200, True, True, "3 outbox rows in 200 bytes of WAL between 0/3E8 and 0/4B0 are SKIPPED"),

@@ -132,7 +132,7 @@ def test_rejects_an_offset_beyond_rows_that_no_topic_has(
     database.events = 2
     config = connect.configs[NAME]
     connect.configs[NAME] = {}
-    refuse_unsafe_start(deployment, require_connector(deployment))  # EventRouter: records have no source_sequence
+    refuse_unsafe_start(deployment, require_connector(deployment))  # EventRouter, whose records have no source_sequence
     connect.configs[NAME] = config
     for before in ("", f"{lock.source_epoch:04x}_{0:016x}-{CONFIRMED - 101:016x}"):
         monkeypatch.setattr(preconditions, "highest_version", lambda _, text=before: Version(text))

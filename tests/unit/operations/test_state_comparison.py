@@ -1,4 +1,4 @@
-"""State comparison: which records confirm the newest state, and comparison with the business table."""
+"""State comparison: the records that confirm the newest state, and the comparison with the business table."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def topic(monkeypatch: pytest.MonkeyPatch) -> FakeTopic:
 
 
 class Database:
-    """Results of the queries: outbox rows by aggregate type, and the keys of each read of the business table."""
+    """Results of the queries: the outbox rows by aggregate type, and the keys of each read of the business table."""
 
     def __init__(self) -> None:
         self.rows: dict[str, list[dict[str, Any]]] = {}
@@ -148,9 +148,9 @@ def slot(confirmed_flush: int | None) -> Slot:
 def test_ends_when_the_slot_has_confirmed_the_position(books: Deployment, topic: FakeTopic, database: Database) -> None:
     database.keys = [{"late", "lost"}]
     database.slots = [None, slot(None), slot(POSITION.lsn - 1), slot(POSITION.lsn)]
-    # The first read precedes the wait; the record appears in the read after the position was confirmed.
+    # The first read precedes the wait. The record appears in the read after the position has been confirmed.
     topic.batches = [[], [], [], [], [Record(b"late", b"x", AFTER)]]
-    # Waiting until the end of this time would raise WaitTimeoutError.
+    # Waiting for the whole time would raise WaitTimeoutError.
     assert stuck(books, older_than=3600) == [("lost", "missing")]
 
 
@@ -200,7 +200,7 @@ def test_lists_the_wrong_partitions_of_a_stuck_aggregate(
 
 
 class _Decoder:
-    """Stands in for ValueDecoder: a value is the JSON of the state."""
+    """Replaces ValueDecoder. A value is the JSON of the state."""
 
     def __init__(self, *_: object) -> None: ...
 
@@ -229,7 +229,7 @@ def test_comparison_of_values(
     batches: list[list[Record]],
     expected: list[tuple[str, str]],
 ) -> None:
-    """A difference that remains is listed; not that of an aggregate that is being changed."""
+    """A difference that remains is listed, but not the difference of an aggregate that is being changed."""
     monkeypatch.setattr(state_comparison, "ValueDecoder", _Decoder)
     topic.append(Record(b"a", b"old", BEFORE), Record(b"b", b"old", BEFORE))
     database.keys, database.states, topic.batches = [{"a", "b"}], states, batches
@@ -288,7 +288,7 @@ def test_positions_are_compared_only_with_the_database_of_the_lock_file(
 def test_a_record_that_the_source_has_not_reached_is_ahead(
     books: Deployment, topic: FakeTopic, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It can have the value of the aggregate, but the next events are older. It confirms no outbox row."""
+    """It can have the value of the aggregate, but the next events are older. It does not confirm outbox rows."""
     topic.append(Record(b"a", b"x", AFTER), Record(b"b", b"x", f"0003_{0:016x}-{0:016x}"))
     topic.append(Record(b"c", b"x", BEFORE), Record(b"d", b"x", "malformed"), Record(b"ghost", b"x", AFTER))
     database.keys = [set("abcd")]

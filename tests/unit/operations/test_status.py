@@ -30,7 +30,7 @@ SLOT = replace(DEPLOYED_SLOT, confirmed_flush=1000, restart_lsn=900)
 
 @pytest.fixture(autouse=True)
 def positions_at_1000(connect: FakeConnect, database: FakePostgres, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Set the LSNs of connector and slot (1000) and server (5000), without dead letters."""
+    """Set the LSNs of the connector and slot (1000) and of the server (5000), without dead letters."""
     connect.offsets[NAME] = [{"partition": {"server": "library"}, "offset": seed(1000)}]
     database.actual = replace(DEPLOYED, slot=SLOT, wal_position=5000)
     monkeypatch.setattr(status.dead_letter_topic, "count", lambda *_: 0)

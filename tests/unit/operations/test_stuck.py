@@ -1,4 +1,4 @@
-"""List and resend stuck aggregates. The comparison: test_state_comparison.py."""
+"""Listing and resending of stuck aggregates. test_state_comparison.py tests the comparison."""
 
 from __future__ import annotations
 

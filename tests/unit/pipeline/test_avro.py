@@ -48,7 +48,7 @@ def test_reports_a_missing_file(tmp_path: Path) -> None:
 
 
 def nested_arrays(count: int) -> str:
-    """Return a record with a field of `count` nested arrays: it has `count` + 4 levels of JSON."""
+    """Return a record with a field of `count` nested arrays. Its JSON has `count` + 4 levels."""
     opening, closing = '{"type": "array", "items": ' * count, "}" * count
     return f'{{"type": "record", "name": "A", "fields": [{{"name": "x", "type": {opening}"int"{closing}}}]}}'
 
@@ -125,7 +125,7 @@ def test_the_top_level_must_be_a_record(tmp_path: Path, content: str) -> None:
         record({"name": "x", "type": None}),
         '{"type": "record", "name": "A", "fields": 5}',
         '{"type": "record", "name": 1, "fields": []}',
-        # accepted by the parser and rejected by a registry or the transform
+        # accepted by the parser but rejected by a registry or the transform
         '{"type": "record", "name": "A"}',
         record({"name": "x", "type": "int"}, {"name": "x", "type": "string"}),
         record({"name": "x", "type": ["int", "int"]}),
@@ -172,7 +172,7 @@ def test_keeps_non_ascii_characters(tmp_path: Path) -> None:
     assert "ä<&'>" in text
 
 
-# One schema in the notation of a file, and in that of Confluent's registry.
+# One schema in the notation of a file, and in the notation of Confluent's registry.
 FILE_NOTATION = (
     '{"type": "record", "name": "io.acme.Book", "fields": [{"name": "t", "type": {"type": "string"}}, '
     '{"name": "x", "type": ["null", {"type": "int", "logicalType": "date"}], "default": null}]}'

@@ -1,4 +1,4 @@
-"""YAML files of a stranger that would take long to read or exhaust the memory: refused in under a second."""
+"""Untrusted YAML files that would take long to read or exhaust the memory are refused in under a second."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from outbox_kit.pipeline.values_with_origins import MAX_LEVELS, parse_yaml
 
 
 def doubling(item: str) -> str:
-    """Return a chain of 30 anchors, each of which has two aliases of the one before: 2^30 values."""
+    """Return a chain of 30 anchors, each with two aliases of the previous anchor, which expands to 2^30 values."""
     lines = ["a0: &a0 {x: 1}", *(f"a{number}: &a{number} {item}" for number in range(1, 30))]
     return "\n".join(line.replace("PREVIOUS", f"*a{number - 1}") for number, line in enumerate(lines))
 

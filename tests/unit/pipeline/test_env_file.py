@@ -1,4 +1,4 @@
-"""Variables of an environment file in a separate file: `env_file`."""
+"""Variables of an environment file that are in a separate file (`env_file`)."""
 
 from __future__ import annotations
 

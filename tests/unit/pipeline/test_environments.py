@@ -1,4 +1,4 @@
-"""Environment files: addresses, variables, values of the stack, and errors that contain no secret."""
+"""Environment files: addresses, variables, values of the stack, and errors that do not contain secrets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def production(workspace: Path, environ: Mapping[str, str], needs: Collection[st
 
 
 def write_edited(workspace: Path, changes: dict[str, Any]) -> Path:
-    """Write environments/production.yaml: the production example with changed values, by path with slashes."""
+    """Write environments/production.yaml, the production example with changed values by slash-separated path."""
     folder = workspace / "connectors" / "environments"
     data = yaml.safe_load((folder / "production.example.yaml").read_text(encoding="utf-8"))
     for location, value in changes.items():
@@ -333,7 +333,7 @@ def test_lists_the_known_environments(workspace: Path) -> None:
 
 
 def test_rejects_the_name_of_another_environment(workspace: Path) -> None:
-    """With its name, the lock file of the other environment would be used."""
+    """With that name, the lock file of the other environment would be used."""
     path = write_edited(workspace, {}).rename(workspace / "connectors" / "environments" / "staging.yaml")
     with pytest.raises(ConfigurationError) as caught:
         load_environment("staging", pipeline_file(workspace), Overrides(environ=SECRETS))

@@ -1,4 +1,4 @@
-"""Template outbox-postgres-eventrouter, which differs from outbox-postgres in routing."""
+"""The template outbox-postgres-eventrouter, which differs from outbox-postgres in routing."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_uses_column_names_of_the_pipeline(
 
 
 def test_rejects_a_partition_field(library: Pipeline, environment: Environment, lock: Lock, repository: Path) -> None:
-    """EventRouter would ignore it, and write records and tombstones to different partitions."""
+    """EventRouter would ignore the field, and write records and tombstones to different partitions."""
     book = library.aggregates["book"].model_copy(update={"partition_field": "tenant"})
     pipeline = library.model_copy(update={"aggregates": {**library.aggregates, "book": book}})
     with pytest.raises(ConfigurationError, match="EventRouter does not support partition_field"):

@@ -1,4 +1,4 @@
-"""docs/pipeline.md: write its files, run its commands in order, and compare their output."""
+"""docs/pipeline.md: the test writes its files, runs its commands in order, and compares their output."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def run_line(
 
 
 def write_file(block: re.Match[str], folder: Path) -> None:
-    """Write a file. YAML has the path in its first line, and may be appended; JSON in the line before the block."""
+    """Write a file. Its path is in the first line of YAML, which may be appended, or in the line before JSON."""
     text = block["text"]
     if block["kind"] == "json":
         path = re.search(r"`(\S+\.avsc)`:$", block["before"])

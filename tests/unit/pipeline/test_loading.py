@@ -1,4 +1,4 @@
-"""Pipeline files: loading, and errors with file, key and hint."""
+"""Pipeline files: loading, and errors that state the file, key and hint."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from outbox_kit.pipeline.names import TABLE_SYNTAX
 
 
 def changed(workspace: Path, changes: dict[str, Any]) -> Path:
-    """Change values of the example's pipeline file, by path with slashes; None removes one."""
+    """Change values of the example's pipeline file by slash-separated path. None removes a value."""
     path = workspace / "connectors" / "library.yaml"
     data = yaml.safe_load(path.read_text(encoding="utf-8"))
     for location, value in changes.items():
@@ -99,7 +99,7 @@ ALLOWED = [
 ]
 
 INVALID: list[tuple[dict[str, Any], str]] = [
-    # an unknown key, with the suggestion of this level, not of another
+    # an unknown key, with a suggestion from the same level
     ({"agregates": {}}, "agregates: unknown key; did you mean 'aggregates'?"),
     ({"source/publicaton": "x"}, "source.publicaton: unknown key; did you mean 'publication'?"),
     ({"aggregates/book/partition": 3}, "aggregates.book.partition: unknown key; did you mean 'partitions'?"),
@@ -234,7 +234,7 @@ def test_reports_every_error_with_its_line(workspace: Path) -> None:
 
 @pytest.mark.parametrize("table", ['"Library"."Book"', "book", "library.book.x", "library.my book"])
 def test_names_the_syntax_of_tables(workspace: Path, table: str) -> None:
-    """Statements quote both names, so that quotes would be part of them."""
+    """Statements quote both names, so quotes in the file would be part of the names."""
     path = changed(workspace, {"aggregates/book/backfill/table": table})
     with pytest.raises(ConfigurationError, match=r"aggregates\.book\.backfill\.table: found ") as caught:
         load_pipeline(path)
@@ -339,7 +339,7 @@ def test_rejects_a_folder(workspace: Path) -> None:
 
 
 def test_rejects_a_duplicate_key(workspace: Path) -> None:
-    """PyYAML uses the last one, so an aggregate would be missing in the deployment without an error."""
+    """PyYAML uses the last duplicate, so an aggregate would be missing in the deployment without an error."""
     path = workspace / "connectors" / "library.yaml"
     text = path.read_text(encoding="utf-8")
     duplicate = "aggregates:\n  book: {schema: schemas/author.avsc, partitions: 9}\n"

@@ -1,4 +1,4 @@
-"""The lock file: round trip, and errors of an unusable file."""
+"""The lock file: round trip, and errors for an unusable file."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_new_lock_starts_at_epoch_one() -> None:
             r"schemas\.a\.0\.subject: Field required",
         ),
         (b'{"pipeline": "\xff"}', "lock file"),
-        # of a version that did not record the timeline
+        # written by a version that did not record the timeline
         (
             b'{"pipeline": "p", "environment": "e", "source": '
             b'{"system_identifier": "7301", "slot": "s", "slot_lsn": "0/1", "publication_oid": 1}}',
@@ -98,7 +98,7 @@ def test_keeps_the_old_file_when_a_write_fails(tmp_path: Path, lock: Lock) -> No
 
 
 def test_reads_a_file_without_topics_and_table(tmp_path: Path) -> None:
-    """A release that recorded neither wrote the file."""
+    """The file was written by a release that recorded neither."""
     path = tmp_path / "a.lock.json"
     source = {"system_identifier": "7301", "timeline": 1, "slot": "s", "slot_lsn": "0/1", "publication_oid": 1}
     path.write_text(json.dumps({"pipeline": "p", "environment": "e", "source": source}))

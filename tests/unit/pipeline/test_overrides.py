@@ -33,7 +33,7 @@ ENVIRON = {"ADMIN_PASSWORD": "admin-s3cret", "KAFKA_PASSWORD": "kafka-s3cret"}
 
 @pytest.fixture
 def pipeline_file(workspace: Path) -> Path:
-    """Return the example's pipeline file, with an environment `here`."""
+    """Return the example's pipeline file with an environment `here`."""
     write_environment(workspace, "")
     return workspace / "connectors" / "library.yaml"
 

@@ -1,4 +1,4 @@
-"""TLS of PostgreSQL connections: of outbox-kit, the Connect worker and the Spark jobs."""
+"""TLS of the PostgreSQL connections of outbox-kit, the Connect worker and the Spark jobs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Rendering: golden configs, settings that the guarantees require, and errors of invalid templates.
 
-Update the golden file with `UPDATE_GOLDEN=1 pytest tests/unit/pipeline/test_render.py`; review its diff.
+Update the golden file with `UPDATE_GOLDEN=1 pytest tests/unit/pipeline/test_render.py`, and review its diff.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Templates other than outbox-postgres: settings required by the guarantees, and rejected options."""
+"""Templates other than outbox-postgres: settings that the guarantees require, and rejected options."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_template_specific_settings(
 def test_chain_uses_the_registry_address_of_the_worker(
     library: Pipeline, environment: Environment, lock: Lock, templates: Path
 ) -> None:
-    """In containers outbox-kit and the worker use different addresses."""
+    """In containers, outbox-kit and the worker use different addresses."""
     registry = environment.registry.model_copy(update={"connector_url": "http://registry:8080/apis/ccompat/v7"})
     in_containers = environment.model_copy(update={"registry": registry})
     config = render_connector(with_template(library, CHAIN), in_containers, lock, templates)

@@ -1,4 +1,4 @@
-"""Options for rows: errors of invalid ones, and the settings that each template renders."""
+"""Options for rows: errors for invalid options, and the settings that each template renders."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TEXT = {**NO_TABLE, f"{BOOK}/payload": "text", f"{BOOK}/schema": None}
 
 
 def changed(workspace: Path, changes: dict[str, Any]) -> Path:
-    """Change values of the example's pipeline file, by path with slashes; None removes one."""
+    """Change values of the example's pipeline file by slash-separated path. None removes a value."""
     path = workspace / "connectors" / "library.yaml"
     data = yaml.safe_load(path.read_text(encoding="utf-8"))
     for location, value in changes.items():
@@ -187,7 +187,7 @@ TOPIC_MATCHES = "org.apache.kafka.connect.transforms.predicates.TopicNameMatches
 HEADER_COLUMNS = {f"{SOURCE}/header_columns": {"tenant": "tenant", "region": "x-region"}}
 TOMBSTONE_TYPES = {f"{BOOK}/tombstone_event_types": ["Lost", "Given away"]}
 
-# Options, and the settings that a template renders for them in addition.
+# Options, and the additional settings that a template renders for them.
 RENDERED: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     (ROUTER, {f"{BOOK}/payload": "json", f"{BOOK}/unknown_fields": "refuse"}, {}),
     (ROUTER, {f"{SOURCE}/updated_rows": "fail", f"{SOURCE}/deleted_rows": "fail"}, {}),
@@ -290,7 +290,7 @@ def test_renders_options(
 def test_payload_that_is_passed_on_has_no_schema(
     workspace: Path, environment: Environment, lock: Lock, payload: str, changes: dict[str, Any]
 ) -> None:
-    """The transform rejects schema keys for these, so the config has none, although the lock file has schemas."""
+    """The transform rejects schema keys for such payloads, so the config omits the schemas of the lock file."""
     config = render(workspace, environment, lock, changes, ROUTER)
     book = {key.removeprefix(f"{OUTBOX}aggregate.book."): value for key, value in config.items() if ".book." in key}
     assert book == {"topic": "library.book", "partitions": "4", "payload.format": payload}

@@ -1,4 +1,4 @@
-"""Schemas that use types of other files: dependency order, text to register, text with inlined types."""
+"""Schemas that use types of other files: dependency order, text to register, and text with inlined types."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_omits_unused_references(tmp_path: Path) -> None:
     assert [entry.name for entry in actual] == ["io.acme.Currency"]
 
 
-# types of the fields of Order, its references, values: each type must be defined once, where it is used first
+# types of the fields of Order, references, values. Each type must be defined once, where it is first used.
 INLINED: list[tuple[list[Any], list[dict[str, Any]], list[Any]]] = [
     (["Money"], [MONEY, CURRENCY], [{"f0": 1, "f1": "EUR"}]),
     (["Currency", "Money"], [MONEY, CURRENCY], ["USD", {"f0": 1, "f1": "EUR"}]),

@@ -1,4 +1,4 @@
-"""State of the source database after and before the first apply."""
+"""States of the source database before and after the first apply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections: errors of a database that does not respond, without the password."""
+"""Connections: errors for a database that does not respond, which do not contain the password."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_uses_and_names_another_login(unreachable: Environment) -> None:
 
 
 class _Connection:
-    """Connection without a server; the test raises the server's errors."""
+    """Connection without a server. The test raises the server's errors."""
 
     def __enter__(self) -> _Connection:
         return self
@@ -119,14 +119,14 @@ def test_quotes_the_table_because_to_regclass_converts_names_to_lower_case() -> 
 
 
 def test_a_rejected_value_is_reported_without_the_value() -> None:
-    """Messages of class 22 quote the value, which can be a secret or a payload."""
+    """Messages of SQLSTATE class 22 quote the value, which can be a secret or a payload."""
     error = psycopg.errors.InvalidTextRepresentation('invalid input syntax for type uuid: "planted"')
     assert postgres_message(error) == "a value was rejected, SQLSTATE 22P02"
     assert postgres_message(psycopg.errors.UndefinedTable("no table\nDETAIL: planted")) == "no table"
 
 
 def test_the_time_limit_applies_to_each_statement(environment: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For example, a query of `verify` that waits for a lock."""
+    """It applies, for example, to a query of `verify` that waits for a lock."""
     options: dict[str, object] = {}
     monkeypatch.setattr(psycopg, "connect", lambda **given: options.update(given) or FakePostgres().connect(user="u"))
     with client.connected(environment.source, seconds=5):

@@ -1,4 +1,4 @@
-"""SQL for a DBA: content, order, and identity with the statements of `apply`."""
+"""SQL for a DBA: content, order, and equality with the statements of `apply`."""
 
 from __future__ import annotations
 

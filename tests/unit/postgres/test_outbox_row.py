@@ -1,4 +1,4 @@
-"""INSERT statement for rows that outbox-kit writes to the outbox table."""
+"""The INSERT statement for rows that outbox-kit writes to the outbox table."""
 
 from __future__ import annotations
 

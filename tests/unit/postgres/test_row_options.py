@@ -164,7 +164,7 @@ TABLE_VIA_ROOT = "of public.outbox_event, with publish_via_partition_root = true
         ({"updated_rows": "error"}, {"pubdelete": True}, f"insert, delete {TABLE_VIA_ROOT}"),
         ({"deleted_rows": "ignore"}, {"pubdelete": True, "pubtruncate": True}, ""),
         ({"deleted_rows": "ignore"}, {"pubupdate": True}, f"insert, update {TABLE_VIA_ROOT}"),
-        # Without inserts nothing is delivered.
+        # If inserts are not published, nothing is delivered.
         ({"updated_rows": "warn"}, {"pubinsert": False, "pubupdate": True}, f"update {TABLE_VIA_ROOT}"),
     ],
     ids=str,

@@ -141,7 +141,7 @@ def test_accepts_a_deployed_state_with_its_lock_file(library: Pipeline) -> None:
     ids=["another database", "promoted", "no slot", "no slot, no publication", "publication recreated"],
 )
 def test_accepts_another_source_without_a_lock_file(library: Pipeline, changes: dict[str, Any]) -> None:
-    """Before the first apply, and with --recover."""
+    """The lock file is missing before the first apply, and is ignored with --recover."""
     refuse_unsafe(library, replace(DEPLOYED, **changes), None)
 
 
@@ -238,7 +238,7 @@ def test_rejects_states_that_could_lose_rows(
 
 
 def test_a_dropped_table_is_created_and_published(library: Pipeline, environment: Environment) -> None:
-    """PostgreSQL has removed the table from the publication, so that no row can be lost by an `apply`."""
+    """PostgreSQL has removed the table from the publication, so `apply` cannot lose rows."""
     dropped = replace(DEPLOYED, columns={}, table_oid=None, publication={**PUBLICATION, "tables": []})
     refuse_unsafe(library, dropped, LOCKED)
     changes = diff(library, environment, dropped, LOCKED)
@@ -254,7 +254,7 @@ def test_rejects_a_missing_partition_field(library: Pipeline) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        # A standby has its primary's identifier, but not the positions of its slots.
+        # A standby has the identifier of its primary, but not the positions of the primary's slots.
         ({"is_standby": True, "system_identifier": "7302", "slot": None}, "the database is a standby"),
         # A different database is the cause of a missing slot or publication.
         (
@@ -301,7 +301,7 @@ def test_reports_the_cause_before_its_consequences(library: Pipeline, changes: d
 def test_rejects_existing_objects_that_cannot_deliver(
     library: Pipeline, changes: dict[str, Any], locked: LockedSource | None
 ) -> None:
-    """Otherwise the plan is empty, the connector runs, heartbeats advance the slot, and rows never arrive."""
+    """Otherwise, the plan is empty, the connector runs, heartbeats advance the slot, but rows never arrive."""
     with pytest.raises(RefusedError):
         refuse_unsafe(library, replace(DEPLOYED, **changes), locked)
 

@@ -1,7 +1,7 @@
-"""Each wait has a time limit: calls that wait for ever without an argument, and endless loops.
+"""Each wait has a time limit. The test finds calls that wait forever without an argument, and endless loops.
 
 A limit that a caller sets, such as a session's statement_timeout or a deadline in a loop, is not visible in the call.
-Such places are in ALLOWED, with the reason.
+ALLOWED lists such places with the reason.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = sorted([*(ROOT / "scripts").rglob("*.py"), *(ROOT / "spark_jobs").rglob("*.py")])
-# Methods that wait without limit if they have no argument.
+# Methods that wait indefinitely if they have no argument.
 WAITING_METHODS = {"wait", "join", "result", "exception", "get", "acquire", "communicate", "commit_transaction"}
-# Calls that wait without limit unless they have this keyword.
+# Calls that wait indefinitely unless they have this keyword.
 LIMITED_CALLS = {
     **{f"subprocess.{name}": "timeout" for name in ("run", "call", "check_call", "check_output")},
     **{f"requests.{name}": "timeout" for name in ("get", "post", "put", "delete", "request")},
@@ -60,7 +60,7 @@ ALLOWED = {
 
 
 def unbounded_waits(source: str) -> Iterator[str]:
-    """Yield each call that waits without limit, and `while True` for each endless loop."""
+    """Yield each call that waits indefinitely, and `while True` for each endless loop."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.While) and isinstance(node.test, ast.Constant) and node.test.value:
             yield "while True"

@@ -1,4 +1,4 @@
-"""Dependencies: exact versions with checksums, for everything that is needed. They are checked: test_checksums.py."""
+"""All dependencies have exact versions with checksums. test_checksums.py tests that the checksums are checked."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def pins(name: str) -> dict[str, str]:
 
 
 def project(folder: Path = ROOT) -> dict[str, list[str]]:
-    """Return the lists of requirements in a pyproject.toml, by name. Extras include those that they refer to."""
+    """Return the lists of requirements in a pyproject.toml, by name. Extras include the extras that they refer to."""
     data = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
     name, extras = data["project"]["name"], data["project"]["optional-dependencies"]
     return {
@@ -38,7 +38,7 @@ def project(folder: Path = ROOT) -> dict[str, list[str]]:
 
 
 def with_referenced(entries: list[str], name: str, extras: dict[str, list[str]]) -> list[str]:
-    """Replace each reference to this project, such as outbox-kit[spark], by the requirements of its extras."""
+    """Replace each reference to this project, such as outbox-kit[spark], with the requirements of its extras."""
     result = []
     for entry in entries:
         requirement = Requirement(entry)

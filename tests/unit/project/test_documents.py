@@ -1,4 +1,4 @@
-"""Documents: targets of links, named tests, code blocks that are part of the examples, and commands of pip."""
+"""Documents: targets of links, named tests, code blocks that are part of the examples, and pip commands."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ def test_ci_examples_are_valid_yaml_and_install_the_files_of_this_release(name: 
     assert f"pip install --require-hashes -r ci/outbox-kit-requirements-{__version__}.txt" in text
     library = f"ci/outbox_events-{__version__}-py3-none-any.whl"
     assert f"pip install --no-deps {library} {wheel}" in text
-    # The example's own package depends on both, so the wheels must be in the same command.
+    # The example's own package depends on both wheels, so they must be in the same command.
     assert f"pip install {library} '{wheel}[testing]' -e '.[test]'" in text
 
 
-# Words of a `pip install` up to the end of the command.
+# The words of a `pip install` command up to its end.
 PIP_INSTALL = re.compile(r"\bpip3? install((?:\s+(?!&&|\|)['\"]?[\w./~@:=\[\],<>-]+['\"]?)+)")
 OWN_NAME = re.compile(r"^outbox[-_.](kit|events|spark|common|smt)(\[[\w,-]*\])?([=<>~!@].*)?$")
 

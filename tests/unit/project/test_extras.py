@@ -1,4 +1,4 @@
-"""Extras: each part of the project runs with the packages that its extra installs, and names the extra without them."""
+"""Extras: each part of the project runs with the packages of its extra. If they are missing, it names the extra."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ sys.meta_path.insert(0, Hidden())
 
 
 def run_with(packages: list[str], code: str) -> subprocess.CompletedProcess[str]:
-    """Run the code in a Python process that finds only these packages and what they need."""
+    """Run the code in a Python process that finds only these packages and their dependencies."""
     kept = closure(packages)
     own = {"outbox-kit", "outbox-events", "pip", "setuptools"}
     hidden = {

@@ -19,7 +19,7 @@ SOURCES = sorted([*(ROOT / "scripts").rglob("*.py"), *(ROOT / "spark_jobs").rglo
 FUNCTION_LINES = 60
 FOLDER_MODULES = 20
 LARGE_FOLDERS: dict[str, str] = {}
-"""Folders with more modules than FOLDER_MODULES, and what their one idea is."""
+"""Folders with more than FOLDER_MODULES modules, each with its one idea."""
 
 
 # --- sizes

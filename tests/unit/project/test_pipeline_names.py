@@ -1,7 +1,7 @@
 """Each pipeline of the integration tests has its own name.
 
 Tests share a stack, and a pipeline whose slot an earlier test dropped cannot be deployed again. Which tests share a
-stack depends on pytest-xdist, so that only some runs would fail.
+stack depends on pytest-xdist, so only some runs would fail.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ FUNCTIONS = {"deploy", "deploy_once", "make_pipeline"}
 
 
 def constants(tree: ast.Module) -> dict[str, str]:
-    """Return the texts that a module assigns to names at its top level, also `A, B = "a", "b"`."""
+    """Return the texts that a module assigns to names at its top level, including `A, B = "a", "b"`."""
     found: dict[str, str] = {}
     for statement in tree.body:
         if isinstance(statement, ast.Assign):
@@ -28,7 +28,7 @@ def constants(tree: ast.Module) -> dict[str, str]:
 
 
 def pipeline_names(tree: ast.Module) -> Iterator[str]:
-    """Yield the name of each pipeline that a module deploys, if it is a text or a constant of the module."""
+    """Yield the name of each pipeline that a module deploys, if the name is a text or a constant of the module."""
     known = constants(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in FUNCTIONS and node.args:

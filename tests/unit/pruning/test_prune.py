@@ -1,4 +1,4 @@
-"""Rows that may be deleted and partitions that may be dropped, as a function of rows and records."""
+"""Rows that may be deleted and partitions that may be dropped, depending on rows and records."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_newest_row_remains_unless_it_is_the_tombstone_on_the_topic() -> Non
 
 
 def plan(*reasons_of_rows: Reason | None, is_closed: bool = True, contents: dict[int, int] | None = None) -> list[str]:
-    """Return the reasons of the partitions 0 to 2; each contains one of the rows of an aggregate."""
+    """Return the reasons why partitions 0 to 2 remain. Each contains one of the rows of an aggregate."""
     partitions = [Partition(number, "public", f"p{number}", is_closed) for number in range(3)]
     planned, dropped, found = PartitionPlan(partitions), set[int](), []
     planned.add(list(zip(ROWS, reasons_of_rows, strict=True)))

@@ -41,7 +41,7 @@ def test_ignores_transactions_without_rows() -> None:
 
 
 def test_an_insert_of_another_table_is_unknown() -> None:
-    """Such as a partition whose rows are not published as those of the outbox table."""
+    """An example is a partition whose rows are not published as rows of the outbox table."""
     messages = [relation(7, "outbox_event", "id"), relation(8, "outbox_event_2026", "id"), insert(7, "a")]
     assert inserted_ids(messages, SOURCE) == {"a"}
     assert inserted_ids([*messages, insert(8, "b")], SOURCE) is None

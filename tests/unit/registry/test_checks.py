@@ -37,7 +37,7 @@ def test_passes_for_a_deployed_registry(state: RegistryState) -> None:
 
 
 def test_remedy_deletes_a_version_that_was_registered_by_others(state: RegistryState) -> None:
-    """`apply` refuses the schema of the file then, because it equals an earlier version."""
+    """`apply` then refuses the schema in the file, because it is equal to an earlier version."""
     foreign = SchemaVersion(9, 77, '{"type":"record","name":"Book","fields":[]}')
     book = ActualSubject(foreign, "BACKWARD")
     changed = replace(state, actual={**state.actual, BOOK: book}, url="http://r:1/v7")

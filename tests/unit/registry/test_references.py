@@ -1,4 +1,4 @@
-"""Types that aggregates share: their subjects, the order of registration, references by version."""
+"""Types that aggregates share: their subjects, the order of registration, and references by version."""
 
 from __future__ import annotations
 

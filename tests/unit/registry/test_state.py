@@ -1,4 +1,4 @@
-"""Subjects: changes and their order, dangers, rejected schemas."""
+"""Subjects: changes and their order, dangers, and rejected schemas."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class RejectedTopic(SmallQueue):
 
 
 class FencedProducer(SmallQueue):
-    """A producer whose transactional id another one has initialized."""
+    """A producer whose transactional id another producer has initialized."""
 
     def commit_transaction(self, _: float) -> None:
         raise KafkaException(KafkaError(KafkaError._FENCED))
@@ -85,7 +85,7 @@ def test_a_batch_can_be_larger_than_the_queue(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_aborts_the_transaction_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise consumers with read_committed wait for its timeout."""
+    """Otherwise, read_committed consumers would wait until the transaction times out."""
     rejected = RejectedTopic()
     with pytest.raises(RejectedError):
         sender(monkeypatch, rejected).send(RECORDS)

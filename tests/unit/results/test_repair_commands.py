@@ -16,7 +16,7 @@ def test_names_the_commands_that_write_the_states(library: Pipeline) -> None:
 
 
 def test_services_send_the_states_of_messages(library: Pipeline) -> None:
-    """`backfill` and `stuck` need an outbox table."""
+    """`backfill` and `stuck` require an outbox table."""
     source = library.source.model_copy(update={"message_prefix": "outbox"})
     steps = resend_steps(library.model_copy(update={"source": source}), ["book"])
     assert steps == "let the service write every state of book again, then run `outbox backfill --acknowledge book`"

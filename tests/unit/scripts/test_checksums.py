@@ -1,4 +1,4 @@
-"""Checksums of downloads: each command of pip and Maven checks them."""
+"""Each pip and Maven command checks the checksums of its downloads."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 CHECKING = (
     {"--require-hashes", "--only-binary=:all:"},
-    # pip checks no hashes of what it installs into isolated build environments.
+    # pip does not check the hashes of packages that it installs into isolated build environments.
     {"--require-hashes", "--no-build-isolation"},
     {"--no-deps", "--no-index"},
     {"--no-deps", "--no-build-isolation", "-e", "."},
 )
-"""Options with which pip checks the hash of each download, or downloads nothing."""
+"""Options with which pip either checks the hash of each download or does not download anything."""
 
 
 def unchecked(commands: list[list[str]]) -> list[list[str]]:

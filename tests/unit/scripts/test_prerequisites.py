@@ -15,7 +15,7 @@ BASICS = ["sh", "dirname", "readlink", "grep", "sed", "id", "tr"]
 
 @pytest.fixture
 def basic_path(tmp_path: Path) -> Path:
-    """Return a folder for PATH with basic tools only, without a package manager."""
+    """Return a folder for PATH that contains only basic tools, without a package manager."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name in BASICS:

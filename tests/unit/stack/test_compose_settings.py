@@ -31,7 +31,7 @@ def example(repository: Path) -> dict[str, str]:
 
 
 def substituted(values: dict[str, Any], example: dict[str, str]) -> dict[str, str]:
-    """Return settings with substituted variables; passwords, which the example does not set, remain variables."""
+    """Return settings with substituted variables. Passwords, which the example does not set, remain variables."""
 
     def value_of(match: re.Match[str]) -> str:
         return example[match[1]] or match[0]
@@ -88,7 +88,7 @@ def test_documents_every_variable(repository: Path, example: dict[str, str]) -> 
     files = (repository / "compose").glob("*.yaml")
     used = {name for file in files for name in re.findall(r"(?<!\$)\$\{(\w+)", file.read_text())}
     assert used <= set(example)
-    # The first two are variables of Compose itself; KAFKA_USER is used by the environment files.
+    # The first two are variables of Compose itself. The environment files use KAFKA_USER.
     assert set(example) - used == {"COMPOSE_PROJECT_NAME", "COMPOSE_FILE", "KAFKA_USER"}
 
 

@@ -61,7 +61,7 @@ def test_accepts_a_space(tmp_path: Path) -> None:
 
 
 def test_rejects_a_linked_folder(tmp_path: Path) -> None:
-    """Guards against a name under a world-writable folder that another user created first."""
+    """The test guards against a link in a world-writable folder that another user created first."""
     (tmp_path / "theirs").mkdir()
     (tmp_path / "mine").symlink_to(tmp_path / "theirs")
     with pytest.raises(StackError, match="is a link or a file"):

@@ -82,7 +82,7 @@ def test_reports_a_missing_plugin_folder(layout: Layout) -> None:
 
 
 def test_reports_an_incomplete_class_path(layout: Layout) -> None:
-    """Without log4j-core the worker accepts a new log level, but does not apply it."""
+    """Without log4j-core, the worker accepts a new log level but does not apply it."""
     libraries = layout.runtime / "kafka" / "libs"
     libraries.mkdir(parents=True)
     for jar in ("kafka-server-4.3.1.jar", "connect-runtime-4.3.1.jar", "log4j-slf4j-impl-2.25.4.jar"):
@@ -153,7 +153,7 @@ def test_sets_a_user_only_for_programs_of_another_user(layout: Layout) -> None:
 def test_processes_do_not_inherit_the_environment_of_the_caller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither settings of other programs nor the secrets of other environments."""
+    """They inherit neither settings of other programs nor secrets of other environments."""
     for name in ("CLASSPATH", "PGOPTIONS", "QUARKUS_HTTP_PORT", "OUTBOX_ADMIN_PASSWORD", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "planted")
     run_tool("env", ("sh", "-c", "env > variables"), seconds=10, folder=tmp_path)

@@ -24,7 +24,7 @@ from outbox_kit.stack.startup import Startup
 from outbox_kit.stack.state import StackState
 from outbox_kit.stack.supervisor import launch
 
-# The ready file is created after the signal handler is set; before exec the child has supervisord's command line.
+# The ready file is created after the signal handler is set. Before exec, the child has supervisord's command line.
 RUN = "import pathlib, time; pathlib.Path({ready!r}).touch(); print('up', flush=True); time.sleep(600)"
 IGNORES_SIGTERM = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
 
@@ -41,7 +41,7 @@ class SmallService:
     is_healthy: Callable[[], bool] = field(default=lambda: True)
 
     def prepare(self) -> None:
-        """Nothing to prepare."""
+        """Do nothing, because there is nothing to prepare."""
 
     @property
     def ready(self) -> Path:
@@ -75,7 +75,7 @@ def start(layout: Layout, state: StackState, *services: SmallService) -> Control
 
 
 def is_running(pid: int) -> bool:
-    """Return whether a process runs, independent of its marker; a zombie process does not count."""
+    """Return whether a process runs, regardless of its marker. A zombie process does not count."""
     return bool(command_lines().get(pid))
 
 
@@ -173,7 +173,7 @@ def test_supervisor_restarts_a_killed_service(layout: Layout, state: StackState)
     control = start(layout, state, SmallService(layout, "connect"))
     before = control.processes()["connect"]
     assert before.pid is not None
-    time.sleep(2.2)  # longer than `startsecs`: an earlier end would count as a failed start
+    time.sleep(2.2)  # longer than `startsecs`, because an earlier end would count as a failed start
     os.kill(before.pid, signal.SIGKILL)
 
     def poll() -> Observation[int]:

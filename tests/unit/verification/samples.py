@@ -1,4 +1,4 @@
-"""LiveState in which every check passes, without network."""
+"""A LiveState in which every check passes, without network access."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def with_error(live: LiveState, endpoint: Endpoint) -> LiveState:
 
 
 def with_live(live: LiveState, changes: dict[str, str | None]) -> LiveState:
-    """Return the live state with keys of the live connector config changed; None removes a key."""
+    """Return the live state with changed keys of the live connector config. None removes a key."""
     state = live.connect.value
     assert state is not None
     config = {**(state.observed.actual.config or {}), **changes}

@@ -1,4 +1,4 @@
-"""Canary: comparison of its record with the contract, and the statements that send it."""
+"""Canary: comparison of its record with the contract, and the statements that write its row."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HEADERS = [("aggregate_type", CANARY_AGGREGATE.encode()), ("source_sequence", SE
 
 @pytest.fixture
 def value(lock: Lock) -> bytes:
-    """Return a valid value: magic byte, schema id, body."""
+    """Return a valid value, which consists of magic byte, schema id and body."""
     entry = lock.schemas[CANARY_AGGREGATE][0]
     buffer = io.BytesIO()
     record = {"token": TOKEN, "written_at": 0}
@@ -218,7 +218,7 @@ def test_rejects_records_that_are_not_tombstones(value: bytes, lock: Lock, chang
     ],
 )
 def test_murmur2(key: bytes, expected: int) -> None:
-    """Values of Kafka's UtilsTest."""
+    """The values come from Kafka's UtilsTest."""
     assert murmur2(key) == expected & 0xFFFFFFFF
 
 
@@ -273,7 +273,7 @@ AT = datetime(2026, 11, 20, 18, 31, 38, 123456, UTC)
 
 @pytest.mark.parametrize("payload_format", ["json", "text", "avro", "confluent-avro"])
 def test_payload_matches_the_column_type(sent: Callable[..., _Connection], lock: Lock, payload_format: str) -> None:
-    """A bytea column receives Avro in Confluent's wire format, which needs no column for the schema version."""
+    """A bytea column gets Avro in Confluent's wire format, which does not require a column for the schema version."""
     (_, values), _ = sent({"token": "t", "written_at": AT}, payload_format=payload_format).statements
     if payload_format in ("json", "text"):
         assert values[-1] == '{"token": "t", "written_at": "2026-11-20T18:31:38.123456+00:00"}'

@@ -135,7 +135,7 @@ def test_cross_checks_are_unknown_for_an_unreachable_system(live: LiveState, sys
 
 
 def test_an_offset_that_cannot_be_read_is_not_compared(live: LiveState) -> None:
-    """Without this, the missing offset would count as LSN 0, which is never ahead of the server."""
+    """Otherwise, the missing offset would count as LSN 0, which is never ahead of the server."""
     actual = run(with_error(live, "offsets"))
     unknown = {name for name, check in actual.items() if check.status is Status.UNKNOWN}
     assert unknown == {"path.offset-not-ahead", "path.offset-covers-slot"}

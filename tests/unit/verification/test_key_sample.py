@@ -64,7 +64,7 @@ def test_a_tombstone_in_the_new_partition_does_not_delete_the_earlier_state() ->
 
 
 def test_a_deleted_state_is_not_misplaced() -> None:
-    """Compaction removes the state that is before its tombstone in the same partition."""
+    """Compaction removes a state that precedes its tombstone in the same partition."""
     wrong = (partition_of(b"1", 8) + 1) % 8
     assert misplaced(_Record(b"1", wrong), _Record(b"1", wrong, None), _Record(None, 0)) == 0
 

@@ -1,4 +1,4 @@
-"""Checks that slot, offset and heartbeat advance."""
+"""Checks that the slot, the offset and the heartbeat advance."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_each_fault_is_reported_alone(last: Sample, expected: dict[str, Status])
     ("last", "expected"),
     [
         (LAST, {"kafka.open-transactions": Status.FAIL}),
-        # It may be the connector's own transaction.
+        # The open transaction may be the connector's own transaction.
         (
             replace(LAST, offset_lsn=20),
             {"kafka.open-transactions": Status.UNKNOWN, "connect.offsets-moving": Status.FAIL},
@@ -94,7 +94,7 @@ def test_a_transaction_outlives_the_progress_of_the_connector(last: Sample, expe
 
 
 def test_connector_without_transactions_confirms_nothing() -> None:
-    """Debezium searches the WAL for the first transaction; heartbeats arrive nevertheless."""
+    """Debezium searches the WAL for the first transaction. Heartbeats arrive nevertheless."""
     last = replace(LAST, slot=FIRST.slot, offset_lsn=FIRST.offset_lsn, is_seeded=True)
     assert not_passed(run(FIRST, last)) == {
         "postgres.slot-moving": Status.UNKNOWN,
@@ -108,7 +108,7 @@ def test_first_row_is_not_a_restart() -> None:
 
 
 def replace_sample(monkeypatch: pytest.MonkeyPatch, *values: Sample) -> list[Sample]:
-    """Replace `sample` by a function that returns these values; the last one is repeated."""
+    """Replace `sample` with a function that returns these values and repeats the last value."""
     remaining = list(values)
     samples: list[Sample] = []
 
@@ -132,7 +132,7 @@ def test_polls_until_everything_has_advanced(live: LiveState, monkeypatch: pytes
 def test_offsets_that_cannot_be_read_do_not_prevent_the_other_checks(
     live: LiveState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are not requested again, because each request may wait until its time limit."""
+    """The offsets are not requested again, because each request may wait until its time limit."""
     requested: list[bool] = []
 
     def sample(_: object, *, with_offsets: bool) -> Sample:

@@ -1,4 +1,4 @@
-"""Reports: JSON, JUnit XML, HTML, status changes; and docs/verify.md."""
+"""Reports as JSON, JUnit XML and HTML, status changes, and docs/verify.md."""
 
 from __future__ import annotations
 

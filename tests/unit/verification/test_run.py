@@ -1,4 +1,4 @@
-"""verify: order of the checks, unreachable systems, and prerequisites of the canary."""
+"""verify: the order of the checks, unreachable systems, and the prerequisites of the canary."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def deployment(
 
 @pytest.fixture
 def live(deployment: Deployment, lock: Lock, monkeypatch: pytest.MonkeyPatch) -> LiveState:
-    """Let verify read a state in which every check passes."""
+    """Make verify read a state in which every check passes."""
     deployment.write_lock(lock)
     actual = live_state(deployment, lock)
     monkeypatch.setattr(run, "read_live_state", lambda *_: actual)
@@ -51,7 +51,7 @@ def live(deployment: Deployment, lock: Lock, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def deliver(monkeypatch: pytest.MonkeyPatch) -> list[tuple[CanaryContract, float]]:
-    """Let the canary arrive, and return the arguments of its check."""
+    """Make the canary arrive, and return the arguments of its check."""
     sent: list[tuple[CanaryContract, float]] = []
 
     def check(_: Deployment, contract: CanaryContract, *, seconds: float, hooks: str) -> list[Check]:
@@ -83,7 +83,7 @@ def test_limits_the_time_of_systems_that_do_not_respond(
     silent_port: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """They accept connections; without the limit, the requests would end after 20 s each."""
+    """The systems accept connections. Without the limit, each request would end only after 20 s."""
     assert run.READ_LIMIT_S <= 5
     monkeypatch.setattr(run, "READ_LIMIT_S", 0.3)
     url, source = f"http://127.0.0.1:{silent_port}", environment.source
@@ -180,7 +180,7 @@ def test_sends_no_canary_to_a_stopped_connector(live: LiveState, monkeypatch: py
 
 
 def broken(live: LiveState, identifier: str) -> LiveState:
-    """Return the state with a fault because of which the canary cannot be delivered."""
+    """Return the state with a fault that prevents the delivery of the canary."""
     postgres, kafka, connect = live.postgres.value, live.kafka.value, live.connect.value
     assert postgres is not None
     assert kafka is not None
@@ -213,7 +213,7 @@ def broken(live: LiveState, identifier: str) -> LiveState:
 def test_sends_no_canary_that_cannot_be_delivered(
     live: LiveState, monkeypatch: pytest.MonkeyPatch, identifier: str
 ) -> None:
-    """Every id of CANARY_PREREQUISITES is that of an existing check."""
+    """Every id in CANARY_PREREQUISITES is the id of an existing check."""
     sent = deliver(monkeypatch)
     monkeypatch.setattr(run, "read_live_state", lambda *_: broken(live, identifier))
     actual = {check.id: check for check in verify(live.deployment, lambda _: None)}
@@ -234,7 +234,7 @@ def test_sends_the_canary_despite_unrelated_faults(live: LiveState, monkeypatch:
 
 
 def test_reports_a_canary_that_does_not_arrive(deployment: Deployment, lock: Lock) -> None:
-    """Its topic cannot be read: the first check fails, the others are unknown."""
+    """The canary's topic cannot be read, so the first check fails and the other checks are unknown."""
     actual = canary.check(deployment, CanaryContract(True, 1, lock.source_epoch, {}), seconds=1)
     assert [check.id for check in actual] == [item.id for item in canary.RULES]
     assert [check.status for check in actual] == [Status.FAIL, *[Status.UNKNOWN] * (len(actual) - 1)]

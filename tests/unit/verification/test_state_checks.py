@@ -55,7 +55,7 @@ def check(monkeypatch: pytest.MonkeyPatch, topic: FakeTopic) -> Callable[..., di
 
         monkeypatch.setattr(StateComparison, "run", compare)
         monkeypatch.setattr(KafkaClient, "topics", lambda _: {"library.book-v2": (1, 1), "library.book": (1, 1)})
-        # All of them are acknowledged, so that only `list_all` returns them.
+        # All dead letters are acknowledged, so that only `list_all` returns them.
         monkeypatch.setattr(
             dead_letter_topic,
             "read_dead_letters",
@@ -145,7 +145,7 @@ UUID = "0f8fad5b-d9cb-469f-a165-70867728950e"
 def test_names_keys_in_another_form(
     deployed: Deployed, check: Callable[..., dict[str, Check]], ghost: str, live: str, is_other_form: bool
 ) -> None:
-    """The ghost itself is a compared key if it has an outbox row."""
+    """The ghost itself is one of the compared keys if it has an outbox row."""
     deployment = backfilled(deployed(), "author", "book")
     result = ComparisonResult([StuckAggregate("book", ghost, "ghost")], {"book": {ghost, live}})
     actual = check(deployment, result, [])["states.complete"].seen
@@ -163,7 +163,7 @@ def test_finds_states_whose_schema_id_belongs_to_another_schema(
     schema_name: str | None,
     status: Status,
 ) -> None:
-    """After a registry was rebuilt. Tombstones are not examined."""
+    """This happens after a rebuild of the registry. Tombstones are not examined."""
     topic.append(Record(b"k", b"\0\0\0\0\7x", OLD), Record(b"l", None, OLD))
     text = f'{{"type": "record", "name": "io.outboxkit.library.{schema_name}", "fields": []}}'
     schema = SchemaVersion(1, 7, text) if schema_name else None

@@ -1,1 +1,1 @@
-"""Delta tables: storage by path, commits with progress, maintenance."""
+"""Delta tables: storage by path, commits with progress, and maintenance."""

@@ -20,13 +20,13 @@ from outbox_spark.sinks.lake.table import PROGRESS_KEY
 TABLE_PROPERTIES = {
     # Without deletion vectors, a MERGE rewrites every file with a matched row, even if it does not change that row.
     "delta.enableDeletionVectors": "true",
-    # The progress is in the log. By default, Delta removes log entries after 30 days.
+    # The log contains the progress. By default, Delta removes log entries after 30 days.
     "delta.logRetentionDuration": "interval 365 days",
 }
 _OPERATIONS = frozenset({"WRITE", "MERGE"})
-"""Operations by which the job commits, as Delta names them."""
+"""Delta's names of the operations with which the job commits."""
 _VACUUM_SETTINGS = {"spark.sql.sources.parallelPartitionDiscovery.parallelism": "16"}
-"""Maximum number of tasks with which VACUUM lists folders, instead of Spark's default of 10,000."""
+"""Maximum number of tasks with which VACUUM lists folders. Spark's default is 10,000."""
 
 
 class DeltaStorage(LakeStorage):
@@ -51,7 +51,7 @@ class DeltaStorage(LakeStorage):
         options = {**TABLE_PROPERTIES, "userMetadata": token}
         rows.write.format("delta").mode("append").options(**options).save(self.path + suffix)
         newest = next(self.commits(suffix))
-        # Without rows and txnVersion, Delta makes no commit; the newest commit is then an earlier one.
+        # If there are no rows and no txnVersion, Delta does not commit, and the newest commit is an earlier one.
         return int(newest["operationMetrics"].get("numOutputRows", 0)) if newest.get("userMetadata") == token else 0
 
     def drop(self, suffix: str) -> None:
@@ -60,10 +60,10 @@ class DeltaStorage(LakeStorage):
         folder.getFileSystem(hadoop_configuration(self.spark)).delete(folder, True)
 
     def compact(self, suffix: str) -> str:
-        """Run OPTIMIZE and VACUUM; return a text with the numbers of files that OPTIMIZE removed and added.
+        """Run OPTIMIZE and VACUUM. Return a text with the numbers of files that OPTIMIZE removed and added.
 
-        VACUUM retains removed files for `delta.deletedFileRetentionDuration` of the table (default: 7 days), for
-        readers of older versions and for time travel.
+        VACUUM retains removed files for the table's `delta.deletedFileRetentionDuration` (default: 7 days), for readers
+        of older versions and for time travel.
         """
         name = self.sql_name(suffix)
         metrics = self.spark.sql(f"OPTIMIZE {name}").collect()[0]["metrics"]
@@ -74,7 +74,7 @@ class DeltaStorage(LakeStorage):
     def commits(self, suffix: str = "") -> Iterator[dict[str, Any]]:
         """Yield the `commitInfo` of the commits in the log of a table, newest first.
 
-        The log files are read directly, because DESCRIBE HISTORY is a Spark job, which takes a third of a second.
+        The log files are read directly, because DESCRIBE HISTORY runs a Spark job, which takes a third of a second.
         """
         jvm: Any = self.spark._jvm
         delta_log: Any = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self.path + suffix)
@@ -93,10 +93,10 @@ class DeltaStorage(LakeStorage):
 
 
 def progress_in(commit: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the progress in the user metadata of a commit that wrote rows; None if the commit has none.
+    """Return the progress in the user metadata of a commit that wrote rows; None if the commit contains no progress.
 
-    Other commits, such as OPTIMIZE of another thread in the same Spark session, may contain progress of a run that has
-    not committed its rows.
+    Other commits, such as an OPTIMIZE by another thread in the same Spark session, may contain the progress of a run
+    that has not committed its rows.
     """
     if commit.get("operation") not in _OPERATIONS:
         return None

@@ -1,7 +1,7 @@
-"""Delta target: the progress is in the user metadata of commits.
+"""Delta target, which stores the progress in the user metadata of commits.
 
 The number of a commit (`run` of the progress) is also Delta's transaction version, `txnVersion`. If two runs commit the
-same number, Delta rejects the second commit, or skips it without an error, which is detected after the commit.
+same number, Delta either rejects the second commit or skips it without an error; the second run detects the skip.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MERGE_SETTINGS = {
     "txnAppId": "write.txnAppId",
     "txnVersion": "write.txnVersion",
 }
-"""Settings of Delta by the option of a write that they replace in a MERGE, which has no options."""
+"""For each option of a write, the Delta setting that replaces it in a MERGE, which has no options."""
 
 
 class DeltaTable(LakeTable):
@@ -45,7 +45,7 @@ class DeltaTable(LakeTable):
         super().__init__(DeltaStorage(spark, path), path, mode, Lease(spark, path + LEASE_SUFFIX, report))
 
     def replace_by(self, shadow: Self) -> None:
-        """Replace the content by that of the shadow table in one commit, then drop the shadow table."""
+        """Replace the table's content with that of the shadow table in one commit, then drop the shadow table."""
         latest_progress = self._latest_progress()
         progress = self._copy_companions(shadow)
         run = max(int(progress["run"]), int(latest_progress["run"]) if latest_progress else 0) + 1
@@ -58,9 +58,9 @@ class DeltaTable(LakeTable):
         shadow._storage.drop(QUARANTINE_SUFFIX)
 
     def maintain(self) -> str:
-        """Compact the table and its companion tables, then commit the progress again if the newest commit has none.
+        """Compact the table and its companion tables. If the newest commit has no progress, commit the progress again.
 
-        The latest progress is then near the end of the log: reading it is fast, and log cleanup does not remove it.
+        The latest progress is then near the end of the log, so reading it is fast and log cleanup does not remove it.
         """
         summary = super().maintain()
         if self._progress is not None and progress_in(next(self._storage.commits())) is None:
@@ -73,7 +73,7 @@ class DeltaTable(LakeTable):
     def _read_progress(self) -> dict[str, Any] | None:
         for commit in self._storage.commits():
             if commit["operation"] == "RESTORE":
-                # The rows are older than the latest progress: the next run would skip the changes that RESTORE undid.
+                # The rows are older than the latest progress, so the next run would skip the changes that were undone.
                 raise RefusedError(f"{self._label} was restored to an older version", REBUILD_HINT)
             progress = progress_in(commit)
             if progress is not None:
@@ -81,7 +81,7 @@ class DeltaTable(LakeTable):
         return None
 
     def _latest_progress(self) -> dict[str, Any] | None:
-        """Return the progress, even one before a RESTORE; None without a table. Raises RefusedError if missing."""
+        """Return the progress, even from before a RESTORE; None if no table exists. Raises RefusedError if missing."""
         if not self._storage.exists():
             return None
         progress = next(filter(None, map(progress_in, self._storage.commits())), None)
@@ -101,7 +101,7 @@ class DeltaTable(LakeTable):
         if not metrics:  # Delta skipped the MERGE, because another run has committed this run number
             raise self._conflict_error()
         if not metrics[0]["num_affected_rows"]:
-            # A MERGE that changes no row makes no commit, so the progress is committed separately.
+            # A MERGE that does not change rows does not commit, so the progress is committed separately.
             self._commit_progress(progress)
         self._find_commit(progress)
         return ChangeCounts(*(metrics[0][f"num_{kind}_rows"] for kind in ("inserted", "updated", "deleted")))

@@ -1,1 +1,1 @@
-"""Iceberg tables: storage by catalog name, snapshots with progress, maintenance."""
+"""Iceberg tables: storage by catalog name, snapshots with progress, and maintenance."""

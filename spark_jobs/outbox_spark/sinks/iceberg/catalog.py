@@ -25,7 +25,7 @@ def configure_catalog(spark: SparkSession, target: IcebergTarget) -> str:
     for key, value in settings:
         spark_conf.set(f"{prefix}.{key}", value)
         spark.conf.set(f"{prefix}.{key}", value)
-    # A cached table would lack later commits of other jobs.
+    # A cached table would not contain later commits of other jobs.
     spark.conf.set(f"{prefix}.cache-enabled", "false")
     return name
 

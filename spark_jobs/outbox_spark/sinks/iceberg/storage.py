@@ -1,4 +1,4 @@
-"""Storage of Iceberg tables, addressed by catalog, namespace and name, and the progress in their snapshots."""
+"""Storage of Iceberg tables, addressed by catalog, namespace and name, and of the progress in their snapshots."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from outbox_spark.sinks.lake.storage import LakeStorage
 from outbox_spark.sinks.lake.table import PROGRESS_KEY
 
 STORED_NAMES = {"_partition": "_kafka_partition"}
-"""Stored name by column. Iceberg has a metadata column `_partition`, and MERGE does not support two of this name."""
+"""Stored name by column. Iceberg has a metadata column `_partition`, and MERGE does not support a second one."""
 
 _TABLE_PROPERTIES = {
     # Format version 3 records deleted rows in deletion vectors.
@@ -23,7 +23,7 @@ _TABLE_PROPERTIES = {
     "write.delete.mode": "merge-on-read",
     "write.update.mode": "merge-on-read",
     "write.merge.mode": "merge-on-read",
-    # For the rows of one batch, a shuffle before the write takes longer than it saves.
+    # For the rows of one batch, a shuffle before the write would take longer than it saves.
     "write.distribution-mode": "none",
     "write.merge.distribution-mode": "none",
     # Every commit writes a metadata file, so the oldest of these files are deleted.
@@ -61,23 +61,23 @@ class IcebergStorage(LakeStorage):
         return self.create(suffix, rows)
 
     def create(self, suffix: str, rows: DataFrame) -> int:
-        """Create the table with these rows, and its namespace if necessary; return the number of rows."""
+        """Create the table with these rows, and its namespace if necessary. Return the number of rows."""
         namespace = ".".join(quoted(name) for name in [self.catalog, *self._target.namespace.split(".")])
         self.execute(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
         self._writer(suffix, rows).create()
         return self.added_row_count(suffix)
 
     def replace(self, rows: DataFrame) -> None:
-        """Replace rows and columns of the table in one commit."""
+        """Replace the rows and columns of the table in one commit."""
         self._writer("", rows).createOrReplace()
 
     def drop(self, suffix: str) -> None:
         self.execute(f"DROP TABLE IF EXISTS {self.sql_name(suffix)} PURGE")
 
     def compact(self, suffix: str) -> str:
-        """Rewrite small files and files with deleted rows, and expire snapshots; return a text with the numbers.
+        """Rewrite small files and files with deleted rows, and expire snapshots. Return a text with the numbers.
 
-        Snapshots are retained for `history.expire.max-snapshot-age-ms` of the table (default: 5 days). The latest
+        Snapshots are retained for the table's `history.expire.max-snapshot-age-ms` (default: 5 days). The latest
         snapshot with progress is always retained.
         """
         # Iceberg's procedures require the name without quotes and catalog.
@@ -120,7 +120,7 @@ def _expire_snapshots(table: Any, *, retain_progress: bool) -> int:  # noqa: ANN
 
 
 def progress_in(snapshot: Any) -> dict[str, Any] | None:  # noqa: ANN401
-    """Return the progress in the summary of a snapshot; None if the summary has none."""
+    """Return the progress in the summary of a snapshot; None if the summary contains no progress."""
     progress_json = snapshot.summary().get(PROGRESS_KEY)
     return None if progress_json is None else json.loads(progress_json)
 
@@ -137,7 +137,7 @@ def latest_with_progress(table: Any) -> Any:  # noqa: ANN401
 def was_rolled_back(table: Any, latest: Any) -> bool:  # noqa: ANN401
     """Return whether the table was rolled back to `latest` from a later snapshot with progress.
 
-    The table's history lists snapshots in the order in which they became current. A rollback appends the older one.
+    The table's history lists snapshots in the order in which they became current. A rollback appends the old snapshot.
     """
     history = table.history()
     ids = [entry.snapshotId() for entry in history]

@@ -1,7 +1,7 @@
-"""Iceberg target: the progress is in the summaries of snapshots.
+"""Iceberg target, which stores the progress in the summaries of snapshots.
 
 A batch is merged into a branch, which is created from the snapshot that the run has read. Then the main branch is
-fast-forwarded to that branch, so that rows and progress become visible together. The catalog rejects the
+fast-forwarded to this branch, so that the rows and the progress become visible together. The catalog rejects the
 fast-forward if another run has committed to the main branch.
 """
 
@@ -35,7 +35,7 @@ _CONFLICTS = ("TABLE_OR_VIEW_ALREADY_EXISTS", "Cannot fast-forward", "CommitFail
 
 
 class IcebergTable(LakeTable):
-    """One Iceberg table. It has a lease only if its catalog is of type hadoop, whose tables are in a folder."""
+    """One Iceberg table. It has a lease only if its catalog is of type hadoop, which stores tables in folders."""
 
     kind = "iceberg"
     _storage: IcebergStorage
@@ -48,7 +48,7 @@ class IcebergTable(LakeTable):
             lease = Lease(spark, f"{folder}/{table}{LEASE_SUFFIX}", report)
         super().__init__(IcebergStorage(spark, target, table), f"{target.namespace}.{table}", mode, lease)
         self._token_at_entry: str | None = None
-        """Token of the latest progress at `__enter__`; only set if the table has no lease."""
+        """Token of the latest progress at `__enter__`; set only if the table has no lease."""
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -57,11 +57,11 @@ class IcebergTable(LakeTable):
         return self
 
     def replace_by(self, shadow: Self) -> None:
-        """Replace the content by that of the shadow table in one commit, then drop the shadow table.
+        """Replace the table's content with that of the shadow table in one commit, then drop the shadow table.
 
-        Raises RefusedError for a table of another job. If there is no lease, raises OverlapError when another run has
-        committed since `__enter__`. Iceberg detects no conflicts when it replaces a table: if another run commits while
-        the rows are written, its commit is lost, and the next run applies the same records again.
+        Raises RefusedError for a table of another job, and OverlapError if there is no lease and another run has
+        committed since `__enter__`. Iceberg does not detect conflicts when it replaces a table. If another run commits
+        while the rows are written, its commit is lost, and the next run applies the same records again.
         """
         if self._storage.exists() and latest_with_progress(self._storage.load()) is None:
             raise self._foreign_table_error()
@@ -108,7 +108,7 @@ class IcebergTable(LakeTable):
 
     @contextmanager
     def _branch(self, progress: dict[str, Any]) -> Iterator[str]:
-        """Yield the SQL name of a new branch to commit to, then fast-forward the main branch to that branch."""
+        """Yield the SQL name of a new branch for a commit, then fast-forward the main branch to that branch."""
         table = self._storage.load()
         if self._progress is None or _latest_token(table) != self._progress["token"]:
             raise self._conflict_error()
@@ -129,7 +129,7 @@ class IcebergTable(LakeTable):
             raise
 
     def _snapshot_property(self, progress: dict[str, Any]) -> AbstractContextManager[None]:
-        """Add the progress to the summaries of commits inside `with`, by a session setting, as MERGE has no options."""
+        """Add the progress to the summaries of commits inside `with`. MERGE has no options, so a setting is used."""
         return changed_settings(self._storage.spark, {_SNAPSHOT_PROPERTY: json.dumps(progress)})
 
     def _is_conflict(self, error: Exception) -> bool:
@@ -137,7 +137,7 @@ class IcebergTable(LakeTable):
 
 
 def _latest_token(table: Any) -> str | None:  # noqa: ANN401 - org.apache.iceberg.Table
-    """Return the token of the latest progress of the current snapshot and its ancestors; None without progress."""
+    """Return the token of the latest progress in the current snapshot and its ancestors; None without progress."""
     snapshot = latest_with_progress(table)
     progress = None if snapshot is None else progress_in(snapshot)
     return None if progress is None else progress["token"]

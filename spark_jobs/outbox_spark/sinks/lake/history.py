@@ -17,12 +17,12 @@ from outbox_spark.sinks.lake.merge_sql import QUARANTINED
 
 IDENTITY_COLUMN = "__outbox_identity"
 ENDED_COLUMN = "__outbox_ended"
-"""In the result of `timeline`: whether a deletion ends the interval, and this end is new."""
+"""In the result of `timeline`, whether the interval ends with a deletion, and this end is new."""
 NEW_COLUMN = "__outbox_new"
 
 
 def identity() -> Expression:
-    """Return the identity of a version: the sequence, which copies of a record share, else partition and offset."""
+    """Return the identity of a version: the sequence, which copies of a record share, or else partition and offset."""
     record_location = F.concat_ws(":", "_partition_epoch", "_partition", "_offset")
     return F.when(F.col("_sequence") != "", F.col("_sequence")).otherwise(record_location)
 
@@ -39,9 +39,9 @@ def timeline(
 ) -> DataFrame:
     """Return the versions of the affected keys whose interval or stale flag is new or has changed.
 
-    `new_versions` has all columns; `stored_rows` is the table; `deletions` has KEY_COLUMN and METADATA_COLUMNS;
-    `affected_keys` has KEY_COLUMN and, for keys in quarantine, QUARANTINED. The result has the columns of
-    `new_versions`, `_valid_from`, `_valid_to`, `_stale`, NEW_COLUMN and ENDED_COLUMN; stored rows have no field values.
+    `new_versions` has all columns. `stored_rows` is the table. `deletions` has KEY_COLUMN and METADATA_COLUMNS.
+    `affected_keys` has KEY_COLUMN and QUARANTINED, which is set for keys in quarantine. The result has the columns of
+    `new_versions` (NULL fields for stored rows), `_valid_from`, `_valid_to`, `_stale`, NEW_COLUMN and ENDED_COLUMN.
     """
     versions = new_versions.withColumns({NEW_COLUMN: F.lit(True), "__outbox_is_deletion": F.lit(False)})
     if stored_rows is not None:

@@ -1,8 +1,8 @@
 """Lease of a run on a table in a folder. A file next to the table contains the holder and the expiry time of the lease.
 
-The file is created by Hadoop's FileSystem without overwriting, so leases work in every store that can contain tables.
-The lease only avoids wasted work. It is not reliable, because clocks differ and not every object store rejects
-overwriting. Correctness depends on the conflict detection of the commits; targets without it are refused unless they
+Hadoop's FileSystem creates the file without overwriting, so leases work in every store that can contain tables. The
+lease only avoids wasted work. It is not reliable, because clocks differ and not every object store rejects overwriting.
+Correctness depends on the conflict detection of commits. Targets without conflict detection are refused, unless they
 have a single writer (single_writer.py).
 """
 
@@ -31,7 +31,7 @@ from outbox_spark.session.run_session import hadoop_configuration
 
 LEASE_SUFFIX = "__lease"
 LEASE_SECONDS = 60.0
-"""Time after which a lease expires unless it is renewed. The run that holds it renews it three times in this time."""
+"""Time after which a lease expires unless it is renewed. The holder renews its lease three times within this time."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class LeaseHolder:
         return f"process {self.pid} on {self.host}, until {until}"
 
     def has_ended(self, now: float) -> bool:
-        """Return whether the lease has expired, or its holder was a process on this machine that has ended."""
+        """Return whether the lease has expired, or its holder was a process on this machine that no longer exists."""
         if self.until <= now:
             return True
         # Containers can have the same host name, but each has its own PID namespace.
@@ -58,13 +58,13 @@ class LeaseHolder:
             return False
         try:
             os.kill(self.pid, 0)
-        except OSError as error:  # any other error: the process exists and belongs to another user
+        except OSError as error:  # any other error means that the process belongs to another user
             return isinstance(error, ProcessLookupError)
         return False
 
 
 class Lease:
-    """Lease of one run; a thread renews it from `acquire` to `release`."""
+    """Lease of one run. A thread renews the lease from `acquire` to `release`."""
 
     def __init__(
         self,
@@ -83,14 +83,14 @@ class Lease:
         self._token = secrets.token_hex(8)
         self._lost_to: str | None = None
         self.written_at: datetime | None = None
-        """Time of the last write of the file, by the clock of the store; None before `acquire`."""
+        """Time at which the file was last written, by the store's clock; None before `acquire`."""
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
     def acquire(self) -> None:
         """Acquire the lease.
 
-        Raises OverlapError when another run holds it, UnreachableError when the file cannot be written.
+        Raises OverlapError if another run holds the lease, and UnreachableError if the file cannot be written.
         """
         try:
             if not self._create():
@@ -105,7 +105,7 @@ class Lease:
         self._thread.start()
 
     def release(self) -> None:
-        """Stop renewing, and delete the file if it is of this run. Errors are ignored, because the lease expires."""
+        """Stop renewing, and delete the file if this run wrote it. Errors are ignored, because the lease expires."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join(self._seconds)
@@ -116,13 +116,13 @@ class Lease:
                 self._file_system().delete(self._file, False)
 
     def check(self) -> None:
-        """Raise OverlapError when another run took the lease over because this run did not renew it in time."""
+        """Raise OverlapError if another run took the lease over because this run did not renew it before it expired."""
         if self._lost_to is not None:
-            message = f"the lease {self.path} was taken over by {self._lost_to}: this run did not renew it in time"
+            message = f"the lease {self.path} was taken over by {self._lost_to}, because this run did not renew it"
             raise OverlapError(message, "run the command again when the other run has ended")
 
     def renew(self) -> bool:
-        """Renew the lease and return True; return False when another run has taken it over."""
+        """Renew the lease and return True, or return False if another run has taken it over."""
         holder = self._read(self._file)
         if holder is not None and holder.token != self._token:
             self._lost_to = str(holder)
@@ -141,12 +141,12 @@ class Lease:
             self._write(overwrite=False)
         except Py4JJavaError as error:
             java_error = error.java_exception
-            # Hadoop raises FileAlreadyExistsException also when the path of the folder is a file.
+            # Hadoop also raises FileAlreadyExistsException if the path of the folder is a file.
             parent_is_file = "not a directory" in str(java_error.getMessage())
             if parent_is_file or "AlreadyExists" not in java_error.getClass().getName():
                 raise
             return False
-        # In a store that overwrites files nevertheless, the last writer holds the lease.
+        # If the store overwrites the file despite overwrite=False, the last writer holds the lease.
         holder = self._read(self._file)
         return holder is not None and holder.token == self._token
 
@@ -161,7 +161,7 @@ class Lease:
             raise self._overlap_error(self._read(self._file))
 
     def _remove_ended(self, ended_holder: LeaseHolder) -> None:
-        """Remove the file of an ended lease, renaming it first: this detects that another run has just replaced it."""
+        """Remove the file of an ended lease. Rename it first, to detect whether another run has just replaced it."""
         file_system = self._file_system()
         renamed_file = self._jvm.org.apache.hadoop.fs.Path(f"{self.path}.{self._token}")
         if not file_system.rename(self._file, renamed_file):
@@ -187,7 +187,7 @@ class Lease:
         self.written_at = datetime.fromtimestamp(modified_at / 1000, UTC)
 
     def _read(self, path: Any) -> LeaseHolder | None:  # noqa: ANN401 - org.apache.hadoop.fs.Path
-        """Return the holder; None if there is no file. An incomplete file counts as a lease since it was written."""
+        """Return the holder; None if there is no file. An incomplete file is a lease that began when it was written."""
         file_system = self._file_system()
         try:
             status = file_system.getFileStatus(path)

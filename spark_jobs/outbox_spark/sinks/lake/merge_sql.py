@@ -1,8 +1,8 @@
-"""The version-checked MERGE of Delta and Iceberg, as SQL text: it replaces a row only by a newer version.
+"""SQL text of the version-checked MERGE of Delta and Iceberg, which replaces a row only with a newer version.
 
-If READABLE is true, a source row is a record to merge; it is a tombstone if `__outbox_deleted` is true. If READABLE is
-false, it only flags the stored row of a key that has quarantined records. `_stale` is the flag to write. QUARANTINED,
-which the source has only if there is a quarantine, is the newest version of the key in quarantine.
+A source row whose READABLE is true is a record to merge, which is a tombstone if `__outbox_deleted` is true. A source
+row whose READABLE is false only flags the stored row of a key that has quarantined records. `_stale` is the flag to
+write. QUARANTINED exists only if there is a quarantine, and is the newest quarantined version of the key.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ STATE_TYPES: Mapping[str, str] = {
     VALID_FROM_COLUMN: "timestamp",
     VALID_TO_COLUMN: "timestamp",
 }
-"""Spark types of the columns for the state of a row. The mode of a table determines which of them it has."""
+"""Spark types of the columns for the state of a row. The mode of a table determines which of these columns exist."""
 
 
 def state_columns(mode: Mode) -> list[str]:
-    """Return the names of the columns of STATE_TYPES that tables of a mode have."""
+    """Return the names of those columns of STATE_TYPES that tables of a mode have."""
     columns = {Mode.SOFT_DELETE: [DELETED_AT_COLUMN], Mode.HISTORY: [VALID_FROM_COLUMN, VALID_TO_COLUMN]}
     return [STALE_COLUMN, *columns.get(mode, [])]
 
 
 def table_columns(columns: Sequence[Column], mode: Mode) -> list[str]:
-    """Return the names of all columns of a table in their order; `columns` are those of the fields."""
+    """Return the names of all columns of a table, in order. `columns` contains the columns of the fields."""
     return [KEY_COLUMN, *(column.name for column in columns), *METADATA_COLUMNS, *state_columns(mode)]
 
 
@@ -53,17 +53,17 @@ class MergeStatement:
 
     mode: Mode
     names: Sequence[str]
-    """Stored names of the columns that the job writes, except `removed`."""
+    """Stored names of the columns that the job writes, without the columns in `removed`."""
     removed: Sequence[str] = ()
     """Columns of fields that the schema no longer has."""
     column_defaults: Mapping[str, str] = field(default_factory=dict)
-    """Values of new columns for existing rows: SQL by column name."""
+    """Values of new columns for existing rows, as SQL by column name."""
     has_quarantined: bool = False  # whether the source has the column `__outbox_quarantined`
     rewrites: bool = False
-    """Whether the statement replaces the values of rows that have exactly the version of a source row."""
+    """Whether the statement replaces the values of rows whose version is equal to that of a source row."""
 
     def sql(self, target: str, source: str) -> str:
-        """Return the MERGE statement; `target` and `source` are the SQL names of tables or views."""
+        """Return the MERGE statement. `target` and `source` are the SQL names of tables or views."""
         is_history = self.mode is Mode.HISTORY
         identity = [KEY_COLUMN, *(VERSION_COLUMNS if is_history or self.rewrites else [])]
         same_identity = " AND ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in identity)
@@ -75,7 +75,7 @@ class MergeStatement:
         return f"MERGE INTO {target} t USING {source} s ON {same_identity} {' '.join(clauses)}"
 
     def _current_clauses(self) -> list[str]:
-        """Return the clauses for a row per key. Source rows that are not newer only set stale flags and new columns."""
+        """Return the clauses for one row per key. Rows that are not newer only set stale flags and new columns."""
         is_newer = f"s.{READABLE} AND {version_sql('s')} > {version_sql('t')}"
         values = {name: f"s.{quoted(name)}" for name in self.names if name != DELETED_AT_COLUMN}
         values |= {name: "null" for name in self.names if name == DELETED_AT_COLUMN}
@@ -87,7 +87,7 @@ class MergeStatement:
             is_newly_stale = f"s.{QUARANTINED} > {version_sql('t')} AND NOT coalesce(t.{STALE_COLUMN}, false)"
             clauses.append(f"WHEN MATCHED AND {is_newly_stale} THEN {self._update({STALE_COLUMN: 'true'})}")
         if self.column_defaults:
-            # Existing rows get the default of a new field, as if their records were decoded again.
+            # Existing rows get the default of a new field, as if their records had been decoded again.
             clauses.append(f"WHEN MATCHED THEN {self._update({})}")
         column_list = ", ".join(map(quoted, values))
         insert = f"INSERT ({column_list}) VALUES ({', '.join(values.values())})"  # noqa: S608 - quoted
@@ -102,7 +102,7 @@ class MergeStatement:
         return self._update({**values, DELETED_AT_COLUMN: "s._timestamp"})
 
     def _history_clauses(self) -> list[str]:
-        """Return the clauses for a row per version. In stored rows they set `_valid_to`, stale flag and new columns."""
+        """Return the clauses for one row per version. Stored rows get `_valid_to`, the stale flag and new columns."""
         new_values = {name: f"s.{name}" for name in (VALID_TO_COLUMN, STALE_COLUMN)}
         column_list = ", ".join(map(quoted, self.names))
         value_list = ", ".join(f"s.{quoted(name)}" for name in self.names)
@@ -130,7 +130,7 @@ class MergeStatement:
 
 
 def default_sql(defaults_json: str, name: str, types: StructType) -> str:
-    """Return the default of the field `name` as SQL. `defaults_json` is a JSON object with the defaults of fields."""
+    """Return the default of the field `name` as SQL. `defaults_json` is a JSON object of the fields' defaults."""
     definition = f"{quoted(name)} {types[name].dataType.simpleString()}"
     options = ", ".join(f"'{key}', \"{value}\"" for key, value in JSON_OPTIONS.items() if key != "ignoreNullFields")
     return f"from_json({literal(defaults_json)}, {literal(definition)}, map({options})).{quoted(name)}"
@@ -142,6 +142,6 @@ def quoted(name: str) -> str:
 
 
 def literal(text: str) -> str:
-    """Return a SQL string literal. It has the dollar sign escaped, as Spark replaces ${...} anywhere in a statement."""
+    """Return a SQL string literal. Dollar signs are escaped, because Spark replaces ${...} anywhere in a statement."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024")
     return f"'{escaped}'"

@@ -1,6 +1,6 @@
-"""The quarantine of a lake table: the records that could not be decoded.
+"""The quarantine of a lake table, which contains the records that could not be decoded.
 
-Like the ledger, it is written before the table's commit. It remains when the table is dropped.
+Like the ledger, the quarantine is written before the table's commit. It remains when the table is dropped.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Quarantine:
         self._storage = storage
 
     def add(self, batch: Batch) -> int:
-        """Add the quarantined rows of the batch; return the number of those that the quarantine did not have."""
+        """Add the quarantined rows of the batch. Return the number of rows that the quarantine did not contain yet."""
         if not batch.counts.quarantined:
             return 0
         rows = batch.rows.where(F.col("__outbox_reason").isNotNull()).select(
@@ -45,21 +45,21 @@ class Quarantine:
         return self._append_missing(rows)
 
     def copy_from(self, source: Quarantine) -> None:
-        """Add the records of another table's quarantine that this quarantine lacks."""
+        """Add those records of another table's quarantine that this quarantine lacks."""
         if source._exists():
             self._append_missing(source._storage.read(QUARANTINE_SUFFIX))
 
     def records(self, topic_id: str, reason: str) -> DataFrame:
-        """Return the records of a reason."""
+        """Return the records of the topic that have this reason."""
         rows = self._storage.read(QUARANTINE_SUFFIX)
         return rows.where((F.col("topic_id") == topic_id) & (F.col("reason") == reason))
 
     def update(self, topic_id: str, results: Sequence[RetryResult]) -> None:
-        """Remove the records that can be read now, and replace the reason of the others."""
+        """Remove the records that can be read now, and replace the reason of the other records."""
         partition = self._storage.stored_names.get("_partition", "_partition")
         names = (partition, "_offset", "reason")
         as_json = json.dumps([dict(zip(names, result, strict=True)) for result in results])
-        # createDataFrame() would need Python on the executors.
+        # createDataFrame() would require Python on the executors.
         array = F.from_json(F.lit(as_json), f"array<struct<{partition} int, _offset bigint, reason string>>")
         rows = self._storage.spark.range(1).select(F.inline(array))
         same_record = f"t.{partition} = s.{partition} AND t._offset = s._offset AND t.topic_id = {literal(topic_id)}"
@@ -70,17 +70,17 @@ class Quarantine:
             )
 
     def newest_versions(self, topic_id: str) -> DataFrame | None:
-        """Return (KEY_COLUMN, QUARANTINED): the newest quarantined version of each key; None without a quarantine."""
+        """Return KEY_COLUMN and QUARANTINED, the newest quarantined version of each key; None without a quarantine."""
         if not self._exists():
             return None
         entries = self._storage.read(QUARANTINE_SUFFIX).where(F.col("topic_id") == topic_id)
-        # Some records belong to no row, even if the bytes of their key are the text of another key.
+        # Some records do not belong to a row, even if the bytes of their key are the text of another key.
         entries = entries.where(F.col("key").isNotNull() & ~F.col("reason").isin(*REASONS_WITHOUT_ROW))
         key = F.coalesce(KEY_COLUMN, F.col("key").cast("string"))
         return entries.groupBy(key.alias(KEY_COLUMN)).agg(F.max(F.struct(*VERSION_COLUMNS)).alias(QUARANTINED))
 
     def _append_missing(self, rows: DataFrame) -> int:
-        """Append the rows that the quarantine does not have; return their number."""
+        """Append those rows that the quarantine does not contain. Return their number."""
         if self._exists():
             if "schema_header" not in self._storage.read(QUARANTINE_SUFFIX).columns:  # created by an earlier version
                 name = self._storage.sql_name(QUARANTINE_SUFFIX)

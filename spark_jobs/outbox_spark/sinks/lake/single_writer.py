@@ -1,4 +1,4 @@
-"""Refuses lake tables for which two drivers could commit at the same time without a detected conflict."""
+"""Refuses lake tables to which two drivers could commit at the same time without detecting the conflict."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from outbox_events.errors import ConfigurationError
 from outbox_spark.jobs.model import DeltaTarget, IcebergTarget
 
 _LOG_STORE_CLASS = "spark.delta.logStore.class"
-"""Setting of the log store for all schemes. Delta rejects it together with a setting for one scheme."""
+"""Setting of the log store for all schemes. Delta rejects it if a setting for a single scheme also exists."""
 _WITHOUT_DETECTION = ("S3SingleDriverLogStore", "HDFSLogStore", "AzureLogStore", "LocalLogStore", "DelegatingLogStore")
-"""Log stores of Delta that do not detect conflicts on S3; the last one selects one of the others by the scheme."""
+"""Delta's log stores that do not detect conflicts on S3. The last of them delegates to another by the URL scheme."""
 
 
 def check_delta_target(spark: SparkSession, target: DeltaTarget) -> None:

@@ -15,7 +15,7 @@ from outbox_spark.sinks.lake.merge_sql import literal, quoted
 
 @contextmanager
 def temporary_view(rows: DataFrame) -> Iterator[str]:
-    """Yield the name of a view of the rows for a MERGE."""
+    """Yield the name of a temporary view of the rows for a MERGE."""
     name = f"outbox_source_{secrets.token_hex(4)}"
     rows.createOrReplaceTempView(name)
     try:
@@ -25,10 +25,10 @@ def temporary_view(rows: DataFrame) -> Iterator[str]:
 
 
 class LakeStorage(ABC):
-    """A table and its companion tables. Parameter `suffix` selects one of them; it is empty for the table itself."""
+    """A table and its companion tables. The parameter `suffix` selects a table; it is empty for the table itself."""
 
     stored_names: ClassVar[Mapping[str, str]] = {}
-    """Stored name by column, for columns whose names the format reserves. `read` and `append` translate them."""
+    """Stored name by column, for columns whose names the format reserves. `read` and `append` translate the names."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
@@ -45,7 +45,7 @@ class LakeStorage(ABC):
 
     @abstractmethod
     def append(self, suffix: str, rows: DataFrame) -> int:
-        """Append rows, creating the table if necessary; return the number of appended rows."""
+        """Append rows, and create the table if necessary. Return the number of appended rows."""
 
     @abstractmethod
     def drop(self, suffix: str) -> None:
@@ -53,7 +53,7 @@ class LakeStorage(ABC):
 
     @abstractmethod
     def compact(self, suffix: str) -> str:
-        """Rewrite small files, and remove obsolete data; return a text with the numbers."""
+        """Rewrite small files and remove obsolete data. Return a text with the numbers."""
 
     def execute(self, statement: str) -> None:
         self.spark.sql(statement).collect()

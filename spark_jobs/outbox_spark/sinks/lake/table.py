@@ -1,6 +1,6 @@
-"""Base class of Delta and Iceberg tables: one version-checked MERGE per batch, in one commit with the progress.
+"""Base class of Delta and Iceberg tables. Each batch is one version-checked MERGE, in one commit with the progress.
 
-Ledger and quarantine are written before that commit. The subclasses implement the commit.
+The ledger and the quarantine are written before that commit. The subclasses implement the commit.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ PROGRESS_KEY = "outbox"
 """Key of the progress in the user metadata of a commit (Delta) or the summary of a snapshot (Iceberg)."""
 
 _REMOVED_COLUMNS = "removed_columns"
-"""Key in the progress: names of fields that earlier schemas had."""
+"""Key, in the progress, of the names of fields that only earlier schemas had."""
 _STORED, _EXPECTED, _IS_QUARANTINED = "__outbox_stored", "__outbox_expected", "__outbox_is_quarantined"
 
 
 @dataclass(frozen=True)
 class ChangeCounts:
-    """Numbers of rows that a commit changed, as the format reports. `updated` includes rows only flagged as stale."""
+    """Numbers of changed rows as reported by the format. `updated` includes rows that were only flagged as stale."""
 
     inserted: int
     updated: int
@@ -86,7 +86,7 @@ class LakeTable(TargetTable, ABC):
     """One table with its ledger and quarantine. If it has a lease, the run holds the lease inside `with`."""
 
     kind: ClassVar[str]
-    """Value of `kind` in the environment file, which is the table format."""
+    """Table format, which is the value of `kind` in the environment file."""
 
     def __init__(self, storage: LakeStorage, label: str, mode: Mode, lease: Lease | None) -> None:
         self._storage = storage
@@ -96,7 +96,7 @@ class LakeTable(TargetTable, ABC):
         self._ledger = Ledger(storage, mode)
         self._quarantine = Quarantine(storage)
         self._progress: dict[str, Any] | None = None
-        """The progress that was last read or committed, as in the metadata of commits (see `_progress_with`)."""
+        """The progress that was last read or committed, in the form of `_progress_with`."""
 
     def __enter__(self) -> Self:
         if self._lease is not None:
@@ -113,7 +113,7 @@ class LakeTable(TargetTable, ABC):
         return written_at or datetime.now(UTC)
 
     def committed(self) -> TableProgress | None:
-        """Return the latest progress in the table's commits; commits of other jobs (compaction, ...) contain none."""
+        """Return the latest progress in the table's commits. Commits of other jobs, such as compaction, have none."""
         if not self._storage.exists():
             return None
         progress = self._read_progress()
@@ -124,7 +124,7 @@ class LakeTable(TargetTable, ABC):
         return committed
 
     def check(self, columns: Sequence[Column], schema: StructType) -> None:
-        """Raise SchemaError for a reserved name, another mode, another type than in `schema`, or a renamed field."""
+        """Raise SchemaError for a reserved name, a different mode, a type not equal to `schema`, or a renamed field."""
         check_reserved(columns, self._label, self.kind)
         if self._progress is not None and self._progress["mode"] != self._mode:
             mode = self._progress["mode"]
@@ -140,7 +140,7 @@ class LakeTable(TargetTable, ABC):
                 raise SchemaError(message, f"restore the field's type in the schema, or {REBUILD_HINT}")
 
     def row_states(self) -> DataFrame:
-        """Return key, metadata and state of the rows that are not older versions."""
+        """Return the key, metadata and state of the rows that are not older versions."""
         rows = self._rows_without_older_versions()
         types = {name: STATE_TYPES[name] for name in ROW_STATE_COLUMNS if name not in rows.columns}
         rows = rows.withColumns({name: F.lit(None).cast(dtype) for name, dtype in types.items()})
@@ -148,13 +148,13 @@ class LakeTable(TargetTable, ABC):
 
     def column_names(self, columns: Sequence[Column]) -> list[str]:
         """Return the names of all columns, in the case of `columns` where they match; empty if there is no table."""
-        # Names in lake tables are case-insensitive: a column keeps its name if that of the field changes only in case.
+        # Names in lake tables are case-insensitive. If a field's name changes only in case, its column keeps its name.
         names = {column.name.lower(): column.name for column in columns}
         stored_names = self._storage.read().columns if self._storage.exists() else []
         return [names.get(name.lower(), name) for name in stored_names]
 
     def quarantined_versions(self, topic_id: str) -> DataFrame | None:
-        """Return key and version of the newest quarantined record of each key; None without a quarantine."""
+        """Return the key and version of each key's newest quarantined record; None if there is no quarantine."""
         versions = self._quarantine.newest_versions(topic_id)
         return None if versions is None else versions.withColumnRenamed(QUARANTINED, STORED_VERSION)
 
@@ -177,24 +177,24 @@ class LakeTable(TargetTable, ABC):
         joined = stored_rows.join(expected_rows, KEY_COLUMN).withColumn(DIFFERENT_COLUMNS, different_names)
         differences = joined.where(F.col(_IS_QUARANTINED) | (F.size(DIFFERENT_COLUMNS) > 0))
         differences = persist(stack, differences.select(KEY_COLUMN, STORED_VERSION, DIFFERENT_COLUMNS))
-        differences.count()  # with the size of the persisted result, Spark selects better joins
+        differences.count()  # if Spark knows the size of the persisted result, it selects better joins
         return differences
 
     def quarantined(self, topic_id: str, reason: str) -> DataFrame:
-        """Return the quarantined records of a reason."""
+        """Return the quarantined records of the topic that have this reason."""
         return self._quarantine.records(topic_id, reason)
 
     def update_quarantined(self, topic_id: str, results: Sequence[RetryResult]) -> None:
-        """Remove the quarantined records that can be read now, and replace the reason of the others."""
+        """Remove the quarantined records that can be read now, and replace the reason of the other records."""
         self._check_lease()
         self._quarantine.update(topic_id, results)
 
     def expire_ledger(self, before: datetime) -> int:
-        """Remove the ledger entries older than `before`, and return their number; in history mode, do nothing."""
+        """Remove the ledger entries older than `before`, and return their number. Do nothing in history mode."""
         return self._ledger.expire(before)
 
     def write(self, batch: Batch) -> WriteCounts:
-        """Write ledger and quarantine, then rows and progress in one commit."""
+        """Write the ledger and the quarantine, then write the rows and the progress in one commit."""
         self._check_lease()
         progress = self._progress_with(batch)
         with self._raising_conflicts():
@@ -219,7 +219,7 @@ class LakeTable(TargetTable, ABC):
             self._storage.drop(suffix)
 
     def maintain(self) -> str:
-        """Compact the table, its ledger and its quarantine; return one line of text with the numbers."""
+        """Compact the table, its ledger and its quarantine. Return one line of text with the numbers."""
         if self.committed() is None:
             return f"{self._label}: the table does not exist yet"
         suffixes = filter(self._storage.exists, ("", TOMBSTONES_SUFFIX, QUARANTINE_SUFFIX))
@@ -227,7 +227,7 @@ class LakeTable(TargetTable, ABC):
         return f"{self._label}: rewrote {main}" + (f"; companion tables: {'; '.join(companions)}" if companions else "")
 
     def _create(self, batch: Batch, progress: dict[str, Any]) -> tuple[int, int]:
-        """Create the table with the rows of the batch in one commit; return (upserts, deletes)."""
+        """Create the table with the rows of the batch in one commit. Return (upserts, deletes)."""
         rows = self._merge_source(batch, flag_other_keys=False).where(~F.col("__outbox_deleted"))
         return self._commit_creation(self._rows_of_new_table(rows, batch), progress).inserted, 0
 
@@ -238,7 +238,7 @@ class LakeTable(TargetTable, ABC):
             return 0, 0
         rows = self._merge_source(batch, flag_other_keys=bool(batch.counts.quarantined))
         merge = self._merge_for(batch, column_defaults, has_quarantined=QUARANTINED in rows.columns)
-        # The numbers of the format can include rows that were only marked as stale or deleted, or got a new column.
+        # The format's numbers can include rows that were only marked as stale or deleted, or that got a new column.
         is_exact = self._mode is Mode.HARD_DELETE and not merge.column_defaults and not merge.has_quarantined
         expected = self._count_newer(rows) if batch.may_repeat and not is_exact else None
         with self._temporary_view(rows) as source:
@@ -303,13 +303,13 @@ class LakeTable(TargetTable, ABC):
             changes.unpersist()
 
     def _merge_source(self, batch: Batch, *, flag_other_keys: bool) -> DataFrame:
-        """Return the source rows of the MERGE, see merge_sql.py.
+        """Return the source rows of the MERGE (see merge_sql.py).
 
-        With `flag_other_keys`, they include all keys in quarantine, even those without a readable row in the batch.
+        With `flag_other_keys`, they include all keys in quarantine, even keys without a readable row in the batch.
         """
         readable_rows = batch.rows.where(F.col("__outbox_reason").isNull())
         if batch.previous is not None:
-            # The ledger of a new table has only tombstones of this batch, and their keys have no other readable row.
+            # This is not needed for a new table: its ledger has only this batch's tombstones, their keys no other row.
             readable_rows = self._ledger.without_superseded(readable_rows)
         names = table_columns(batch.columns, Mode.HARD_DELETE)[:-1]
         readable_rows = readable_rows.select(*names, "__outbox_deleted").withColumn(READABLE, F.lit(True))
@@ -328,14 +328,14 @@ class LakeTable(TargetTable, ABC):
 
     def _merge_for(self, batch: Batch, column_defaults: Mapping[str, str], *, has_quarantined: bool) -> MergeStatement:
         names = table_columns(batch.columns, self._mode)
-        # All other columns of the table were added by hand, and keep their values.
+        # All other columns of the table were added manually, and keep their values.
         earlier_names = {name.lower() for name in self._field_names()} - {name.lower() for name in names}
         removed = sorted(earlier_names.intersection(self._storage.column_types()))
         stored_names = [self._storage.stored_names.get(name, name) for name in names]
         return MergeStatement(self._mode, stored_names, removed, column_defaults, has_quarantined)
 
     def _rows_of_new_table(self, rows: DataFrame, batch: Batch) -> DataFrame:
-        """Return `rows` with all columns of the new table; documentation of fields becomes comments of columns."""
+        """Return `rows` with all columns of the new table. The documentation of fields becomes column comments."""
         comments = {column.name: {"comment": column.doc} for column in batch.columns if column.doc}
         missing_columns = {
             name: F.lit(None).cast(STATE_TYPES[name]) for name in state_columns(self._mode) if name not in rows.columns
@@ -346,10 +346,10 @@ class LakeTable(TargetTable, ABC):
         )
 
     def _add_columns(self, batch: Batch) -> dict[str, str]:
-        """Add the columns that the table lacks; return the values of new columns for existing rows: SQL by column name.
+        """Add the columns that the table lacks. Return the values of new columns for existing rows, as SQL by name.
 
-        A column is new if the last progress does not list it, even if the table has it: if a run crashed between
-        ADD COLUMNS and the commit, this run sets the values.
+        A column is new if the last progress does not list it, even if the table has it. If a run crashed between
+        ADD COLUMNS and the commit, this run therefore sets the values.
         """
         types, known_names = batch.rows.schema, (self._progress or {}).get("columns", [])
         expected_types = {column.name: types[column.name].dataType.simpleString() for column in batch.columns}
@@ -363,7 +363,7 @@ class LakeTable(TargetTable, ABC):
         return {column.name: default_sql(row[0], column.name, types) for column in new_columns}
 
     def _count_newer(self, rows: DataFrame) -> tuple[int, int]:
-        """Return (upserts, deletes) of the source rows of a MERGE: the rows that are newer than those of the table."""
+        """Return (upserts, deletes), the numbers of source rows of a MERGE that are newer than the table's rows."""
         stored = self._storage.read().select(KEY_COLUMN, F.struct(*VERSION_COLUMNS).alias("__outbox_stored"))
         is_new, is_deleted = F.col("__outbox_stored").isNull(), F.col("__outbox_deleted")
         is_newer = F.struct(*VERSION_COLUMNS) > F.col("__outbox_stored")
@@ -379,10 +379,10 @@ class LakeTable(TargetTable, ABC):
         return row["upserts"], row["deletes"]
 
     def _count_changed(self, batch: Batch) -> tuple[int, int]:
-        """Return (upserts, deletes): the rows without and with `_deleted_at` whose record is in the batch's range.
+        """Return (upserts, deletes), the numbers of undeleted and deleted rows whose record is in the batch's range.
 
-        Unlike _count_newer, this reads only the files with these offsets, but it counts rows that did not change if
-        the batch repeats records.
+        Unlike _count_newer, this function reads only files with these offsets. However, if the batch repeats records,
+        it counts rows that did not change.
         """
         start_offsets = {} if batch.previous is None else batch.previous.offsets
         ranges = [
@@ -397,7 +397,7 @@ class LakeTable(TargetTable, ABC):
         return row["upserts"], row["deletes"]
 
     def _field_names(self) -> set[str]:
-        """Return the names of the fields with which the table was written, also of fields of earlier schemas."""
+        """Return the names of the fields with which the table was written, including fields of earlier schemas."""
         previous = self._progress or {}
         return {*previous.get("columns", ()), *previous.get(_REMOVED_COLUMNS, ())}
 
@@ -413,11 +413,11 @@ class LakeTable(TargetTable, ABC):
         }
 
     def _copy_companions(self, shadow: Self) -> dict[str, Any]:
-        """Copy the shadow's ledger entries and quarantine to this table; return the shadow's progress.
+        """Copy the shadow's ledger entries and quarantine to this table. Return the shadow's progress.
 
-        As in every run, ledger and quarantine are written before the rows. The entries have the shadow's ledger id, so
-        they have no effect until a progress with this id is committed. Raises RefusedError when the shadow does not
-        exist, OverlapError when the lease was lost.
+        As in every run, the ledger and the quarantine are written before the rows. The entries have the shadow's ledger
+        id, so they have no effect until a progress with this id is committed. Raises RefusedError if the shadow does
+        not exist, and OverlapError if the lease was lost.
         """
         self._check_lease()
         if shadow.committed() is None or shadow._progress is None:
@@ -445,7 +445,7 @@ class LakeTable(TargetTable, ABC):
 
     @contextmanager
     def _raising_conflicts(self) -> Iterator[None]:
-        """Convert Delta's or Iceberg's errors for concurrent commits to OverlapError."""
+        """Convert the errors of Delta and Iceberg for concurrent commits to OverlapError."""
         try:
             yield
         except RefusedError:
@@ -460,19 +460,19 @@ class LakeTable(TargetTable, ABC):
 
     @abstractmethod
     def _read_progress(self) -> dict[str, Any] | None:
-        """Return the latest progress in the table's commits. Raises RefusedError when the table was rolled back."""
+        """Return the latest progress in the table's commits. Raises RefusedError if the table was rolled back."""
 
     @abstractmethod
     def _commit_creation(self, rows: DataFrame, progress: dict[str, Any]) -> ChangeCounts:
-        """Create the table with these rows, in one commit with the progress. Raises OverlapError when it exists."""
+        """Create the table with these rows, in one commit with the progress. Raises OverlapError if it exists."""
 
     @abstractmethod
     def _commit_merge(self, merge: MergeStatement, source: str, progress: dict[str, Any]) -> ChangeCounts:
-        """Execute the MERGE in one commit with the progress. Raises OverlapError when another run has committed."""
+        """Execute the MERGE in one commit with the progress. Raises OverlapError if another run has committed."""
 
     @abstractmethod
     def _commit_progress(self, progress: dict[str, Any]) -> None:
-        """Commit the progress without rows. Raises OverlapError when another run has committed."""
+        """Commit the progress without rows. Raises OverlapError if another run has committed."""
 
     @abstractmethod
     def _is_conflict(self, error: Exception) -> bool:

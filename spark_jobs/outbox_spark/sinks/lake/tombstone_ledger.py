@@ -1,7 +1,7 @@
-"""The ledger of a lake table: the deleted keys, and the version of each deletion.
+"""The ledger of a lake table, which contains the deleted keys and the version of each deletion.
 
 A deletion is valid even if the table's commit fails. Its entry is therefore written before that commit, and remains if
-the commit fails. The next run then reads the same tombstones again, and adds no second entries.
+the commit fails. The next run then reads the same tombstones again, but does not add duplicate entries.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _IS_SUPERSEDED = f"s.{KEY_COLUMN} = t.{KEY_COLUMN} AND {version_sql('t')} >= {ve
 class Ledger:
     """Tombstones of one table. Only entries with the ledger id `id` are used.
 
-    Each run that creates the table generates an id, so that entries of a run that failed to create it have no effect.
+    Each run that creates the table generates an id, so that entries of a run that failed to do so have no effect.
     """
 
     def __init__(self, storage: LakeStorage, mode: Mode) -> None:
@@ -41,7 +41,7 @@ class Ledger:
         return self._storage.read(TOMBSTONES_SUFFIX).where(F.col(LEDGER_ID) == self.id)
 
     def add(self, batch: Batch) -> int:
-        """Add the tombstones that are not in the ledger; return their number. Only history mode adds older versions."""
+        """Add the tombstones that the ledger lacks. Return their number. Only history mode adds older versions."""
         if not batch.counts.tombstones:
             return 0
         entries = batch.rows.where(F.col("__outbox_reason").isNull() & F.col("__outbox_deleted")).select(
@@ -55,23 +55,23 @@ class Ledger:
         return self._storage.append(TOMBSTONES_SUFFIX, entries.withColumn(LEDGER_ID, F.lit(self.id)))
 
     def copy_from(self, source: Ledger) -> None:
-        """Append the entries of another table's ledger. They are used when `id` is set to the id of that ledger."""
+        """Append the entries of another table's ledger. They take effect when `id` is set to the id of that ledger."""
         if source.exists():
             self._storage.append(TOMBSTONES_SUFFIX, source.entries())
 
     def without_superseded(self, rows: DataFrame) -> DataFrame:
-        """Return `rows` without the rows that a ledger entry supersedes; all tombstones are retained."""
+        """Return `rows` without the rows that a ledger entry supersedes. All tombstones are retained."""
         if not self.exists():
             return rows
         is_superseded = F.expr(f"NOT s.__outbox_deleted AND {_IS_SUPERSEDED}")
         return rows.alias("s").join(self.entries().alias("t"), is_superseded, how="left_anti")
 
     def expire(self, before: datetime) -> int:
-        """Remove entries older than `before`; return their number. History mode retains all: they end intervals."""
+        """Remove entries older than `before`, except in history mode, where they end intervals. Return their number."""
         if self._mode is Mode.HISTORY or not self.exists():
             return 0
         is_expired = f"_timestamp < timestamp'{before.astimezone(UTC).isoformat()}'"
-        # The count usually comes from file statistics; a DELETE without matching rows is slower.
+        # The count usually comes from file statistics, which is faster than a DELETE without matching rows.
         count = self._storage.read(TOMBSTONES_SUFFIX).where(is_expired).count()
         if count:
             self._storage.execute(f"DELETE FROM {self._storage.sql_name(TOMBSTONES_SUFFIX)} WHERE {is_expired}")  # noqa: S608

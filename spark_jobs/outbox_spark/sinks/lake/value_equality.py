@@ -1,4 +1,4 @@
-"""Comparison of two values of one column: NaN equals NaN, 0.0 equals -0.0, and the order of map entries is ignored."""
+"""Compares two values of one column. NaN equals NaN, 0.0 equals -0.0, and the order of map entries is ignored."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 
 def differs(left: Expression, right: Expression, dtype: DataType) -> Expression:
-    """Return whether two values of type `dtype` are different; NULL equals only NULL."""
+    """Return whether two values of type `dtype` are different. NULL is equal only to NULL."""
     return ~F.equal_null(_comparable(left, dtype), _comparable(right, dtype))
 
 
 def _comparable(value: Expression, dtype: DataType) -> Expression:
-    """Return the value with sorted arrays of entries instead of maps, which Spark cannot compare."""
+    """Return the value with each map replaced by a sorted array of entries, because Spark cannot compare maps."""
     if not _has_map(dtype):
         return value
     if isinstance(dtype, MapType):

@@ -1,1 +1,1 @@
-"""PostgreSQL tables: staging by COPY, and the merge of rows and offsets in one transaction."""
+"""PostgreSQL tables, with staging by COPY and a merge of rows and offsets in one transaction."""

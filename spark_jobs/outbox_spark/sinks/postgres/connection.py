@@ -1,4 +1,4 @@
-"""Connections to a PostgreSQL target: parameters for psycopg and JDBC, the lock of a table, settings of the merge."""
+"""Connections to a PostgreSQL target: parameters of psycopg and JDBC, table locks, and settings for the merge."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ APPLICATION_NAME = "outbox-materialize"
 CONNECT_SECONDS = 10
 LOCK_TIMEOUT = "60s"
 _JDBC_DRIVER = "org.postgresql.Driver"
-# TCP keepalive of the server. With Linux's default, it would hold the lock of an unreachable driver for two hours.
+# TCP keepalive of the server. With Linux's defaults, the server would hold an unreachable driver's lock for two hours.
 _KEEPALIVE_SETTINGS = {
     "tcp_keepalives_idle": "30",
     "tcp_keepalives_interval": "10",
@@ -36,7 +36,7 @@ _CLIENT_KEEPALIVES: dict[str, Any] = {
     "tcp_user_timeout": 60_000,
 }
 # With the default random_page_cost, the planner scans a table of 1M rows to find 10,000 keys, although index access
-# costs little more than sequential access if the table is in memory. JIT compilation takes longer than it saves.
+# costs little more than sequential access if the table is in memory. JIT compilation would take longer than it saves.
 _MERGE_SETTINGS = {"lock_timeout": LOCK_TIMEOUT, "random_page_cost": "1.1", "jit": "off"}
 _READ_ONLY = "-c default_transaction_read_only=on -c statement_timeout=60s"
 _FETCHED_ROWS = 10_000
@@ -77,13 +77,13 @@ def jdbc_settings(target: PostgresTarget) -> dict[str, str]:
         "tcpKeepAlive": "true",
         # The detail of a server error can quote rows, which must not be in the executors' logs.
         "logServerErrorDetail": "false",
-        # The names of the properties for TLS are those of libpq.
+        # The TLS properties have the same names as in libpq.
         **{name: value for name in ("sslmode", "sslrootcert") if (value := getattr(target, name)) is not None},
     }
 
 
 def connect(target: PostgresTarget) -> Connection:
-    """Connect in autocommit mode, because VACUUM could not remove rows that died during an open transaction.
+    """Connect in autocommit mode, because an open transaction would prevent VACUUM from removing dead rows.
 
     Raises UnreachableError.
     """
@@ -98,7 +98,7 @@ def connect(target: PostgresTarget) -> Connection:
 
 @contextmanager
 def read_only_connection(target: PostgresTarget, hint: str = _TARGET_HINT) -> Iterator[Connection]:
-    """Connect for short queries without locks. Raises UnreachableError for every error of psycopg inside `with`."""
+    """Connect for short queries without locks. Raises UnreachableError for any error of psycopg inside `with`."""
     try:
         parameters = connection_parameters(target)
         with psycopg.connect(**parameters, autocommit=True, options=_READ_ONLY) as connection:
@@ -113,12 +113,12 @@ def _unreachable(target: PostgresTarget, error: psycopg.Error, hint: str = _TARG
 
 
 def scalar(connection: Connection, query: str | SQL | Composed, parameters: Sequence[object] = ()) -> Any:  # noqa: ANN401
-    """Return the first column of the first row of a query; None without rows."""
+    """Return the first column of the first row of a query; None if there are no rows."""
     return connection.cursor(row_factory=scalar_row).execute(query, parameters).fetchone()
 
 
 def read_query(spark: SparkSession, target: PostgresTarget, query: str) -> DataFrame:
-    """Return the result of a query, which is executed as one read-only statement and thus reads one snapshot."""
+    """Return the result of a query, which is executed as one read-only statement and therefore reads one snapshot."""
     options = {
         **jdbc_settings(target),
         "url": f"{jdbc_url(target)}?readOnly=true",
@@ -130,7 +130,7 @@ def read_query(spark: SparkSession, target: PostgresTarget, query: str) -> DataF
 
 
 def prepare_merge(connection: Connection) -> None:
-    """Set the server's parameters for the merge until the end of the transaction."""
+    """Set server parameters for the merge until the end of the transaction."""
     for name, value in _MERGE_SETTINGS.items():
         connection.execute("select set_config(%s, %s, true)", (name, value))
     for name in ("work_mem", "maintenance_work_mem"):
@@ -146,15 +146,15 @@ def lock(connection: Connection, key: str, table: str) -> None:
 
 
 def unlock(connection: Connection, key: str) -> None:
-    """Release the lock. Closing the connection is not sufficient, because the server ends the session only later."""
+    """Release the lock. Closing the connection is not sufficient, because the server ends the session later."""
     connection.execute("select pg_advisory_unlock(hashtextextended(%s, 0))", (key,))
 
 
 @contextmanager
 def creation_lock(connection: Connection, name: str) -> Iterator[None]:
-    """Open a transaction in which no other run creates the object `name`.
+    """Open a transaction that prevents other runs from creating the object `name`.
 
-    Without the lock, IF NOT EXISTS fails if two runs create the object at the same time.
+    Without this lock, IF NOT EXISTS would fail if two runs created the object at the same time.
     """
     with connection.transaction():
         connection.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", (name,))
@@ -162,9 +162,9 @@ def creation_lock(connection: Connection, name: str) -> Iterator[None]:
 
 
 def _describe_holder(connection: Connection, key: str) -> str:
-    """Return ": pid N, from ADDRESS, since TIME UTC" of the session with the lock; empty if it was just released.
+    """Return ": pid N, from ADDRESS, since TIME UTC" for the lock's session; empty if the lock was just released.
 
-    Address and time are omitted if the user is not permitted to read other users' sessions.
+    The address and time are omitted if the user may not read other users' sessions.
     """
     row = connection.execute(
         """

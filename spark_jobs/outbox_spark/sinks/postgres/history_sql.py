@@ -1,7 +1,7 @@
-"""SQL that applies one staged batch to a history table, with a row per version. Composes statements, executes none.
+"""Composes (but does not execute) the SQL that applies one staged batch to a history table, with one row per version.
 
-A version is a state of the source: a record that a connector sends again has another offset, but is no new version.
-An interval extends from a version to the next version or deletion of the key, whatever the order of their arrival.
+A version is a state of the source. A record that a connector sends again has a new offset, but is not a new version. An
+interval extends from a version to the next version or deletion of the key, regardless of the order of arrival.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from outbox_spark.sinks.postgres.merge_sql import IS_LIVE_RECORD, IS_TOMBSTONE, 
 from outbox_spark.sinks.postgres.statements import identifiers
 
 _IDENTITY = [KEY_COLUMN, *VERSION_COLUMNS]
-# "offset 0" makes the planner use an index lookup per staged row. Otherwise it scans a table that was just filled,
-# because there are no statistics yet about the number of versions per key.
+# "offset 0" makes the planner use an index lookup per staged row. Otherwise, it scans a table that was just filled,
+# because statistics about the number of versions per key do not exist yet.
 _IS_STORED = SQL(
     "exists (select from {stored} r where r.{key} = s.{key} and r._sequence = s._sequence and (s._sequence <> '' "
     "or (r._partition_epoch, r._offset) = (s._partition_epoch, s._offset)) offset 0)"
 )
-# CTE `ends`: all versions and deletions of the keys in the batch, each with the end of its interval.
+# The CTE `ends` contains all versions and deletions of the keys in the batch, each with the end of its interval.
 _ENDS_CTE = SQL(
     "with keys as (select distinct s.{key} from {staging} s where s.__outbox_reason is null), "
     "known as ("
@@ -38,7 +38,7 @@ _ENDS_CTE = SQL(
 
 @dataclass(frozen=True)
 class HistoryMergeStatements(MergeStatements):
-    """Statements for one batch, in the order `remove_known`, `merge_tombstones`, `close_rows`, `merge_rows`."""
+    """Statements for one batch. Their order is `remove_known`, `merge_tombstones`, `close_rows`, `merge_rows`."""
 
     def remove_known(self) -> list[Composed]:
         """Delete staged rows whose version is in the table, and staged tombstones whose version is in its ledger."""
@@ -57,9 +57,9 @@ class HistoryMergeStatements(MergeStatements):
         )
 
     def close_rows(self) -> Composed:
-        """Update `_valid_to` of stored versions where it changed; return the number of versions that a deletion ended.
+        """Update `_valid_to` of stored versions if it changed. Return the number of versions that a deletion ended.
 
-        Executed before the new versions are inserted, because a unique index permits one version of a key without end.
+        Execute it before new versions are inserted, because a unique index permits one version of a key without end.
         """
         return SQL(
             "{ends}, closed as (update {target} t set {valid_to} = e.__outbox_end, "
@@ -94,11 +94,11 @@ class HistoryMergeStatements(MergeStatements):
         )
 
     def flag_stale(self) -> Composed:
-        """Mark as stale the current versions that are older than a quarantined record of their key in this batch."""
+        """Mark current versions as stale if they are older than a quarantined record of their key in this batch."""
         return SQL("{} and t.{} is null").format(super().flag_stale(), Identifier(VALID_TO_COLUMN))
 
     def _staged_with_ends(self) -> Composed:
-        """Return a subquery of the staged rows with the ends of their intervals. For a new table it reads only them."""
+        """Return a subquery of staged rows with the ends of their intervals. For a new table, it reads only staging."""
         if self.is_new_table:
             return SQL(
                 "(select s.*, lead(s._timestamp) over (partition by {key} order by {version}) as __outbox_end "

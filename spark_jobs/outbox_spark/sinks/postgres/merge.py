@@ -1,4 +1,4 @@
-"""Merges one staged batch in the caller's transaction. Statements that would change nothing are not executed."""
+"""Merges one staged batch in the caller's transaction. Statements that would not change anything are not executed."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def apply_staged(
     *,
     is_new_table: bool,
 ) -> WriteCounts:
-    """Apply a staged batch, and return the counts. With `is_new_table`, the table is empty and has no primary key."""
+    """Apply a staged batch and return the counts. If `is_new_table`, the table is empty and has no primary key yet."""
     quarantined = 0
-    if counts.quarantined or not is_new_table:  # other statements use no join, so no statistics
+    if counts.quarantined or not is_new_table:  # otherwise there are no joins
         analyze(connection, staging)
     if counts.quarantined:
         if "schema_header" not in column_types(connection, tables.quarantine):  # created by an earlier version
@@ -43,7 +43,7 @@ def apply_staged(
 
 
 def rewrite_staged(connection: Connection, tables: TableStatements, staging: Identifier, topic_id: str) -> WriteCounts:
-    """Replace the values of the rows that have the versions of staged rows; return the number of these rows."""
+    """Replace the values of the rows that have the versions of staged rows. Return the number of these rows."""
     analyze(connection, staging)
     merge = MergeStatements(tables, staging, topic_id, has_quarantine=_has_rows(connection, tables.quarantine))
     return WriteCounts(sum(connection.execute(statement).rowcount for statement in merge.rewrite_rows()))
@@ -52,7 +52,7 @@ def rewrite_staged(connection: Connection, tables: TableStatements, staging: Ide
 def _change_rows(connection: Connection, merge: MergeStatements, counts: DecodedCounts) -> WriteCounts:
     upserts = deletes = tombstones = 0
     if counts.tombstones:
-        # merge_tombstones() compares tombstones with the rows of their keys, so it is executed before the deletion.
+        # merge_tombstones() compares tombstones with the rows of their keys, so it is executed before delete_rows().
         tombstones = connection.execute(merge.merge_tombstones()).rowcount
         if not merge.is_new_table:
             deletes = connection.execute(merge.delete_rows()).rowcount
@@ -80,7 +80,7 @@ def _add_versions(connection: Connection, merge: HistoryMergeStatements, counts:
 
 
 def _add_keys_and_flags(connection: Connection, merge: MergeStatements, counts: DecodedCounts) -> None:
-    """Add a new table's primary key, and flag rows that are older than quarantined records of the batch as stale."""
+    """Add a new table's primary key, and flag rows as stale that are older than quarantined records of the batch."""
     for statement in merge.tables.add_keys() if merge.is_new_table else ():
         connection.execute(statement)
     if counts.quarantined:

@@ -1,4 +1,4 @@
-"""SQL that applies one staged batch to a table with one row per key. Composes statements, executes none."""
+"""Composes (but does not execute) the SQL that applies one staged batch to a table with one row per key."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ IS_TOMBSTONE = SQL("s.__outbox_reason is null and s.__outbox_deleted")
 
 @dataclass(frozen=True)
 class MergeStatements:
-    """Statements for one batch, of which each record is staged once.
+    """Statements for one batch. Each record of the batch is staged once.
 
-    Per key (in history mode: per version), at most one staged record has no reason; the others are quarantined.
+    At most one staged record per key (in history mode, per version) has no reason. The others are quarantined.
     """
 
     tables: TableStatements
     staging: Identifier
     topic_id: str
     is_new_table: bool = False
-    """The table was just created: table and ledger are empty."""
+    """Whether the table was just created, so that the table and the ledger are empty."""
     has_ledger: bool = False
-    """The ledger has entries."""
+    """Whether the ledger has entries."""
     has_quarantine: bool = False
-    """The quarantine has records, so new rows may be stale."""
+    """Whether the quarantine has records, so that new rows may be stale."""
 
     def merge_quarantine(self) -> Composed:
         return SQL(
@@ -50,7 +50,7 @@ class MergeStatements:
         )
 
     def merge_tombstones(self) -> Composed:
-        """Write ledger entries for the tombstones, except for those that are not newer than the row of their key.
+        """Write ledger entries for the tombstones, except for tombstones that are not newer than the row of their key.
 
         With soft deletes, the row itself gets the tombstone's version, so only keys without a row get an entry.
         """
@@ -72,7 +72,7 @@ class MergeStatements:
         )
 
     def delete_rows(self) -> Composed:
-        """Delete the rows that have a newer staged tombstone; with soft deletes, mark them as deleted."""
+        """Delete the rows that have a newer staged tombstone. With soft deletes, mark these rows as deleted."""
         if not self._soft_deletes:
             return SQL(
                 "delete from {target} t using {staging} s "
@@ -94,7 +94,7 @@ class MergeStatements:
         """Upsert the staged rows that are newer than the stored row and the ledger entry of their key.
 
         The condition after ON CONFLICT ensures that only newer versions are written. The anti-joins make a replay of
-        older records three times as fast, and avoid row locks. The order by key fills the index from left to right. A
+        older records three times as fast, and avoid row locks. Ordering by key fills the index from left to right. A
         new table has no index yet.
         """
         if self.is_new_table:
@@ -122,14 +122,14 @@ class MergeStatements:
         ).format(**self._sql_names(), live=IS_LIVE_RECORD)
 
     def flag_stale(self) -> Composed:
-        """Flag the rows that are older than a quarantined record of the same key in this batch as stale."""
+        """Flag rows as stale if they are older than a quarantined record of the same key in this batch."""
         return SQL(
             "update {target} t set {stale} = true from {staging} s "
             "where t.{key} = s.{key} and s.__outbox_reason is not null and {stored} < {staged} and not t.{stale}"
         ).format(**self._sql_names(), stale=Identifier(STALE_COLUMN))
 
     def rewrite_rows(self) -> list[Composed]:
-        """Replace the values of rows that have exactly the version of a staged row, see Batch.rewrites.
+        """Replace the values of rows that have exactly the version of a staged row (see Batch.rewrites).
 
         The second statement is for quarantined records and tombstones, which correct only the state of the row.
         """

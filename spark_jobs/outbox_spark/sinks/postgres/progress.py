@@ -1,6 +1,6 @@
-"""Progress of PostgreSQL tables: one row per table in `outbox_offsets`.
+"""Progress of PostgreSQL tables, which is stored in one row per table in `outbox_offsets`.
 
-It also has the names of the columns that runs have created, because other columns belong to the users of the table.
+The row also lists the columns that runs have created, because other columns belong to the users of the table.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from outbox_spark.sinks.postgres.statements import OFFSETS_TABLE, TableStatement
 
 
 def read_progress(connection: Connection, statements: TableStatements) -> tuple[int | None, TableProgress | None]:
-    """Return (run number, progress). The run number exists even after the table was dropped, the progress does not.
+    """Return (run number, progress). If the table was dropped, the run number still exists, but the progress does not.
 
     Raises RefusedError for a table without progress.
     """
@@ -43,7 +43,7 @@ def server_time(connection: Connection) -> datetime:
 
 
 def create_offsets_table(connection: Connection, statements: TableStatements) -> None:
-    """Create `outbox_offsets` unless it exists."""
+    """Create `outbox_offsets` if it does not exist."""
     if relation_exists(connection, statements.offsets):
         return
     with creation_lock(connection, f"{statements.schema}.{OFFSETS_TABLE}"):
@@ -51,7 +51,7 @@ def create_offsets_table(connection: Connection, statements: TableStatements) ->
 
 
 def lock_run(connection: Connection, statements: TableStatements) -> int | None:
-    """Lock the table's row in `outbox_offsets` until the transaction ends; return its run number (None if missing)."""
+    """Lock the table's row in `outbox_offsets` until the transaction ends. Return its run number; None if missing."""
     query = SQL("select run from {} where table_name = %s for update").format(statements.offsets)
     run: int | None = scalar(connection, query, (statements.table,))
     return run
@@ -63,7 +63,7 @@ class CreatedColumns:
 
     current: frozenset[str] = frozenset()
     removed: frozenset[str] = frozenset()
-    """Columns of fields that earlier schemas had."""
+    """Columns of fields that only earlier schemas had."""
 
     @property
     def all(self) -> frozenset[str]:
@@ -75,7 +75,7 @@ class CreatedColumns:
 
 
 def created_columns(connection: Connection, statements: TableStatements) -> CreatedColumns:
-    """Return the columns that runs have created; all columns if the progress was written by an earlier version."""
+    """Return the columns that runs have created, or all columns if an earlier version wrote the progress."""
     if not relation_exists(connection, statements.offsets):
         return CreatedColumns()
     query = SQL("select progress -> 'columns', progress -> 'removed_columns' from {} where table_name = %s")

@@ -1,8 +1,8 @@
-"""Replaces the content of a table by that of a shadow table, without replacing the relation.
+"""Replaces the content of a table with that of a shadow table, without replacing the relation.
 
 Only rows that differ are written. Views, grants, publications and indexes remain, and writing rows does not block
-readers. At any isolation level, readers with an older snapshot still read the previous rows. TRUNCATE and renaming do
-not ensure this, see docs/decisions.
+readers. At any isolation level, readers with an older snapshot still read the previous rows. TRUNCATE and renaming
+would not ensure this (see docs/decisions).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from outbox_spark.sinks.postgres.statements import TableStatements, comma_separa
 def replace_content(
     connection: Connection, tables: TableStatements, shadow: TableStatements, created: Collection[str]
 ) -> None:
-    """Make table and ledger equal to the shadow's, add the rows of its quarantine, and drop the shadow's tables.
+    """Make the table and ledger equal to the shadow's, add the shadow's quarantined rows, and drop the shadow's tables.
 
-    Columns that the shadow lacks are dropped only if they are in `created`, the columns that runs have created.
-    Called in a transaction. Raises RefusedError when a column to drop is in use, or a primary key is different.
+    Columns that the shadow lacks are dropped only if they are in `created`, the columns that runs have created. Call
+    this in a transaction. Raises RefusedError if a column to drop is in use, or if a primary key is different.
     """
-    # A table that does not exist is created with the columns, constraints and indexes of the shadow's table.
+    # A missing table is created with the columns, constraints and indexes of the shadow's table.
     pairs = [(tables.target, shadow.target), (tables.tombstones, shadow.tombstones)]
     for target, source in [*pairs, (tables.quarantine, shadow.quarantine)]:
         connection.execute(SQL("create table if not exists {} (like {} including all)").format(target, source))
@@ -67,7 +67,7 @@ def _insert(connection: Connection, target: Identifier, source: Identifier, clau
 
 
 def _adapt_columns(connection: Connection, target: Identifier, source: Identifier, droppable: Collection[str]) -> None:
-    """Add columns to `target` to match `source`; drop columns of another type, and `droppable` columns it lacks."""
+    """Adapt the columns of `target` to `source`. Drop columns of another type, and `droppable` ones not in `source`."""
     actual = column_types(connection, target, collations=True)
     expected = column_types(connection, source, collations=True)
     for name, sql_type in actual.items():
@@ -79,16 +79,16 @@ def _adapt_columns(connection: Connection, target: Identifier, source: Identifie
             table = target.as_string(connection)
             change = f"has type {expected[name]}" if name in expected else "does not exist"
             message = f"column {name} of {table} has type {sql_type}; in the rebuilt table it {change}"
-            hint = "drop the view or other object that uses the column, run `outbox-rebuild` again, recreate the object"
+            hint = "drop the object that uses the column, such as a view, run `outbox-rebuild`, and recreate the object"
             raise RefusedError(message, hint) from error
     for name, sql_type in expected.items():
         if actual.get(name) != sql_type:
-            # _adapt_constraints adds NOT NULL after the rows are written.
+            # _adapt_constraints adds NOT NULL after the rows have been written.
             connection.execute(SQL("alter table {} add column {} {}").format(target, Identifier(name), SQL(sql_type)))
 
 
 def _adapt_constraints(connection: Connection, target: Identifier, source: Identifier) -> None:
-    """Set NOT NULL and defaults of `source` on the columns of `target` that lack them."""
+    """Set the NOT NULL constraints and defaults of `source` on the columns of `target` that lack them."""
     expected, actual = column_constraints(connection, source), column_constraints(connection, target)
     for name, (not_null, default) in expected.items():
         alter_column = SQL("alter table {} alter column {} ").format(target, Identifier(name))

@@ -1,6 +1,6 @@
-"""Staging tables: an unlogged table per batch, which the executors fill by COPY.
+"""Staging tables. Each batch has an unlogged table, which the executors fill by COPY.
 
-Spark builds lines in COPY's text format, and CopyRows of outbox-spark.jar sends them. No executor runs Python.
+Spark builds lines in COPY's text format, and CopyRows of outbox-spark.jar sends them. Executors do not run Python.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _CONNECTION_EXCEPTION = "08"
 _COUNT_AGGREGATES = SQL(
     "count(*), count(__outbox_reason), count(*) filter (where __outbox_reason is null and __outbox_deleted)"
 )
-"""Aggregates for the fields of DecodedCounts, in their order."""
+"""Aggregates for the fields of DecodedCounts, in the order of the fields."""
 _OUTCOME_TYPES = {
     "__outbox_deleted": "boolean",
     "__outbox_reason": "text",
@@ -48,7 +48,7 @@ _OUTCOME_TYPES = {
     "__outbox_value": "bytea",
     "__outbox_schema_header": "bytea",
 }
-# Types that copied_value() converts to text, which PostgreSQL parses: no Java value is needed in between.
+# Types that copied_value() converts to text for PostgreSQL to parse, without an intermediate Java value.
 _CAST_TO_TEXT = frozenset(
     {ColumnType.UUID, ColumnType.JSON, ColumnType.DATE, ColumnType.TIME, ColumnType.TIMESTAMP, ColumnType.TIMESTAMPTZ}
 )
@@ -62,7 +62,7 @@ class StagingTable:
 
     name: Identifier
     row_counts: Mapping[int, int]
-    """Number of copied rows by transaction id. Each task attempt that Spark accepted has a transaction."""
+    """Number of copied rows by transaction id. Each task attempt that Spark accepted has its own transaction."""
 
 
 def new_staging_name(schema: str, table: str) -> Identifier:
@@ -79,10 +79,10 @@ def create_staging(name: Identifier, columns: Sequence[Column]) -> Composed:
 def copy_rows(
     rows: DataFrame, columns: Sequence[Column], target: PostgresTarget, name: str
 ) -> tuple[Mapping[int, int], Mapping[str, Any]]:
-    """Copy decoded rows into the staging table `name`, which is quoted for SQL.
+    """Copy decoded rows into the staging table `name`, which is already quoted for SQL.
 
-    Returns the number of rows by transaction id, and by name the metrics of the observation OBSERVATION. Raises
-    OutboxError when COPY or the connection of an executor fails.
+    Returns the number of rows by transaction id, and the metrics of the observation OBSERVATION by name. Raises
+    OutboxError if COPY or an executor's connection fails.
     """
     lines = rows.select(*_copied_columns(tuple(columns))).select(copy_line(tuple(columns)))
     jvm: Any = rows.sparkSession.sparkContext._jvm
@@ -99,7 +99,7 @@ def copy_rows(
         is_connection_error = sqlstate.startswith(_CONNECTION_EXCEPTION)
         reason = "an executor has no connection" if is_connection_error else f"COPY failed, SQLSTATE {sqlstate}"
         message = f"PostgreSQL at {target.host}:{target.port}/{target.database}: {reason}"
-        raise OutboxError(message, "see the logs of server and executors, then run the command again") from error
+        raise OutboxError(message, "check the logs of the server and executors, then run the command again") from error
 
 
 @cached_expressions
@@ -116,7 +116,7 @@ def copied_value(column: Column) -> Expression:
     if column.kind is ColumnType.JSON:
         return F.to_json(value, JSON_OPTIONS)
     if column.kind is ColumnType.TIMESTAMPTZ:
-        # The time zone of Spark's session is UTC, but the text has no offset, which the server needs.
+        # The time zone of Spark's session is UTC, but the text has no UTC offset, which the server requires.
         return F.concat(value.cast("string"), F.lit("+00"))
     return value.cast("string")
 
@@ -146,7 +146,7 @@ def copy_line(columns: tuple[Column, ...]) -> Expression:
 
 
 def _escaped(value: Expression) -> Expression:
-    # Most values have no special characters, and contains() takes far less time than replace().
+    # Most values have no special characters, and contains() is much faster than replace().
     escape_sequences = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
     escaped = value
     for raw, escape_sequence in escape_sequences:
@@ -157,10 +157,10 @@ def _escaped(value: Expression) -> Expression:
 def count_staged(connection: Connection, staging: StagingTable) -> DecodedCounts:
     """Delete the rows of task attempts that Spark did not accept, and count the other rows.
 
-    Called in the transaction of the merge. Each attempt copies in a separate transaction, which xmin identifies. A
-    crash of the server empties unlogged tables, so the caller compares the counts with those of the batch.
+    Call this in the transaction of the merge. Each attempt copies in a separate transaction, which xmin identifies. A
+    crash of the server empties unlogged tables, so the caller must compare the counts with the counts of the batch.
     """
-    # Task attempts that Spark has abandoned may still be writing; the lock waits until they end.
+    # Task attempts that Spark has abandoned may still be writing. LOCK TABLE waits until they end.
     connection.execute(SQL("lock table {} in exclusive mode").format(staging.name))
     query = SQL("select xmin::text::bigint, {} from {} group by 1").format(_COUNT_AGGREGATES, staging.name)
     counts_by_transaction = {transaction: values for transaction, *values in connection.execute(query).fetchall()}
@@ -172,7 +172,7 @@ def count_staged(connection: Connection, staging: StagingTable) -> DecodedCounts
 
 
 def analyze(connection: Connection, name: Identifier) -> None:
-    """Update the planner's statistics of a staging table; without them, it would expect only a few rows."""
+    """Update the statistics of a staging table. Without statistics, the planner would expect only a few rows."""
     connection.execute(SQL("analyze {} ({}, __outbox_deleted, __outbox_reason)").format(name, Identifier(KEY_COLUMN)))
 
 
@@ -185,7 +185,7 @@ def drop_staging(connection: Connection, names: Sequence[Identifier]) -> None:
 
 
 def abandoned_staging(connection: Connection, schema: str, table: str) -> list[Identifier]:
-    """Return the staging tables of earlier runs; tables of users, such as `book__staging_prev`, are not included."""
+    """Return the staging tables of earlier runs, but not tables of users, such as `book__staging_prev`."""
     prefix = table + STAGING_INFIX
     rows = connection.execute(
         "select relname from pg_class where relnamespace = to_regnamespace(%s) and relkind = 'r' "

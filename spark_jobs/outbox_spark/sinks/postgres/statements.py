@@ -1,4 +1,4 @@
-"""SQL statements that create and change the tables of a PostgreSQL target. Composes statements, executes none."""
+"""Composes (but does not execute) the SQL that creates and changes the tables of a PostgreSQL target."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class TableStatements:
         ).format(self.offsets)
 
     def create_table(self) -> Composed:
-        """Create the table without primary key. Adding it after the rows, by `add_keys`, takes half the time."""
+        """Create the table without a primary key. `add_keys` adds it after the rows, which takes half the time."""
         fields = [SQL("{} {}").format(Identifier(field.name), SQL(column_type(field))) for field in self.columns]
         metadata = column_definitions({**METADATA_TYPES, **STATE_TYPES[self.mode]})
         return SQL('create table {} ({} text collate "C" not null, {})').format(
@@ -131,7 +131,7 @@ class TableStatements:
         return [add_key, current_index, analyze_statement]
 
     def create_ledger(self) -> list[Composed]:
-        """Create the ledger, and drop that of an earlier table, because its entries do not apply to the new table."""
+        """Create the ledger. Drop the ledger of an earlier table, because its entries do not apply to the new table."""
         create_statement = SQL('create table {} ({} text collate "C" not null, {}, primary key ({}))').format(
             self.tombstones, Identifier(KEY_COLUMN), column_definitions(METADATA_TYPES), identifiers(self.key_columns)
         )
@@ -154,7 +154,7 @@ class TableStatements:
         ]
 
     def has_newer_quarantined(self, alias: str, topic_id: str) -> Composed:
-        """Return the condition that the quarantine has a newer record of the same key than the row `alias`."""
+        """Return the condition that the quarantine contains a record that is newer than the row `alias` of its key."""
         return SQL(
             "exists (select from {} q where q.{key} = {alias}.{key} and q.topic_id = {topic} and {quarantined} > {row})"
         ).format(
@@ -180,9 +180,9 @@ class TableStatements:
         )
 
     def update_quarantined(self) -> list[Composed]:
-        """Remove the records without a reason, and replace the reason of the others.
+        """Remove the records whose new reason is NULL, and replace the reason of the other records.
 
-        The parameters are arrays of partitions, offsets and reasons, and the topic id.
+        The parameters are an array of partitions, an array of offsets, an array of reasons, and the topic id.
         """
         source = SQL("unnest(%s::int[], %s::bigint[], %s::text[]) as s (number, start, reason)")
         same_record = SQL("q.topic_id = %s and (q._partition, q._offset) = (s.number, s.start)")
@@ -195,9 +195,9 @@ class TableStatements:
         ]
 
     def different_rows(self, columns: Sequence[Column], staging: Identifier) -> Composed:
-        """Return the query for key, version and names of different columns of the rows that differ from staged rows.
+        """Return the query for the rows that differ from staged rows: key, version and names of different columns.
 
-        The names are empty if the staged record is quarantined.
+        The array of names is empty if the staged record is quarantined.
         """
         is_different = [_is_different(column) for column in columns]
         names = [
@@ -219,7 +219,7 @@ class TableStatements:
         )
 
     def add_column(self, column: Column, default: object) -> list[Composed]:
-        """Add a column, with the value `default` in existing rows. The column has no default for later rows."""
+        """Add a column and set it to `default` in existing rows. The column has no default for later rows."""
         name, sql_type = Identifier(column.name), SQL(column_type(column))
         add_statement = SQL("alter table {} add column {} {}").format(self.target, name, sql_type)
         if default is None:
@@ -230,13 +230,13 @@ class TableStatements:
         return [SQL("{} default {}").format(add_statement, default_literal), drop_default_statement]
 
     def widen_column(self, column: Column) -> Composed:
-        """Change a column's type. The server rewrites the table unless only the precision of a numeric is increased."""
+        """Change a column's type. The server rewrites the table, unless only the precision of a numeric increases."""
         return SQL("alter table {} alter column {} type {}").format(
             self.target, Identifier(column.name), SQL(column_type(column))
         )
 
     def comments(self, topic: str) -> dict[str, str]:
-        """Return the comments by column name; the empty name has the comment of the table itself."""
+        """Return the comments by column name. The empty name stands for the table itself."""
         metadata = {name: _COLUMN_COMMENTS[name] for name in (KEY_COLUMN, *METADATA_COLUMNS, *STATE_TYPES[self.mode])}
         docs = {column.name: column.doc for column in self.columns if column.doc}
         return {"": _TABLE_COMMENTS[self.mode].format(topic), **metadata, **docs}
@@ -248,7 +248,7 @@ class TableStatements:
 
 
 def _is_different(column: Column) -> Composed:
-    # Without the collation, the comparison would depend on, and could fail because of, a changed collation.
+    # Without COLLATE, the comparison would depend on the column's collation, and could fail if it was changed.
     collation = SQL(' collate "C"') if column.kind is ColumnType.TEXT else SQL("")
     return SQL("t.{0}{1} is distinct from s.{0}{1}").format(Identifier(column.name), collation)
 
@@ -268,7 +268,7 @@ def column_definitions(types: Mapping[str, str]) -> Composed:
 
 
 def version(alias: str) -> Composed:
-    """Return the version of the row `alias` as a row constructor; comparing two of them applies the ordering rule."""
+    """Return the version of the row `alias` as a row constructor. Comparing two versions applies the ordering rule."""
     return SQL("({})").format(identifiers(VERSION_COLUMNS, alias))
 
 

@@ -95,15 +95,15 @@ from outbox_spark.sinks.target_table import (
     check_earlier_rows,
 )
 
-# \u0000 in JSON text, unless the backslash itself is escaped. jsonb rejects this escape, as text rejects NUL.
+# Matches \u0000 in JSON text, unless the backslash itself is escaped. jsonb rejects this escape, as text rejects NUL.
 _NUL_IN_JSON = r"(?<!\\)(?:\\\\)*\\u0000"
 MAX_KEY_BYTES = 2048
-"""Maximum size of a key. An entry of a B-tree index has at most 2,704 bytes, and in history tables it also has the
-version. The server would accept some longer keys, which it can compress."""
+"""Maximum size of a key. An entry of a B-tree index has at most 2,704 bytes, and in history tables it also contains the
+version. The server would accept some longer keys if it can compress them."""
 
 
 class PostgresTable(TargetTable):
-    """One table of a PostgreSQL schema. The run holds its lock inside `with`."""
+    """One table of a PostgreSQL schema. The run holds the table's lock inside `with`."""
 
     def __init__(self, target: PostgresTarget, table: str, mode: Mode = Mode.HARD_DELETE) -> None:
         max_length = MAX_POSTGRES_BYTES - STAGING_SUFFIX_LENGTH
@@ -114,7 +114,7 @@ class PostgresTable(TargetTable):
         self._tables = TableStatements(target.schema, table, mode=mode)
         self._opened: Connection | None = None
         self._last_run: int | None = None
-        """The number of the last commit of the table, as this run has read or written it."""
+        """Number of the last commit of the table that this run has read or written."""
         self._stages_early = True
 
     def __enter__(self) -> Self:
@@ -136,7 +136,7 @@ class PostgresTable(TargetTable):
             with suppress(psycopg.Error):
                 unlock(self._opened, self._lock_key)
         finally:
-            self._opened.close()  # also after Ctrl-C, because the lock would remain
+            self._opened.close()  # even after Ctrl-C, because the lock would remain
 
     def current_time(self) -> datetime:
         """Return the server's time."""
@@ -144,14 +144,14 @@ class PostgresTable(TargetTable):
             return server_time(self._connection)
 
     def committed(self) -> TableProgress | None:
-        """Return the progress; None if the table does not exist or was dropped, so that the entire topic is read."""
+        """Return the progress; None if the table does not exist or was dropped. The run then reads the entire topic."""
         run, progress = read_progress(self._connection, self._tables)
         if run is not None:
             self._last_run = run
         return progress
 
     def check(self, columns: Sequence[Column], schema: StructType) -> None:  # noqa: ARG002 - nested types are jsonb
-        """Raise SchemaError for fields without a usable column, ConfigurationError for another mode."""
+        """Raise SchemaError for a field without a usable column, and ConfigurationError for a different mode."""
         check_reserved(columns, self._tables.label, "postgres")
         types = self._column_types()
         self._check_mode(types)
@@ -167,7 +167,7 @@ class PostgresTable(TargetTable):
         return {KEY_COLUMN, *(c.name for c in columns), *METADATA_COLUMNS, *STATE_TYPES[self._tables.mode]}
 
     def _check_created(self, columns: Sequence[Column], types: Mapping[str, str]) -> None:
-        """Raise SchemaError for a column that was added by hand, and with which no row can be written correctly."""
+        """Raise SchemaError for a manually added column that prevents rows from being written correctly."""
         label, created = self._tables.label, created_columns(self._connection, self._tables)
         if not types:
             return
@@ -188,14 +188,14 @@ class PostgresTable(TargetTable):
         actual = Mode.SOFT_DELETE if DELETED_AT_COLUMN in types else actual
         if actual is not expected:
             message = f"table {self._tables.label} was created with mode {actual}, but the job has mode {expected}"
-            # History tables have another primary key than other tables, and a rebuild does not change primary keys.
+            # History tables have a different primary key from other tables, and a rebuild does not change primary keys.
             drop_hint = "drop the table, so that the next run recreates it"
             hint = drop_hint if Mode.HISTORY in {actual, expected} else REBUILD_HINT
             raise ConfigurationError(message, f"set the mode back to {actual}, or {hint}")
 
     @staticmethod
     def is_unsupported(column: Column, value: Expression) -> Expression | None:
-        """Return the condition for text with NUL or invalid UTF-8, JSON with NUL, years not in 1 to 9999, long keys."""
+        """Return the condition for NUL or invalid UTF-8 in text, NUL in JSON, years outside 1 to 9999, or long keys."""
         if column.kind is ColumnType.TEXT:
             is_unsupported = F.contains(value, F.lit("\x00")) | ~F.is_valid_utf8(value)
             return (
@@ -205,7 +205,7 @@ class PostgresTable(TargetTable):
             )
         if column.kind is ColumnType.JSON:
             json_text = F.to_json(value, JSON_OPTIONS)
-            # contains() takes little time, and excludes nearly all values before rlike() is evaluated.
+            # contains() is fast, and excludes nearly all values before rlike() is evaluated.
             return F.contains(json_text, F.lit("\\u0000")) & F.rlike(json_text, F.lit(_NUL_IN_JSON))
         if column.kind in {ColumnType.DATE, ColumnType.TIMESTAMP, ColumnType.TIMESTAMPTZ}:
             return ~F.year(value).between(1, 9999)
@@ -214,7 +214,7 @@ class PostgresTable(TargetTable):
     def stage_early(
         self, rows: DataFrame, columns: Sequence[Column], metrics: Sequence[Expression]
     ) -> StagedRows | None:
-        """Copy the rows into a staging table, while Spark observes the metrics; None if early staging is disabled."""
+        """Copy the rows into a staging table while Spark observes the metrics. Return None if this is disabled."""
         if not self._stages_early:
             return None
         staged = self._stage(rows.observe(OBSERVATION, *metrics), columns)
@@ -224,7 +224,7 @@ class PostgresTable(TargetTable):
         return staged
 
     def discard(self, staged: StagedRows, *, disable: bool) -> None:
-        """Drop the staging table. If an abandoned task still has a lock on it, the end of the run drops it."""
+        """Drop the staging table. If an abandoned task still has a lock on it, it is dropped at the end of the run."""
         self._stages_early = self._stages_early and not disable
         with self._server_errors(), suppress(psycopg.errors.LockNotAvailable):
             drop_staging(self._connection, [staged.location.name])
@@ -251,7 +251,7 @@ class PostgresTable(TargetTable):
         return write_counts
 
     def row_states(self) -> DataFrame:
-        """Return key, metadata and state of the rows that are not older versions, read by one query."""
+        """Return the key, metadata and state of the rows that are not older versions, read by one query."""
         types = self._column_types()
         states = [Identifier(name) if name in types else SQL("null") for name in ROW_STATE_COLUMNS]
         state_types = [SQL("boolean"), SQL("timestamptz"), SQL("timestamptz")]
@@ -270,14 +270,14 @@ class PostgresTable(TargetTable):
         return list(self._column_types())
 
     def quarantined_versions(self, topic_id: str) -> DataFrame:
-        """Return key and version of the newest quarantined record of each key."""
+        """Return the key and version of the newest quarantined record of each key."""
         rows = self._query(self._tables.newest_quarantined(topic_id))
         return rows.select(KEY_COLUMN, F.struct(*VERSION_COLUMNS).alias(STORED_VERSION))
 
     def different_fields(self, stack: ExitStack, rows: DataFrame, columns: Sequence[Column]) -> DataFrame:
         """Copy the rows into a staging table, and let the server compare them with the stored rows.
 
-        The server compares as it stores, for example jsonb without regard to the order of members.
+        The server compares the values as it stores them, for example jsonb regardless of the order of members.
         """
         staging: StagingTable = self._stage(rows, columns).location
         with self._server_errors():
@@ -294,19 +294,19 @@ class PostgresTable(TargetTable):
         return differences
 
     def _older_version_condition(self, template: SQL) -> Composed:
-        """Return the condition that excludes older versions of a history table, in `template`."""
+        """Return `template` with the condition that excludes older versions; empty unless it is a history table."""
         if VALID_TO_COLUMN not in self._column_types():
             return SQL("").format()
         return template.format(SQL("{} is null").format(Identifier(VALID_TO_COLUMN)))
 
     def quarantined(self, topic_id: str, reason: str) -> DataFrame:
-        """Return the quarantined records of a reason."""
+        """Return the quarantined records of the topic that have this reason."""
         names = identifiers([KEY_COLUMN, *METADATA_COLUMNS, "value", "schema_header"])
         query = SQL("select {} from {} where topic_id = {} and reason = {}")
         return self._query(query.format(names, self._tables.quarantine, Literal(topic_id), Literal(reason)))
 
     def update_quarantined(self, topic_id: str, results: Sequence[RetryResult]) -> None:
-        """Remove the quarantined records that can be read now, and replace the reason of the others."""
+        """Remove the quarantined records that can be read now, and replace the reason of the other records."""
         parameters = (*map(list, zip(*results, strict=True)), topic_id)
         with self._server_errors(), self._connection.transaction():
             for statement in self._tables.update_quarantined():
@@ -316,7 +316,7 @@ class PostgresTable(TargetTable):
         return read_query(active_session(), self._target, query.as_string(self._connection))
 
     def expire_ledger(self, before: datetime) -> int:
-        """Remove the ledger entries older than `before`, and return their number; in history mode, do nothing."""
+        """Remove the ledger entries older than `before`, and return their number. Do nothing in history mode."""
         if self._tables.mode is Mode.HISTORY or not relation_exists(self._connection, self._tables.tombstones):
             return 0
         with self._server_errors():
@@ -324,10 +324,10 @@ class PostgresTable(TargetTable):
             return self._connection.execute(statement, (before,)).rowcount
 
     def replace_by(self, shadow: Self) -> None:
-        """Replace the content by that of the shadow table in one transaction, and drop the shadow table.
+        """Replace the table's content with that of the shadow table in one transaction, and drop the shadow table.
 
-        Raises RefusedError when this table has no progress, when the shadow table does not exist, and in the cases of
-        `replace_content`.
+        Raises RefusedError if this table has no progress, if the shadow table does not exist, or if `replace_content`
+        raises it.
         """
         progress = shadow.committed()
         if progress is None:
@@ -354,7 +354,7 @@ class PostgresTable(TargetTable):
         self._last_run = None
 
     def maintain(self) -> str:
-        """Vacuum and analyze the table and its ledger; return a text with the numbers of dead rows."""
+        """Vacuum and analyze the table and its ledger. Return a text with the numbers of dead rows."""
         with self._server_errors():
             return "; ".join(map(self._vacuum, (self._tables.target, self._tables.tombstones)))
 
@@ -382,7 +382,7 @@ class PostgresTable(TargetTable):
                 connection.execute(tables.comment(name, text))
 
     def _create_tables(self, tables: TableStatements) -> None:
-        """Create table, ledger and quarantine. An existing ledger is replaced, an existing quarantine is retained."""
+        """Create the table, ledger and quarantine. Replace an existing ledger, but keep an existing quarantine."""
         has_quarantine = relation_exists(self._connection, tables.quarantine)
         quarantine_statements = [] if has_quarantine else tables.create_quarantine()
         for statement in [tables.create_table(), *tables.create_ledger(), *quarantine_statements]:
@@ -398,7 +398,7 @@ class PostgresTable(TargetTable):
                 self._connection.execute(tables.widen_column(column))
 
     def _count_staged(self, staging: StagingTable, expected: int) -> DecodedCounts:
-        """Count the staged rows. Raises OutboxError if rows are missing: committing the offsets would skip them."""
+        """Count the staged rows. Raises OutboxError if rows are missing, which committing the offsets would skip."""
         counts = count_staged(self._connection, staging)
         if counts.rows != expected:
             message = f"the staging table of {self._tables.label} has {counts.rows} of {expected} rows"
@@ -427,7 +427,7 @@ class PostgresTable(TargetTable):
         return copy_rows(rows, columns, self._target, name.as_string(self._connection))
 
     def _new_columns(self, batch: Batch, types: Mapping[str, str]) -> dict[Column, object]:
-        """Return the columns that an existing table lacks, with the values for its rows; empty if there is no table."""
+        """Return the columns that an existing table lacks, with their values for its rows; empty without a table."""
         if not types:
             return {}
         new_columns = [column for column in batch.columns if column.name not in types]
@@ -471,7 +471,7 @@ class PostgresTable(TargetTable):
             raise self._write_error(error) from error
 
     def _write_error(self, error: psycopg.Error) -> OutboxError:
-        """Return the error of a write; it is not retryable if a constraint or trigger of the table rejects a row."""
+        """Return the error of a write. It is not retryable if a constraint or trigger of the table rejects a row."""
         is_constraint = isinstance(error, psycopg.errors.IntegrityError) and error.diag.schema_name != "pg_catalog"
         if isinstance(error, psycopg.errors.RaiseException):  # its message can contain values of the row
             message = f"a trigger rejects rows of {self._tables.label}, SQLSTATE {error.sqlstate}"
@@ -480,4 +480,4 @@ class PostgresTable(TargetTable):
         else:
             message = f"PostgreSQL failed to write {self._tables.label}: {postgres_message(error)}"
             return OutboxError(message, "correct the cause, then run the command again")
-        return RefusedError(message, "remove the constraint or trigger: the table must accept every state of the topic")
+        return RefusedError(message, "remove the constraint or trigger; the table must accept every state of the topic")

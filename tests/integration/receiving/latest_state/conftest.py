@@ -1,4 +1,4 @@
-"""Topics of the tests of outbox_events.receiving, and records with the headers of the contract."""
+"""Topics for the tests of outbox_events.receiving, and records with the headers of the contract."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from outbox_kit.stack import StackState
 
 
 def sequence(number: int, *, epoch: int = 1) -> str:
-    """Return a source_sequence whose order is that of the numbers."""
+    """Return a source_sequence. Sequences have the same order as their numbers."""
     return f"{epoch:04x}_{number:016x}-{number:016x}"
 
 
@@ -29,7 +29,7 @@ class CompactedTopic:
         self.name = f"receiving-{uuid4().hex[:12]}"
         self.settings = {"bootstrap.servers": bootstrap, "fetch.wait.max.ms": 20}
         self._client = KafkaClient(Kafka(bootstrap_servers=bootstrap))
-        # With this policy the broker accepts requests to delete records.
+        # With this policy, the broker accepts requests to delete records.
         self._config = {"cleanup.policy": "compact,delete", "retention.ms": "-1", **config}
         self._producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
         self.create(partitions)
@@ -47,7 +47,7 @@ class CompactedTopic:
         self._producer = Producer({"bootstrap.servers": self.settings["bootstrap.servers"], "log_level": 0})
 
     def recreate(self, partitions: int) -> None:
-        """Delete and create the topic. The broker deletes in the background."""
+        """Delete the topic and create it again. The broker deletes topics in the background."""
         self.delete()
 
         def poll() -> Observation[bool]:
@@ -80,7 +80,7 @@ class CompactedTopic:
         partition: int = 0,
         producer: Producer | None = None,
     ) -> None:
-        """Send a record; `order` is its source_sequence, or the number of one, or None for no header."""
+        """Send a record. `order` is its source_sequence, the number of one, or None to omit the header."""
         text = sequence(order) if isinstance(order, int) else order
         headers: list[tuple[str, bytes]] = [("event_id", uuid4().bytes)]
         if text is not None:

@@ -36,7 +36,7 @@ class Open(Protocol):
 
 @pytest.fixture
 def opened() -> Iterator[Open]:
-    """Open caches that are closed after the test. They check their topic at each poll."""
+    """Open caches that are closed after the test. The caches check their topic at each poll."""
     with ExitStack() as cleanup:
 
         def run(topic: CompactedTopic, **options: Any) -> LatestState:  # noqa: ANN401
@@ -435,7 +435,7 @@ def test_damaged_snapshot_is_not_used(topic: CompactedTopic, opened: Open, tmp_p
 def test_snapshot_of_a_recreated_topic_is_not_used(topic: CompactedTopic, opened: Open, tmp_path: Path) -> None:
     saved(topic, opened, tmp_path / "snapshot")
     topic.recreate(2)
-    for number in range(5):  # the offsets of the snapshot exist in the new topic too
+    for number in range(5):  # the offsets of the snapshot also exist in the new topic
         topic.send("new", state(number), number)
         topic.send("new", state(number), number, partition=1)
     assert load(opened(topic, snapshot=tmp_path / "snapshot")) == {"new": {"n": 4}}
@@ -476,7 +476,7 @@ def test_snapshot_and_added_partition_of_a_topic_without_sequences(
     load(cache)
     cache.close()
     topic.add_partitions(3)
-    topic.send("a", state(9), None, partition=2)  # at offset 0, which is below that of the earlier state
+    topic.send("a", state(9), None, partition=2)  # at offset 0, which is lower than the offset of the earlier state
     assert load(opened(topic, snapshot=tmp_path / "snapshot")) == {"a": {"n": 9}}
 
 
@@ -539,14 +539,14 @@ def test_code_of_the_guide(
     monkeypatch.chdir(tmp_path)
     (snippet,) = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     variables = {"bootstrap_servers": state.kafka, "registry_url": state.registry, "__name__": "snippet"}
-    # dont_inherit: without the __future__ imports of this file.
+    # dont_inherit excludes the __future__ imports of this file.
     exec(compile(snippet, GUIDE.name, "exec", dont_inherit=True), variables)  # noqa: S102
     assert variables["author"] is None
     assert (tmp_path / "authors.snapshot").is_file()
 
 
 def wait_name(authors: LatestState, name: str | None) -> None:
-    """Wait until the author has this name; None: until it is deleted."""
+    """Wait until the author has this name, or is deleted if the name is None."""
 
     def poll() -> Observation[bool]:
         try:

@@ -1,4 +1,4 @@
-"""Two ways that services often use, with a weakness: the offset first, and the id of the event last."""
+"""Two ways of receiving that services often use, each with a weakness: offset first, and id of the event last."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class AppliedMeanwhileError(Exception):
 
 
 class OffsetFirst(WithoutDeduplication[psycopg.Connection]):
-    """Commits the offset, then applies the event: at most once."""
+    """Commits the offset, then applies the event, so that the event is applied at most once."""
 
     _consumer: Consumer
 
@@ -42,7 +42,7 @@ class OffsetFirst(WithoutDeduplication[psycopg.Connection]):
 
 
 class InsertLast(WithoutDeduplication[psycopg.Connection]):
-    """Looks for the id first, calls the handler, and inserts the id at the end of the transaction."""
+    """Looks up the id first, calls the handler, and inserts the id at the end of the transaction."""
 
     def __init__(self, connect: Callable[[], psycopg.Connection], group: str) -> None:
         super().__init__(connect)

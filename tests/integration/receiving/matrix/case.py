@@ -25,11 +25,11 @@ from outbox_events.waiting import Observation, wait_for
 PARTITIONS = 3
 EVENTS = 30
 MARKED = "e13"
-"""The event that the failure hits, in the middle of its partition."""
+"""The event that the failure affects, which is in the middle of its partition."""
 MARKED_PARTITION = 1
 MARKED_OFFSET = 4
 LAST = [f"last{partition}" for partition in range(PARTITIONS)]
-"""Events that are sent after the failure: when they are settled, every event before them is."""
+"""Events that are sent after the failure. When these are settled, all earlier events are settled, too."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Servers:
 
 @dataclass
 class Case:
-    """A failure that a strategy goes through."""
+    """One strategy under one failure."""
 
     setup: Setup
     entry: Entry
@@ -58,7 +58,7 @@ class Case:
         return f"{self.setup.group}.dead-letter"
 
     def send(self, *event_ids: str) -> None:
-        """Produce events, each to the partition that its number tells."""
+        """Produce events, each to the partition that its number determines."""
         producer = Producer({"bootstrap.servers": self.setup.bootstrap, **PRODUCER_SETTINGS})
         for event_id in event_ids:
             number = int(event_id.removeprefix("last").removeprefix("e"))
@@ -76,7 +76,7 @@ class Case:
         return member
 
     def wait(self, subject: str, condition: Callable[[], bool], seconds: float = SECONDS) -> None:
-        """Wait for a condition; fail at once if a member has failed."""
+        """Wait for a condition. Fail immediately if a member has failed."""
 
         def poll() -> Observation[bool]:
             for member in self.members:
@@ -87,7 +87,7 @@ class Case:
         wait_for(subject, poll, seconds=seconds, interval=0.05)
 
     def settle(self, *members: Member) -> None:
-        """Wait until the members, by default all, are through with all events."""
+        """Wait until the given members, by default all, have processed all events."""
         self.send(*LAST)
         awaited = members or self.members
 
@@ -116,7 +116,7 @@ class Case:
 
 @contextmanager
 def opened(servers: Servers, folder: Path, entry: Entry) -> Iterator[Case]:
-    """Yield a case whose topic has the events. Its members are stopped at the end."""
+    """Yield a case whose topic contains the events. Its members are stopped at the end."""
     name = f"matrix-{uuid4().hex[:10]}"
     setup = Setup(servers.bootstrap, servers.dsn, f"{name}.events", name, str(folder / name))
     case = Case(setup, entry, Dependency(servers.wiremock, name))
@@ -132,7 +132,7 @@ def opened(servers: Servers, folder: Path, entry: Entry) -> Iterator[Case]:
 
 
 def is_blocked(case: Case) -> bool:
-    """Return whether a connection of the group waits for the transaction of another."""
+    """Return whether a connection of the group waits for the transaction of another connection."""
     statement = "select 1 from pg_stat_activity where application_name = %s and wait_event_type = 'Lock'"
     with psycopg.connect(case.setup.dsn) as connection:
         return connection.execute(statement, [case.setup.group]).fetchone() is not None

@@ -1,4 +1,4 @@
-"""The service that handlers call, in one case: a path of its own on the WireMock server."""
+"""The service that handlers call in one case, which is a separate path on the WireMock server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Answer:
 
 
 class Dependency:
-    """Answers each call with status 200, unless a test decides otherwise, and counts the calls by event."""
+    """Answers each call with status 200 unless a test sets other answers, and counts the calls by event."""
 
     def __init__(self, server: str, name: str) -> None:
         self._server = server
@@ -31,9 +31,9 @@ class Dependency:
         requests.post(f"{self._server}{self._path}/{event_id}", timeout=SECONDS).raise_for_status()
 
     def answer(self, *answers: Answer, event_id: str = "") -> None:
-        """Answer the calls for an event, by default for each event, in turn; the last answer is repeated.
+        """Answer the calls for an event (by default, for each event) with these answers in turn, repeating the last.
 
-        The answers precede those that were given before.
+        These answers take precedence over answers that were set earlier.
         """
         for number, answer in enumerate(answers):
             mapping = {
@@ -50,7 +50,7 @@ class Dependency:
             self._admin("mappings", mapping)
 
     def calls(self, event_id: str = "") -> int:
-        """Return the number of calls for an event, by default for all events, including those without an answer yet."""
+        """Return the number of calls for an event (by default, for all events), including unanswered calls."""
         return int(self._admin("requests/count", self._pattern(event_id))["count"])
 
     def _pattern(self, event_id: str) -> dict[str, str]:

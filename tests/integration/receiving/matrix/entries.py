@@ -1,4 +1,4 @@
-"""Strategies of the matrix: how each is made, and what it promises for each failure."""
+"""Strategies of the matrix: how each strategy is created, and what it promises for each failure."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ EFFECTS = "select event_id, count(*) from effect where consumer_group = %s group
 
 @dataclass(frozen=True)
 class Setup:
-    """Addresses and names that the strategy of a cell uses, also in another process."""
+    """Addresses and names that the strategy of a cell uses, including in another process."""
 
     bootstrap: str
     dsn: str
     topic: str
     group: str
     folder: str
-    """Folder of Bloom filters, which the members share."""
+    """Folder with the Bloom filters, which the members share."""
     member: int = 0
-    """Number of the member; a process that replaces a crashed one has its number."""
+    """Number of the member. A process that replaces a crashed process has the same number."""
 
     @property
     def output(self) -> str:
@@ -54,7 +54,7 @@ class Setup:
         return {"bootstrap.servers": self.bootstrap}
 
     def connect(self) -> psycopg.Connection:
-        """Connect to the database. The server shows the group as name of the application."""
+        """Connect to the database, with the group as the name of the application."""
         return psycopg.connect(self.dsn, application_name=self.group)
 
     def sessions(self) -> sessionmaker[Session]:
@@ -63,7 +63,7 @@ class Setup:
 
 
 def write_row(setup: Setup, event: Event, context: Any) -> None:  # noqa: ANN401 - depends on the strategy
-    """Apply an event: its effect is a row, which nothing but the strategy keeps unique."""
+    """Apply an event. Its effect is a row, and only the strategy prevents duplicates of this row."""
     values = {"group": setup.group, "id": event.event_id, "key": event.aggregate_id}
     if isinstance(context, Session):
         context.execute(text(f"{INSERT} (:group, :id, :key)"), values)
@@ -79,9 +79,9 @@ def count_rows(setup: Setup) -> Counter[str]:
 
 @dataclass(frozen=True)
 class Entry:
-    """One strategy. `promises` are those that differ from the failure's usual outcome; None: the failure cannot occur.
+    """One strategy. `promises` contains outcomes that differ from the failure's usual one, or None if it cannot occur.
 
-    `write` applies an event, and `count` counts the effects by event.
+    `write` applies an event. `count` counts the effects by event.
     """
 
     name: str
@@ -91,11 +91,11 @@ class Entry:
     write: Callable[[Setup, Event, Any], None] = write_row
     count: Callable[[Setup], Counter[str]] = count_rows
     sends: bool = False
-    """Whether the effects are events on the output topic, not rows."""
+    """Whether the effects are events on the output topic instead of rows."""
 
 
 def send_event(setup: Setup, event: Event, context: Any) -> None:  # noqa: ANN401 - a KafkaTransaction
-    """Apply an event: its effect is an event on the output topic."""
+    """Apply an event. Its effect is an event on the output topic."""
     context.send(Record(setup.output, event.key, event.raw_value))
 
 
@@ -112,7 +112,7 @@ REPEATED: Mapping[str, Outcome | None] = {
     "two-deliveries": Outcome(effects=2, calls=2),
     "first-rolls-back": Outcome(effects=2, calls=3),
 }
-"""What a second delivery leads to, if nothing recognizes it."""
+"""The effect of a second delivery that the strategy does not recognize."""
 ENTRIES = [
     Entry(
         "none",

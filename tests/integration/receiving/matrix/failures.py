@@ -1,4 +1,4 @@
-"""Failures of the matrix. Each function lets one failure happen to the marked event, and waits until it is over."""
+"""Failures of the matrix. Each function makes one failure happen to the marked event, and waits until it is over."""
 
 from __future__ import annotations
 
@@ -57,21 +57,21 @@ def crash_after_commit(case: Case) -> None:
 
 
 def poll_timeout(case: Case) -> None:
-    """Let the dependency answer the retry of a call later than max.poll.interval.ms."""
+    """Make the dependency answer the retry of a call after max.poll.interval.ms has expired."""
     taken = Signal()
     case.dependency.answer(Answer(503), Answer(delay_s=POLL_SECONDS + 1), Answer(), event_id=MARKED)
 
     def call_slowly(event: Event) -> None:
         case.dependency.call(event.event_id)
-        # On a slow machine the group takes longer than the answer to assign the partition to the second receiver.
+        # On a slow machine, the group takes longer than the answer to assign the partition to the second receiver.
         assert event.event_id != MARKED or taken.wait(SECONDS)
 
-    # It ends after the event, since its return to the group would be a failure of its own: a rebalance.
+    # The receiver ends after the event, because its return to the group would be another failure, a rebalance.
     case.join(handle=call_slowly, settings={"max.poll.interval.ms": POLL_SECONDS * 1000}, until={MARKED})
     case.wait("the retry of the call", lambda: case.dependency.calls(MARKED) == 2)
     second = case.join(handle=call(case))
     place = (case.setup.topic, MARKED_PARTITION)
-    # With stored offsets, the second waits for the transaction of the first while it accepts the partition.
+    # With stored offsets, the second receiver waits for the first one's transaction while it accepts the partition.
     case.wait("the second receiver", lambda: place in second.strategy.partitions or is_blocked(case))
     taken.set()
     case.settle()
@@ -86,7 +86,7 @@ def first_rolls_back(case: Case) -> None:
 
 
 def deliver_twice(case: Case, first_status: int) -> None:
-    """Deliver the event to two receivers. The handler of the first ends when the second has called, or waits."""
+    """Deliver the event to two receivers. The handler of the first ends when the second has called or is waiting."""
     case.counts_calls = True
     case.dependency.answer(Answer(first_status), Answer(), event_id=MARKED)
 
@@ -111,7 +111,7 @@ def deliver_twice(case: Case, first_status: int) -> None:
 
 
 def start_group_at_marked(case: Case, group: str) -> None:
-    """Commit the offsets of another group, so that its first event is the marked one."""
+    """Commit the offsets of another group, so that the group's first event is the marked event."""
     ends = dict.fromkeys(range(PARTITIONS), EVENTS // PARTITIONS) | {MARKED_PARTITION: MARKED_OFFSET}
     consumer = Consumer({"bootstrap.servers": case.setup.bootstrap, "group.id": group})
     offsets = [TopicPartition(case.setup.topic, *place) for place in ends.items()]
@@ -134,7 +134,7 @@ def rebalance_cooperative(case: Case) -> None:
 
 
 def rebalance(case: Case, assignor: str) -> None:
-    """Let a second receiver join while the first handles a batch, with more events of its partitions in its queue."""
+    """Let a second receiver join while the first handles a batch and has more events of its partitions in its queue."""
     case.settings = {"partition.assignment.strategy": assignor}
     handling, joined = Signal(), Signal()
 
@@ -153,14 +153,14 @@ def rebalance(case: Case, assignor: str) -> None:
 
 
 def count_members(case: Case) -> int:
-    """Count the members that have joined. With a cooperative assignor the group is stable before a partition moves."""
+    """Count the members that have joined. With a cooperative assignor, the group is stable before a partition moves."""
     admin = AdminClient({"bootstrap.servers": case.setup.bootstrap})
     (described,) = admin.describe_consumer_groups([case.setup.group]).values()
     return len(described.result(SECONDS).members)
 
 
 def poison(case: Case) -> None:
-    """Let the handler of the event always fail."""
+    """Make the handler of the event always fail."""
     case.has_dead_letters = True
     case.create_topic(case.dead_letter_topic, 1)
     producer = Producer({"bootstrap.servers": case.setup.bootstrap, **PRODUCER_SETTINGS})
@@ -174,7 +174,7 @@ def poison(case: Case) -> None:
 
 
 def dependency_down(case: Case) -> None:
-    """Let the dependency answer 503, to more calls than an event has attempts."""
+    """Make the dependency answer 503 to more calls than an event has attempts."""
     case.dependency.answer(Answer(503))
     patient = Retries(attempts=1, first_delay_s=0.1, jitter=0, reaction=wait_for_dependency)
     case.join(handle=call(case), retries=patient)
@@ -189,7 +189,7 @@ def wait_for_dependency(error: Exception) -> Reaction:
 
 
 def connection_terminated(case: Case) -> None:
-    """Let the database end the connection of the open transaction, in the middle of a batch."""
+    """Make the database terminate the connection of the open transaction in the middle of a batch."""
     terminated = Signal()
 
     def terminate(event: Event) -> None:

@@ -13,7 +13,7 @@ from tests.integration.receiving.matrix.observed import Observed, Step, nothing
 from outbox_events import Event, Handlers, Receiver, Retries
 
 SECONDS = 60
-# The server's minimum, so that the group notices a crash soon.
+# The server's minimum, so that the group detects a crash quickly.
 SETTINGS = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 200, "auto.commit.interval.ms": 100}
 FAST = Retries(attempts=3, first_delay_s=0.05, jitter=0)
 Handle = Callable[[Event], None]
@@ -34,7 +34,7 @@ def make_receiver(
     batch_size: int = 1,
     **options: Any,  # noqa: ANN401 - options of Receiver
 ) -> tuple[Receiver[Any], Observed]:
-    """Return a receiver whose handlers write the effect of an event and then call `handle`; and its strategy."""
+    """Return a receiver, whose handlers write the effect of an event and then call `handle`, and its strategy."""
     handlers = Handlers[Any]()
 
     @handlers.otherwise
@@ -49,7 +49,7 @@ def make_receiver(
 
 
 class Member:
-    """A receiver in a thread. It ends when it is stopped, or when one of the events `until` is settled."""
+    """A receiver in a thread. It ends when it is stopped, or when one of the events in `until` has been processed."""
 
     def __init__(self, setup: Setup, entry: Entry, *, until: Collection[str] = (), **options: Any) -> None:  # noqa: ANN401
         self.receiver, self.strategy = make_receiver(setup, entry, **options)
@@ -77,7 +77,7 @@ class Member:
             raise self.error
 
     def stop(self) -> None:
-        """Stop the receiver after its batch."""
+        """Stop the receiver after its current batch."""
         self._stop.set()
         self._thread.join(SECONDS)
         assert not self._thread.is_alive()

@@ -1,4 +1,4 @@
-"""Strategy whose steps a test observes, and at which it lets the process fail."""
+"""Strategy whose steps a test can observe, and at which the test can make the process fail."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ Step = Callable[[Sequence[Event]], None]
 
 
 def nothing(_events: Sequence[Event]) -> None:
-    """Let the transaction go on."""
+    """Let the transaction continue."""
 
 
 class Observed:
-    """Passes everything on to a strategy, and notes which partitions and events it got."""
+    """Delegates to a strategy, and records the partitions and events that it receives."""
 
     def __init__(self, strategy: Strategy[Any], *, before_commit: Step = nothing, after_commit: Step = nothing) -> None:
         self.partitions: set[tuple[str, int]] = set()
-        """Partitions that were assigned at any time."""
+        """Partitions that have been assigned at any time."""
         self.settled: set[str] = set()
-        """Ids of events that were applied, recognized as duplicates, or recovered."""
+        """Ids of events that have been applied, recognized as duplicates, or recovered."""
         self._strategy = strategy
         self._before_commit = before_commit
         self._after_commit = after_commit
@@ -38,7 +38,7 @@ class Observed:
 
     def assigned(self, partitions: list[TopicPartition]) -> list[TopicPartition] | None:
         starts = self._strategy.assigned(partitions)
-        # Noted afterwards: until then the strategy can still read what another member has saved.
+        # Recorded afterwards, because until then the strategy can still read what another member has saved.
         self.partitions |= {(partition.topic, partition.partition) for partition in partitions}
         return starts
 

@@ -1,4 +1,4 @@
-"""Outcome of a cell: how often the event that a failure hit was applied. All other events must be applied once."""
+"""Outcome of a cell: how often the event with the failure was applied. All other events must be applied once."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ class Outcome:
     """Counts of a cell."""
 
     effects: int = 1
-    """Effects of the event that the failure hit."""
+    """Number of effects of the event that the failure affected."""
     calls: int = 0
-    """Calls of the dependency for this event, where the failure counts them."""
+    """Number of calls of the dependency for this event, if the failure counts calls."""
     dead_letters: int = 0
-    """Dead letters of this event."""
+    """Number of dead letters of this event."""
     others: Mapping[str, int] = field(default_factory=dict)
-    """Effects of other events that were not applied once."""
+    """Effects of other events that were not applied exactly once."""
 
     @property
     def effect(self) -> str:
-        """Return the number of effects as the table shows it."""
+        """Return the number of effects in the form in which the table shows it."""
         words = WORDS.get(self.effects, f"{self.effects} times")
         if self.others:
             words += f", {len(self.others)} others not once"

@@ -1,4 +1,4 @@
-"""Run of the matrix: all cells at the same time, because most wait for a session timeout or a rebalance."""
+"""Runs all cells of the matrix at the same time, because most cells wait for a session timeout or a rebalance."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RESULTS = Path(__file__).resolve().parents[4] / "build" / "receiving-matrix.json
 
 
 def promise(failure: Failure, entry: Entry) -> Outcome | None:
-    """Return the outcome that the strategy promises; None if the failure cannot occur."""
+    """Return the outcome that the strategy promises, or None if the failure cannot occur."""
     return entry.promises.get(failure.name, failure.usual)
 
 
@@ -39,7 +39,7 @@ class Runs:
         self._running: dict[Cell, Future[Outcome]] = {}
 
     def start(self, cell: Cell) -> Future[Outcome]:
-        """Start a cell, if it was not started."""
+        """Start a cell if it has not been started."""
         if cell not in self._running:
             self._running[cell] = self._pool.submit(self._run, *CELLS[cell])
         return self._running[cell]

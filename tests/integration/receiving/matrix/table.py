@@ -1,4 +1,4 @@
-"""Markdown tables of the outcomes, for docs/receiving-matrix.md: a row per failure, a column per strategy."""
+"""Markdown tables of outcomes for docs/receiving-matrix.md, with one row per failure and one column per strategy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ START, END = "<!-- matrix -->\n", "<!-- end of matrix -->"
 
 
 def render(outcomes: Mapping[Cell, Outcome]) -> str:
-    """Return the tables of effects and of calls, and what the names of failures and strategies stand for."""
+    """Return the tables of effects and of calls, and the meanings of the names of failures and strategies."""
     counted = [failure for failure in FAILURES if failure.usual.calls]
     effects = table("effects", FAILURES, outcomes, lambda outcome: outcome.effect)
     calls = table("calls", counted, outcomes, lambda outcome: str(outcome.calls))

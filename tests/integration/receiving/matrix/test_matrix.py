@@ -1,4 +1,4 @@
-"""Failure matrix: each strategy goes through each failure, and the effects of each event are counted."""
+"""Failure matrix: each strategy is subjected to each failure, and the effects of each event are counted."""
 
 from __future__ import annotations
 

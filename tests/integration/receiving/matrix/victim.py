@@ -1,4 +1,4 @@
-"""Process that receives events and ends in the middle of a transaction, without any cleanup."""
+"""Process that receives events and ends in the middle of a transaction without any cleanup."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[4]
 
 
 def crash(setup: Setup, strategy: str, step: str, event_id: str) -> None:
-    """Start a receiver, which crashes at a step ("before_commit" or "after_commit") of the event's transaction."""
+    """Start a receiver that crashes at a step ("before_commit" or "after_commit") of the event's transaction."""
     values = json.dumps({"setup": asdict(setup), "strategy": strategy, "step": step, "event_id": event_id})
     ended = subprocess.run(
         [sys.executable, "-m", __name__, values],
@@ -38,11 +38,11 @@ def crash(setup: Setup, strategy: str, step: str, event_id: str) -> None:
 
 
 def receive(setup: Setup, strategy: str, step: str, event_id: str) -> None:
-    """Receive events up to the crash. The offsets before the event are committed, so that the crash hits only it."""
+    """Receive events up to the crash. The offsets before the event are committed, so that the crash affects only it."""
 
     def end(events: Sequence[Event]) -> None:
         if event_id in {event.event_id for event in events}:
-            with suppress(KafkaException):  # the strategy stores no offsets
+            with suppress(KafkaException):  # the strategy does not store offsets
                 receiver.consumer.commit(asynchronous=False)
             os._exit(CRASHED)
 

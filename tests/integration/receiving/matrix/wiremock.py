@@ -1,4 +1,4 @@
-"""WireMock server in a process of its own: the HTTP service that handlers call."""
+"""WireMock server in a separate process, which is the HTTP service that handlers call."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ JAR = Path(__file__).resolve().parents[4] / "build" / "wiremock" / "wiremock-sta
 JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m")
 PORT = re.compile(r"^port: +(\d+)$", re.MULTILINE)
 THREADS = 64
-"""A delayed answer occupies a thread; the cases of the matrix run at the same time."""
+"""A delayed answer occupies a thread, and the cases of the matrix run at the same time."""
 SECONDS = 60
 
 
@@ -41,5 +41,5 @@ def running(folder: Path) -> Iterator[str]:
     try:
         yield wait_for("WireMock", poll, seconds=SECONDS)
     finally:
-        process.kill()  # it has nothing to save
+        process.kill()  # the server has nothing to save
         process.wait(SECONDS)

@@ -39,7 +39,7 @@ def crash(receiver: Receiver[Any]) -> None:
 
 
 def create_again(admin: AdminClient, topic: str, partitions: int = 3) -> None:
-    """Delete a topic and create another one of the same name."""
+    """Delete a topic and create another topic with the same name."""
     admin.delete_topics([topic])[topic].result(SECONDS)
 
     def deleted() -> Observation[bool]:
@@ -51,7 +51,7 @@ def create_again(admin: AdminClient, topic: str, partitions: int = 3) -> None:
 
 
 def committed(receiver: Receiver[Any]) -> dict[int, int]:
-    """Return the committed offsets of the group by partition, without those of partitions that have none."""
+    """Return the committed offsets of the group by partition, without partitions that have no committed offset."""
     consumer: Consumer = receiver.consumer
     return {
         place.partition: place.offset for place in consumer.committed(consumer.assignment(), 30) if place.offset >= 0

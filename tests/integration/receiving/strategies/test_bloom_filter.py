@@ -27,7 +27,7 @@ from outbox_events.errors import ConfigurationError, RefusedError
 
 @pytest.fixture
 def handled(service: Service) -> list[Event]:
-    """Return the handled events; the handler has no database."""
+    """Return the handled events. The handler does not use a database."""
     found: list[Event] = []
     service.handlers.otherwise(lambda event, _: found.append(event))
     return found
@@ -84,7 +84,7 @@ def test_after_a_crash_events_since_the_save_complete_the_filter(
     service.send(*events(10, 40))
     with service.receiver(alone(tmp_path)) as receiver:
         receive(receiver, 50)
-        # 20 that the group had handled after the save, and the same ids in new records
+        # 20 events that the group had handled after the save, and the same ids in new records
         assert receiver.counters.duplicates == 40
     assert handled_ids(handled) == list(range(40))
 
@@ -96,7 +96,7 @@ def test_a_crash_while_the_filter_is_completed_repeats_nothing(
     with service.receiver(alone(tmp_path)) as receiver:
         receive(receiver, 10)
     service.send(*events(10, 30), partition=0)
-    for count in (20, 5):  # the second process has completed the filter for 5 of 20 events
+    for count in (20, 5):  # the second process has added 5 of 20 events to the filter
         strategy = alone(tmp_path)
         with service.receiver(strategy, batch_size=5) as receiver:
             receive(receiver, count)

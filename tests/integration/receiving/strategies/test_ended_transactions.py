@@ -18,7 +18,7 @@ from outbox_events.receiving.handlers import Handler
 
 
 def bad_then_good(service: Service, fail: Callable[[Any], None]) -> Handler[Any]:
-    """Return a handler that writes an effect and then, for the event `bad`, ends its transaction."""
+    """Return a handler that writes an effect and, for the event `bad`, then ends the transaction."""
 
     def handle(event: Event, connection: Any) -> None:  # noqa: ANN401 - a connection or a session
         run(connection, f"insert into effect (consumer_group, event_id) values ('{service.group}', '{event.event_id}')")

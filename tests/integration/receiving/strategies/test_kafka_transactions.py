@@ -223,7 +223,7 @@ def test_a_second_process_with_the_same_transactional_id_fences_the_first(servic
         with service.receiver(service.strategy()) as second:
             for partition in range(3):
                 service.send(("a", str(len(IDS) + partition)), partition=partition)
-            for _ in range(2):  # it does not fence the second when it is called again
+            for _ in range(2):  # it does not fence the second producer when it is called again
                 with pytest.raises(ReceiverStoppedError):
                     run_until(first, "an error", lambda: False)
             first.close()
@@ -250,7 +250,7 @@ def test_a_consumer_that_lost_its_partitions_cannot_commit(bootstrap: str, creat
     with service.receiver(service.strategy("slow"), settings=settings, retries=FAST) as receiver:
         run_until(receiver, "a transaction that does not commit", lambda: receiver.counters.retries > 0)
         assert receiver.counters.handled == 0
-        for partition in range(3):  # none remains paused
+        for partition in range(3):  # no partition remains paused
             service.send(("a", str(len(IDS) + partition)), partition=partition)
         run_to_end(service, receiver, len(IDS) + 3)
     assert in_order(service.outputs()) == [*IDS, "30", "31", "32"]

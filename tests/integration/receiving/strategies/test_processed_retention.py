@@ -1,4 +1,4 @@
-"""Deletion of old ids, and the check that no event can come again after its id was deleted."""
+"""Deletion of old ids, and the check that no event can be delivered again after its id has been deleted."""
 
 from __future__ import annotations
 

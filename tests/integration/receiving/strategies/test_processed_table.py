@@ -1,4 +1,4 @@
-"""The table of processed events: what concurrent transactions see, and the libraries through which it is used."""
+"""The table of processed events: what concurrent transactions see, and the libraries that can access it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Positions in the database: each record once, whatever happens to consumers, group and topic."""
+"""Positions in the database: each record is applied once, whatever happens to consumers, group and topic."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_zombie_waits_and_sees_duplicates(service: Service, database: psycopg.
         assert released.wait(SECONDS)
 
     def consumer(name: str) -> Receiver[psycopg.Connection]:
-        """Start a consumer in a group of its own, so that both have the partition, at the same position."""
+        """Start a consumer in a separate group, so that both consumers have the partition, at the same position."""
         strategy = StoredOffsets(service.connect, service.group)
         receiver = service.receiver(strategy, settings={"group.id": f"{service.group}-{name}"})
         run_until(receiver, "the assignment", lambda: len(receiver.consumer.assignment()) == 3)
@@ -162,7 +162,7 @@ def test_a_recreated_topic_is_refused(
         with pytest.raises(RefusedError, match=rf"topic {service.topic}, partition \d: .*created again") as raised:
             run_until(receiver, "never", lambda: False)
         assert "consumer_offset" in raised.value.hint
-        with pytest.raises(RefusedError):  # it does not go on at the group's offset either
+        with pytest.raises(RefusedError):  # it does not continue at the group's offset, either
             run_until(receiver, "never", lambda: False, seconds=20)
     assert_once(service, 10)
     database.execute("delete from consumer_offset where topic = %s", [service.topic])
@@ -303,7 +303,7 @@ def test_sessions_of_sqlalchemy(service: Service) -> None:
     statement = text("insert into effect (consumer_group, event_id) values (:consumer_group, :event_id)")
 
     @service.handlers.otherwise
-    def write(event: Event, session: Session) -> None:  # the handlers' context is that of the strategy
+    def write(event: Event, session: Session) -> None:  # the handlers have the strategy's context
         session.execute(statement, {"consumer_group": service.group, "event_id": event.event_id})
 
     service.send(*events(0, 50))

@@ -25,7 +25,7 @@ END_TXN = (26).to_bytes(2, "big")
 
 
 def read(bootstrap: str, topic: str, isolation: str = COMMITTED) -> list[str]:
-    """Return the event ids on a topic, after the end of every transaction that is being completed."""
+    """Return the event ids on a topic, after every transaction that is being completed has ended."""
     wait_for(f"the transactions on {topic}", lambda: _ends(bootstrap, topic), seconds=SECONDS)
     consumer = _consumer(bootstrap, isolation)
     consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
@@ -47,7 +47,7 @@ def _consumer(bootstrap: str, isolation: str) -> Consumer:
 
 
 def _ends(bootstrap: str, topic: str) -> Observation[bool]:
-    """Compare the ends that both kinds of readers see: an open transaction is between them."""
+    """Compare the ends that both kinds of readers see. An open transaction is between these ends."""
     ends = []
     for isolation in (COMMITTED, UNCOMMITTED):
         consumer = _consumer(bootstrap, isolation)
@@ -112,10 +112,10 @@ class InterruptedProducer(Producer):
 
 
 class CuttingProxy(Proxy):
-    """Stands between a client and the broker, and cuts the connections at the first end of a transaction.
+    """Proxy between a client and the broker that cuts the connections at the first end of a transaction.
 
-    Responses with the address of the broker get the address of the proxy, which has the same length. `reaches_broker`
-    decides whether the request is forwarded and only its response is lost. No connection is accepted until `mend`.
+    In responses, the broker's address is replaced with the proxy's, which has the same length. `reaches_broker`
+    states whether the request is forwarded, so that only its response is lost. Connections are refused until `mend`.
     """
 
     def __init__(self, bootstrap: str, *, reaches_broker: bool) -> None:

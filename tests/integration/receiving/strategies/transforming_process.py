@@ -2,7 +2,7 @@
 
     python transforming_process.py BOOTSTRAP TOPIC OUTPUT GROUP EVENT_ID
 
-It prints a line when the records of a transaction up to EVENT_ID are on the brokers, and then waits.
+The process prints a line when the records of a transaction up to EVENT_ID are on the brokers, and then waits.
 """
 
 from __future__ import annotations

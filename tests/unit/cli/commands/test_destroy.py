@@ -1,4 +1,4 @@
-"""`destroy`: the confirmation by name. The deletion: tests/unit/deployment/test_teardown.py."""
+"""`destroy`: the confirmation by name. tests/unit/deployment/test_teardown.py tests the deletion."""
 
 from __future__ import annotations
 

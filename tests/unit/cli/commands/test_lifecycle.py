@@ -1,4 +1,4 @@
-"""Operations commands in this process: exit codes, data on stdout, messages on stderr, payloads only in `show`."""
+"""Operations commands in this process: exit codes, data on stdout, messages on stderr, and payloads only in `show`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, workspace: Path) -> Run:
-    """Run a command with the production example. Tests stub what it calls, so no system is contacted."""
+    """Run a command with the production example. Tests stub the functions that it calls, so no system is contacted."""
     for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(workspace)
@@ -48,7 +48,7 @@ def run(monkeypatch: pytest.MonkeyPatch, workspace: Path) -> Run:
 
 
 def stub(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, value: object) -> list[dict[str, Any]]:  # noqa: ANN401
-    """Replace a function by one that returns `value`; return the list of its calls."""
+    """Replace a function with one that returns `value`. Return the list of its calls."""
     calls: list[dict[str, Any]] = []
 
     def stubbed(*arguments: object, **options: object) -> object:
@@ -223,7 +223,7 @@ def test_shows_one_dead_letter_with_its_row(run: Run, monkeypatch: pytest.Monkey
     ],
 )
 def test_acknowledge(run: Run, monkeypatch: pytest.MonkeyPatch, line: str, code: int, upto: list[Place]) -> None:
-    """--all ends at the dead letters that were counted: those that arrive later are not acknowledged."""
+    """--all ends at the dead letters that were counted. Later dead letters are not acknowledged."""
     dead_letters = [replace(LETTER, place=place) for place in (Place(0, 5), Place(1, 3), Place(0, 7))]
     stub(monkeypatch, dead_letter_topic, "read_dead_letters", dead_letters)
     calls = stub(monkeypatch, dead_letter_topic, "acknowledge", 2)

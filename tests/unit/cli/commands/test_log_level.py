@@ -76,7 +76,7 @@ def test_sets_a_level_on_every_worker(serve: Serve, run: Run, level: str) -> Non
 
 
 def test_rejects_an_unknown_level_with_exit_code_2(serve: Serve, run: Run) -> None:
-    """For an unknown level Connect would return 404, as for an unknown logger."""
+    """For an unknown level, Connect would return 404, as for an unknown logger."""
     server = serve([(204, None)])
     result = run(server.url, "log-level", "io.debezium", "LOUD")
     assert result.exit_code == 2

@@ -55,7 +55,7 @@ def test_rejects_other_formats_with_exit_code_2(output_format: str) -> None:
     ],
 )
 def test_sql_requires_the_variables_it_prints(workspace: Path, old: str, new: str) -> None:
-    """With an unset variable no role may be missing or get an empty name."""
+    """If a variable is unset, no role may be missing or get an empty name."""
     folder = workspace / "connectors" / "environments"
     text = (folder / "production.example.yaml").read_text(encoding="utf-8")
     assert old in text

@@ -27,7 +27,7 @@ HOSTILE = Check("kafka.topics", Status.FAIL, "found \x1b[2J\nforged", "all 5", "
 
 @pytest.fixture
 def check_runs(deployed: Callable[..., Deployment], monkeypatch: pytest.MonkeyPatch) -> list[list[Check]]:
-    """Results of each run of verify; the last one is repeated."""
+    """Results of each run of verify. The last result is repeated."""
     runs: list[list[Check]] = []
     deployment = deployed()
     monkeypatch.setattr(options, "open_deployment", lambda *_: nullcontext(deployment))
@@ -110,7 +110,7 @@ def test_every_writes_the_reports_after_each_run(
 
 
 def test_every_compares_states_incrementally(check_runs: list[list[Check]], monkeypatch: pytest.MonkeyPatch) -> None:
-    """All runs use the same comparison, which keeps the records that it has read."""
+    """All runs use the same comparison object, which keeps the records that it has read."""
     check_runs.append([GOOD])
     comparisons: list[object] = []
 

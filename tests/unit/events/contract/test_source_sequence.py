@@ -1,4 +1,4 @@
-"""Order of versions, and their comparison with a WAL position."""
+"""Order of versions, and comparison of versions with a WAL position."""
 
 from __future__ import annotations
 

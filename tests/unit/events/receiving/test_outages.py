@@ -1,4 +1,4 @@
-"""Which errors the receiver waits for, which it tries again, and which it recovers at once."""
+"""Errors whose end the receiver waits for, errors after which it retries, and errors that it recovers immediately."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages of one poll: none of a partition that is revoked meanwhile, and none is skipped after an error."""
+"""Messages of one poll: messages of a partition revoked meanwhile are dropped; none is skipped after an error."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class FakeMessage:
 
 
 class FakeConsumer:
-    """Returns messages; runs functions, which take the place of callbacks, before the next message."""
+    """Returns messages, and runs functions that replace callbacks before the next message."""
 
     def __init__(self, steps: Sequence[FakeMessage | Callable[[], None]]) -> None:
         self._steps = list(steps)

@@ -1,4 +1,4 @@
-"""Random histories of a simulated broker: with stored positions, the effects are the log, each record once."""
+"""Random histories of a simulated broker. With stored positions, each record of the log has its effect exactly once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ sources = st.sampled_from(SOURCES)
 
 @dataclass
 class Database:
-    """Positions and effects, which commit together."""
+    """Positions and effects, which are committed together."""
 
     positions: dict[Partition, StoredPosition] = field(
         default_factory=lambda: dict.fromkeys(SOURCES, StoredPosition(ID, 0))
@@ -40,7 +40,7 @@ class Database:
 
 @dataclass
 class Consumer:
-    """Where a consumer reads, what it has fetched, and the position that it knows. A zombie keeps all three."""
+    """A consumer's read offset, its fetched records, and the position that it has stored. A zombie keeps all three."""
 
     reads: dict[Partition, int] = field(default_factory=dict)
     fetched: dict[Partition, list[Event]] = field(default_factory=lambda: defaultdict(list))
@@ -48,7 +48,7 @@ class Consumer:
 
 
 class Positions(RuleBasedStateMachine):
-    """Three consumers, of which several can work on one partition: all but the owner are zombies."""
+    """Three consumers. Several can work on one partition, but all except the owner are zombies."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class Positions(RuleBasedStateMachine):
 
     @rule(source=sources, gaps=st.lists(st.integers(0, 2), min_size=1, max_size=6))
     def produce(self, source: Partition, gaps: list[int]) -> None:
-        """Append records. Offsets have gaps, where transaction markers and compacted records are."""
+        """Append records. Offsets have gaps for transaction markers and compacted records."""
         for gap in gaps:
             offset = self.ends[source] + gap
             self.log[source].append(offset)
@@ -68,7 +68,7 @@ class Positions(RuleBasedStateMachine):
 
     @rule(number=consumers, source=sources)
     def assign(self, number: int, source: Partition) -> None:
-        """Assign a partition, to a new consumer or again. The previous owner is not told: it is a zombie."""
+        """Assign a partition to a new consumer or again. The previous owner is not notified, and becomes a zombie."""
         stored = self.database.positions[source]
         refuse_start(source, stored, PartitionState(ID, self.first[source], self.ends[source]), TABLE)
         consumer = self.consumers[number]
@@ -85,7 +85,7 @@ class Positions(RuleBasedStateMachine):
 
     @rule(number=consumers, outcome=st.sampled_from(["commit", "commit", "rollback", "crash", "crash after commit"]))
     def apply(self, number: int, outcome: str) -> None:
-        """Apply all that was fetched in one transaction, or crash before or after its commit."""
+        """Apply all fetched records in one transaction, or crash before or after its commit."""
         consumer = self.consumers[number]
         events = [event for source in SOURCES for event in consumer.fetched[source]]
         stored = {event.source: self.database.positions[event.source] for event in events}
@@ -114,12 +114,12 @@ class Positions(RuleBasedStateMachine):
     @precondition(lambda self: any(self.log.values()))
     @rule(source=sources)
     def delete_handled_records(self, source: Partition) -> None:
-        """Delete what every later consumer has behind its position."""
+        """Delete records that are before the position of every later consumer."""
         self.first[source] = self.database.positions[source].next_offset
 
     @rule(source=sources, lost=st.integers(1, 3))
     def refuses_lost_records(self, source: Partition, lost: int) -> None:
-        """Retention after the position and another topic are refused in every state."""
+        """Lost records after the position, and a different topic, are refused in every state."""
         stored = self.database.positions[source]
         after = PartitionState(ID, stored.next_offset + lost, stored.next_offset + lost)
         for state in (after, PartitionState("second-id", 0, self.ends[source])):
@@ -141,7 +141,7 @@ class Positions(RuleBasedStateMachine):
             assert self.database.positions[source].next_offset == (effects[-1] + 1 if effects else 0)
 
     def teardown(self) -> None:
-        """Whatever happened, one more consumer applies the rest of the log."""
+        """Check that one more consumer applies the rest of the log, whatever happened before."""
         for source in SOURCES:
             self.assign(0, source)
             self.fetch(0, source, len(self.log[source]) + 1)

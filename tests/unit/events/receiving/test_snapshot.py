@@ -1,4 +1,4 @@
-"""Snapshots of the latest state: what is saved is restored, and nothing else is."""
+"""Snapshots of the latest state: the saved content is restored, and nothing else."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_snapshot_that_is_too_old_or_from_the_future(
 
 @given(st.data())
 def test_no_damage_is_read(data: st.DataObject) -> None:
-    """A changed byte is noticed, or changes nothing, such as a byte of an unused page."""
+    """A changed byte is either detected or has no effect, such as a byte of an unused page."""
     with tempfile.TemporaryDirectory() as folder:
         path, restored = Path(folder) / "snapshot", States(60)
         snapshot.save(path, POSITION, states_of(value=b"x" * 9000))

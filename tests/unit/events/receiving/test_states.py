@@ -1,4 +1,4 @@
-"""The ordering rule of the latest state, on any interleaving of the partitions."""
+"""The ordering rule of the latest state, for any interleaving of the partitions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class FakeMessage:
     """A record of key `k` with the methods of a consumer's message."""
 
     number: int
-    """Of the event: its sequence and value."""
+    """Order of the event, which determines its sequence and value."""
     has_state: bool
     place: tuple[int, int]
     epoch: int = 1
@@ -48,7 +48,7 @@ class FakeMessage:
 
 @st.composite
 def deliveries(draw: st.DrawFn) -> tuple[list[FakeMessage], list[bool]]:
-    """Draw the order in which records of up to three partitions are read, and which events are states.
+    """Draw the order in which records of up to three partitions are read, and choose which events are states.
 
     Each event is delivered at least once, and any number of events is repeated, in any order and partition.
     """
@@ -105,7 +105,7 @@ def test_the_newest_record_has_the_highest_version(
 
 
 def test_equal_sequences_are_ordered_by_partition_epoch_and_offset() -> None:
-    """The rows of one COPY have the same sequence."""
+    """The rows of one COPY statement have the same sequence."""
     states, _ = read([FakeMessage(1, True, (0, 5)), FakeMessage(1, False, (0, 6)), FakeMessage(1, True, (0, 5))])
     assert (states.entries, set(states.tombstones)) == ({}, {b"k"})
     states.partition_epoch += 1
@@ -160,12 +160,12 @@ def test_record_without_a_key_is_ignored() -> None:
 
 @pytest.mark.parametrize("has_state", [True, False])
 def test_a_newer_record_replaces_the_state_before_its_key_counts_as_ordered(has_state: bool) -> None:
-    """Another thread that finds the key ordered must not find the earlier state."""
+    """Another thread that sees that the key is ordered must not see the earlier state."""
     states, _ = read([FakeMessage(1, True, (0, 0)), OtherMessage(2, True, (0, 1))])
     found: list[tuple[bytes | None, bool]] = []
 
     class Observed(dict[bytes, Any]):
-        """The entries, and what another thread finds before each change."""
+        """The entries, and the state that another thread sees before each change."""
 
         def __setitem__(self, key: bytes, value: Any) -> None:  # noqa: ANN401
             found.append((self[key][-1], key in states.unordered))

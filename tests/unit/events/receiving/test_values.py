@@ -1,4 +1,4 @@
-"""Decoders of record values, with values that fastavro has encoded and a registry of one HTTP handler."""
+"""Decoders of record values, with values that fastavro encodes and a registry that is one HTTP handler."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ NO_SCHEMA: tuple[int, dict[str, Any]] = (404, {"error_code": 40403, "message": "
 
 
 class FakeRegistry:
-    """Responses by path; `requests` are the paths that were requested."""
+    """Responses by path. `requests` contains the requested paths."""
 
     def __init__(self) -> None:
         self.responses: dict[str, tuple[int, dict[str, Any]]] = {}

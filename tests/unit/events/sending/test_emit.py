@@ -108,7 +108,7 @@ def test_rejects_an_engine_with_a_hint() -> None:
 
 
 def test_rejects_an_async_session_with_a_hint() -> None:
-    # A fake class: the real one cannot be imported without greenlet.
+    # A fake class, because the real class cannot be imported without greenlet.
     kind = type("AsyncSession", (), {"__module__": "sqlalchemy.ext.asyncio.session"})
     with pytest.raises(ConfigurationError, match="AsyncSession") as raised:
         emit(cast("Any", kind()), **EVENT)

@@ -1,4 +1,4 @@
-"""Encoding of Python values as JSON text: exact, or rejected with an error that has the path but not the value."""
+"""Python values are encoded as JSON text exactly, or rejected with an error that has the path but not the value."""
 
 # ruff: noqa: ANN401  (values of any type are what is tested)
 
@@ -58,7 +58,7 @@ def exact(text: str) -> Any:
 
 
 def as_decimals(value: Any) -> Any:
-    """Expected result of `exact`: every number with a point or an exponent as a Decimal."""
+    """Return the expected result of `exact`, with every number with a point or an exponent as a Decimal."""
     if isinstance(value, float):
         return Decimal(repr(value))
     if isinstance(value, list):

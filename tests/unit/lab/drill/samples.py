@@ -9,9 +9,9 @@ from outbox_lab.drill.verdict import judge
 
 
 def ledger_of(*entries: tuple[str, int, Outcome]) -> Ledger:
-    """Return a ledger of transactions with one event each: event id, version of account `a`, outcome.
+    """Return a ledger of transactions with one event each, given as event id, version of account `a`, and outcome.
 
-    Transaction n is committed at time n.
+    Transaction n commits at time n.
     """
     transactions = {
         event_id: Transaction(event_id, str(number), [Event(event_id, "a", version)], number, outcome, number)
@@ -21,7 +21,7 @@ def ledger_of(*entries: tuple[str, int, Outcome]) -> Ledger:
 
 
 def deliveries_of(*event_ids: str, early: tuple[str, ...] = ()) -> list[Delivery]:
-    """Return deliveries of one partition, 10 s after time 0. Event `a` has version 1, `b` version 2."""
+    """Return deliveries of one partition, 10 s after time 0. Event `a` has version 1, and event `b` has version 2."""
     return [
         Delivery(event_id, 0, offset, 10.0, is_early=event_id in early, version=ord(event_id[0]) - ord("a") + 1)
         for offset, event_id in enumerate(event_ids)

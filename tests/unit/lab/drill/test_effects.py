@@ -1,4 +1,4 @@
-"""Counts of the effects of receivers, each in a case where it is not zero, and the promises that they break."""
+"""Counts of the effects of receivers, each in a case in which it is not zero, and the promises that are broken."""
 
 from __future__ import annotations
 

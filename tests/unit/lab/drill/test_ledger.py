@@ -1,4 +1,4 @@
-"""The ledger file: what it retains of killed writers."""
+"""The ledger file: the entries that it retains of killed writers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_half_written_line_affects_no_other_line(tmp_path: Path) -> None:
     with LedgerFile(path) as file:
         file.intend("t1", "700", EVENTS)
     with path.open("a") as file:
-        file.write('\n{"id": "t2", "xid": "70')  # the writer was killed here, and started again
+        file.write('\n{"id": "t2", "xid": "70')  # the writer was killed here and started again
     with LedgerFile(path) as file:
         file.intend("t3", "701", EVENTS)
     assert list(Ledger.read(path).transactions) == ["t1", "t3"]
@@ -53,7 +53,7 @@ def test_reads_the_transactions_that_were_noted_later(tmp_path: Path) -> None:
     ("noted", "undoes_commits", "expected"),
     [
         (Outcome.COMMITTED, True, Outcome.UNDONE),
-        (Outcome.COMMITTED, False, Outcome.COMMITTED),  # an event without its row is then lost or delivered
+        (Outcome.COMMITTED, False, Outcome.COMMITTED),  # an event without its row is then either lost or delivered
         (Outcome.UNKNOWN, True, Outcome.UNDONE),
         (Outcome.UNKNOWN, False, Outcome.ROLLED_BACK),
         (Outcome.ROLLED_BACK, True, Outcome.ROLLED_BACK),

@@ -1,4 +1,4 @@
-"""Project folders that are no checkout of outbox-kit."""
+"""Project folders that are not a checkout of outbox-kit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report: sums over repetitions, HTML, Markdown."""
+"""The report: sums over repetitions, HTML and Markdown."""
 
 from __future__ import annotations
 

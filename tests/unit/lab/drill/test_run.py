@@ -1,4 +1,4 @@
-"""Selection of cells, their results, and the promises that results break."""
+"""Selection of cells, results of cells, and the promises that these results break."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_polling_below_the_horizon_promises_no_loss_but_no_order() -> None:
 
 
 def test_results_without_detected_are_read(tmp_path: Path) -> None:
-    """Earlier releases did not write it."""
+    """Earlier releases did not write `detected`."""
     project = DrillProject(tmp_path)
     [cell] = select_cells(["cdc"], ["none"], seed=5, repeat=1, load=Load(), materialize=False)
     path = result_file(project, cell)

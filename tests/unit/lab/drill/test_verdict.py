@@ -1,4 +1,4 @@
-"""Counts of the verdict, each in a case where it is not zero."""
+"""Counts of the verdict, each in a case in which it is not zero."""
 
 from __future__ import annotations
 

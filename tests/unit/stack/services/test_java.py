@@ -29,7 +29,7 @@ def test_parses_the_major_version_of_java(text: str, version: int | None) -> Non
 
 
 def fake_java(home: Path, version: str, *, status: int = 0) -> Path:
-    """Create an executable that responds to -version as Java does, on stderr."""
+    """Create an executable that responds to -version on stderr, as Java does."""
     executable = home / "bin" / "java"
     executable.parent.mkdir(parents=True)
     executable.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\nexit {status}\n")

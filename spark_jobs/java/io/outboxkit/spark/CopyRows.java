@@ -20,9 +20,9 @@ import org.postgresql.core.BaseConnection;
 import scala.Tuple2;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** Copies lines in PostgreSQL's COPY text format to a table; a task attempt is one transaction. */
+/** Copies lines in PostgreSQL's COPY text format to a table, one transaction per task attempt. */
 public final class CopyRows {
-  /** Error message, to which only the SQLSTATE is added: the server's message may quote a row. */
+  /** Error message. Only the SQLSTATE is appended, because the server's message may quote a row. */
   public static final String FAILED = "COPY failed, SQLSTATE ";
 
   private static final String NO_SQLSTATE = "-----";
@@ -40,8 +40,8 @@ public final class CopyRows {
   public record Copied(List<List<Long>> attempts, Map<String, Row> observed) {}
 
   /**
-   * Copies all lines. A task attempt commits after its last line; if it fails before, it leaves no
-   * rows. If Spark loses its result after the commit, its rows remain, but it is not in `attempts`.
+   * Copies all lines. A task attempt commits after its last line, so a failed attempt leaves no
+   * rows. If Spark loses the result of a committed attempt, its rows remain; `attempts` omits it.
    *
    * @param lines one binary column; each value is a line including its line feed
    * @param table name of the table as SQL text

@@ -15,10 +15,10 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.util.TaskCompletionListener;
 
 /**
- * Reads offset ranges of a topic. Each task fills a buffer of limited size repeatedly, and returns
- * only the newest record of each key in the buffer. With ten records per key in a buffer, Spark
- * creates a tenth of the rows. The result may have several records of a key, one from each buffer,
- * so the caller must aggregate them.
+ * Reads offset ranges of a topic. Each task repeatedly fills a buffer of limited size, and returns
+ * only the newest record of each key in the buffer. If a buffer holds ten records per key, Spark
+ * creates only a tenth of the rows. The result may contain several records of a key, one from each
+ * buffer, so the caller must aggregate them.
  */
 public final class NewestRecords {
   private static final StructType SCHEMA =
@@ -29,10 +29,10 @@ public final class NewestRecords {
 
   private NewestRecords() {}
 
-  /** Offsets of one partition to read: `from` is included, `until` is excluded. */
+  /** Offsets to read from one partition: `from` is inclusive, `until` is exclusive. */
   record Range(String topic, int partition, long from, long until) implements Serializable {}
 
-  /** Consumer settings, buffer limit and poll timeout; they apply to each task. */
+  /** Consumer settings, buffer limit and poll timeout of each task. */
   record Settings(Map<String, Object> consumer, long bufferBytes, long timeoutMillis)
       implements Serializable {
     /** Omits the consumer settings, which may include passwords. */
@@ -41,7 +41,7 @@ public final class NewestRecords {
       return "Settings[bufferBytes=%d, timeoutMillis=%d]".formatted(bufferBytes, timeoutMillis);
     }
 
-    /** Returns bufferBytes, but at most an equal share per processor of 1/8 of the heap. */
+    /** Returns bufferBytes, limited to 1/8 of the heap divided by the number of processors. */
     long bufferBytesPerTask() {
       Runtime runtime = Runtime.getRuntime();
       return Math.min(bufferBytes, runtime.maxMemory() / 8 / runtime.availableProcessors());
@@ -49,10 +49,10 @@ public final class NewestRecords {
   }
 
   /**
-   * Returns the newest records of each buffer, read by one task per range. Columns: key, value,
-   * partition, offset, timestamp, the headers source_sequence (null if it is malformed),
-   * __value_schema_id, __key_schema_id,
-   * number of records that the row represents (with superseded records), their sequence kinds.
+   * Returns the newest records of each buffer. One task reads each range. The columns are the key,
+   * value, partition, offset, timestamp, the headers source_sequence (null if it is malformed),
+   * __value_schema_id and __key_schema_id, the number of records that the row represents (including
+   * superseded records), and the sequence kinds of these records.
    *
    * @param ranges partition number, start offset and end offset (excluded) of each partition
    * @param consumer settings of Kafka's consumer
@@ -66,7 +66,7 @@ public final class NewestRecords {
       Map<String, Object> consumer,
       long bufferBytes,
       long timeoutMillis) {
-    // In the closure, which Java always serializes; RDD items depend on spark.serializer.
+    // Captured by the closure, which Java always serializes; RDD items use spark.serializer.
     ArrayList<Range> readRanges = new ArrayList<>();
     List<Integer> indexes = new ArrayList<>();
     for (List<Number> range : ranges) {

@@ -10,24 +10,24 @@ import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.hash.Murmur3_x86_32;
 
 /**
- * Hash table of the newest record of each key, and of all records that supersede no other: those
- * without a key or with a malformed source_sequence.
+ * Hash table of the newest record of each key, and of all records without a key or with a malformed
+ * source_sequence, because these do not supersede other records.
  */
 final class NewestTable {
   private static final int INITIAL_SLOTS = 1 << 12;
 
-  /** Slots of the table (open addressing). Records that supersede no other occupy slots too. */
+  /** Slots of the table (open addressing). Records that do not supersede others also use slots. */
   private Entry[] entries = new Entry[INITIAL_SLOTS];
 
   private int size;
   private long sizeInBytes;
 
-  /** Sum of the loaded values. If they were unused, the JIT compiler would remove the loads. */
+  /** Sum of the loaded values. If the values were unused, the JIT compiler would omit the loads. */
   private int prefetched;
 
   /**
-   * Adds the first `count` entries of an array, in order. The table may exceed the processor's
-   * caches. The slots of all entries are therefore loaded first, because independent loads overlap.
+   * Adds the first `count` entries of an array, in order. The slots of all entries are loaded
+   * first, because the table may exceed the processor's caches and independent loads overlap.
    */
   void add(Entry[] batch, int count) {
     for (int i = 0; i < count; i++) {
@@ -109,7 +109,7 @@ final class NewestTable {
     return entry;
   }
 
-  /** A record; recordCount and sequenceKinds include the records that it superseded. */
+  /** A record. Its recordCount and sequenceKinds include the records that it superseded. */
   static final class Entry {
     private static final String SEQUENCE_HEADER = "source_sequence";
     private static final String VALUE_SCHEMA_ID_HEADER = "__value_schema_id";
@@ -121,7 +121,7 @@ final class NewestTable {
     private static final int SEQUENCE_LENGTH = 38;
     private static final int UNDERSCORE_INDEX = 4;
     private static final int HYPHEN_INDEX = 21;
-    /** 1 for the bytes 0-9 and a-f, else 0. */
+    /** 1 for the characters 0-9 and a-f, 0 for any other byte. */
     private static final byte[] IS_HEX_DIGIT = new byte[256];
 
     static {
@@ -183,7 +183,7 @@ final class NewestTable {
           || sequence[HYPHEN_INDEX] != '-') {
         return MALFORMED_SEQUENCE;
       }
-      // Without branches, because the digits are not predictable. The two separators are no digits.
+      // This loop has no branches, because digits are unpredictable. The separators are not digits.
       int otherCharacters = 0;
       for (byte character : sequence) {
         otherCharacters += 1 - IS_HEX_DIGIT[character & 0xFF];
@@ -205,7 +205,7 @@ final class NewestTable {
       return this;
     }
 
-    /** Compares (sequence, offset) as newest_per_key.py: null is lowest, bytes are unsigned. */
+    /** Compares (sequence, offset) like newest_per_key.py: null is lowest, bytes are unsigned. */
     private boolean isNewerThan(Entry other) {
       int order;
       if (sequence == null || other.sequence == null) {
@@ -224,7 +224,7 @@ final class NewestTable {
             value,
             partition,
             offset,
-            // Saturated, so that an overflow does not become a valid timestamp.
+            // The value is limited, so that it cannot overflow to a different, valid timestamp.
             Math.max(-MAX_MILLIS, Math.min(timestamp, MAX_MILLIS)) * 1000,
             sequence,
             valueSchemaId,

@@ -15,9 +15,9 @@ import org.apache.spark.TaskContext;
 import org.apache.spark.TaskKilledException;
 
 /**
- * Reads the records of one range in offset order. Offsets without a record (compaction, transaction
- * markers) are skipped. If the range starts before the log start offset, or if its records are
- * deleted while they are read, Kafka's OffsetOutOfRangeException is thrown.
+ * Reads the records of one range in offset order. Skips offsets without a record (compacted
+ * records, transaction markers). Throws Kafka's OffsetOutOfRangeException if the range starts
+ * before the log start offset, or if its records are deleted while they are read.
  */
 final class PartitionReader {
   private static final Duration POLL_TIMEOUT = Duration.ofSeconds(1);
@@ -35,7 +35,7 @@ final class PartitionReader {
     partition = new TopicPartition(range.topic(), range.partition());
     Map<String, Object> properties = new HashMap<>(settings.consumer());
     properties.put("enable.auto.commit", false);
-    // If the start offset does not exist, reading from another offset would skip records.
+    // Fail if the start offset does not exist, because another start offset would skip records.
     properties.put("auto.offset.reset", "none");
     consumer =
         new KafkaConsumer<>(properties, new ByteArrayDeserializer(), new ByteArrayDeserializer());
@@ -44,7 +44,7 @@ final class PartitionReader {
     isAtEnd = range.from() >= range.until();
   }
 
-  /** Returns the next record; null at the end. Throws IllegalStateException on a timeout. */
+  /** Returns the next record, or null at the end. Throws IllegalStateException on a timeout. */
   ConsumerRecord<byte[], byte[]> next() {
     while (!isAtEnd) {
       if (polledRecords.hasNext()) {

@@ -8,8 +8,8 @@ import org.apache.spark.sql.catalyst.InternalRow;
 
 /**
  * Prevents Spark from reading the records of a batch a second time. All steps of a batch must use
- * the same records, so their rows are persisted. If an executor is lost, Spark would recompute its
- * rows from the topic, which may have been compacted since the first read.
+ * the same records, so their rows are persisted. If an executor were lost, Spark would recompute
+ * its rows from the topic, which may have been compacted since the first read.
  */
 public final class PersistedRows {
   /** Local property that is set for Spark jobs that must not read a topic. */
@@ -17,7 +17,7 @@ public final class PersistedRows {
 
   private PersistedRows() {}
 
-  /** Thrown by a task that would read a topic although persisted rows were expected. */
+  /** Thrown by a task that would read a topic because persisted rows are lost. */
   public static final class LostException extends IllegalStateException {
     private static final long serialVersionUID = 1;
 
@@ -33,7 +33,7 @@ public final class PersistedRows {
     }
   }
 
-  /** Returns the rows of a Dataset; tasks that compute them call checkReadAllowed() first. */
+  /** Returns the rows of a Dataset. Tasks that compute these rows call checkReadAllowed() first. */
   public static Dataset<Row> withReadCheck(Dataset<Row> frame) {
     var classic = (org.apache.spark.sql.classic.SparkSession) frame.sparkSession();
     var plan = ((org.apache.spark.sql.classic.Dataset<Row>) frame).queryExecution();

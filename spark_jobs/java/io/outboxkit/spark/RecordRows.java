@@ -6,8 +6,8 @@ import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.spark.sql.catalyst.InternalRow;
 
 /**
- * Rows of an offset range: the newest record of each key in each buffer (a NewestTable). Every
- * record is a row without a buffer, and after a buffer in which few records were superseded.
+ * Rows of an offset range: the newest record of each key in each buffer (a NewestTable). Without a
+ * buffer, and after a buffer in which few records were superseded, every record becomes a row.
  */
 final class RecordRows implements Iterator<InternalRow> {
   /** If a table retains a greater share of its records, filling it costs more than it saves. */
@@ -89,7 +89,7 @@ final class RecordRows implements Iterator<InternalRow> {
     returnsEveryRecord = table.size() > MAX_RETAINED_SHARE * recordCount;
   }
 
-  /** Fills `chunk`, except at the end of the range, and returns the number of its records. */
+  /** Reads records into `chunk` until it is full or the range ends; returns their number. */
   private int fetchChunk() {
     int count = 0;
     ConsumerRecord<byte[], byte[]> record;
