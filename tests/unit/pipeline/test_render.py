@@ -345,7 +345,7 @@ def test_limits_time_and_memory_of_a_template(
     library: Pipeline, environment: Environment, tmp_path: Path, text: str
 ) -> None:
     (tmp_path / "hostile.json.j2").write_text(text, encoding="utf-8")
-    with pytest.raises(ConfigurationError, match=r"over|operator|No filter|unsafe|undefined"):
+    with pytest.raises(ConfigurationError, match=r"exceeds|more than|larger than|operator|No filter|unsafe|undefined"):
         render_connector(with_connector(library, template="hostile"), environment, None, tmp_path)
 
 

@@ -76,12 +76,12 @@ INVALID: list[tuple[dict[str, Any], str, str]] = [
     (
         {**NO_TABLE, f"{BOOK}/payload": "avro"},
         "",
-        "payload of 'book' is avro, of 'author' json: one column cannot be bytea and jsonb",
+        "payload of 'book' is avro, and payload of 'author' is json: one column cannot be bytea and jsonb",
     ),
     (
         {**TEXT, f"{AUTHOR}/payload": "confluent-avro"},
         "",
-        "payload of 'author' is confluent-avro, of 'book' text: one column cannot be bytea and text",
+        "payload of 'author' is confluent-avro, and payload of 'book' is text: one column cannot be bytea and text",
     ),
     ({**AVRO, "source/message_prefix": "outbox"}, "", "payload of 'author' is avro: a logical decoding message"),
     (

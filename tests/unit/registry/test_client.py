@@ -103,7 +103,7 @@ def test_reports_a_malformed_json_response(serve: Serve) -> None:
 
 def test_reports_a_response_without_an_id(serve: Serve) -> None:
     server = serve([(200, {"subject": "a", "version": 2})])
-    with pytest.raises(RejectedError, match="subject a: response without"):
+    with pytest.raises(RejectedError, match="subject a: the response has no"):
         client(server).latest("a")
 
 

@@ -14,7 +14,7 @@ def test_purge_deletes_no_folder_of_another_program(tmp_path: Path) -> None:
     artifact = tmp_path / "build" / "stack" / "artifact.bin"
     artifact.parent.mkdir(parents=True)
     artifact.touch()
-    with pytest.raises(StackError, match="has no file of a stack"):
+    with pytest.raises(StackError, match="does not contain any files of a stack"):
         Stack(tmp_path).down(purge=True)
     assert artifact.exists()
 

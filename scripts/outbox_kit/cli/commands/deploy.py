@@ -73,7 +73,7 @@ def apply(
         bool, typer.Option("--rollback/--no-rollback", help="Restore the last working config if the new config fails.")
     ] = True,
 ) -> None:
-    """Deploy the database objects, topics, schemas and connector of a pipeline."""
+    """Deploy the database objects, topics, schemas and connector."""
     systems = _parse_systems(only)
     with common.deployment() as deployment:
         shown_plan = _read_saved_plan(plan_file, recover, systems) if plan_file else None

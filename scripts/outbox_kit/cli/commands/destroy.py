@@ -28,7 +28,7 @@ def destroy(
     wait_seconds: WaitOption = 0,
     confirmed_text: ConfirmOption = None,
 ) -> None:
-    """Delete the connector, slot, publication and topics of a pipeline.
+    """Delete the connector, slot, publication and topics.
 
     The command asks for the names of the pipeline and the environment. A topic that contains records is deleted only
     with --delete-topics. The outbox table and its rows are retained.

@@ -25,7 +25,7 @@ UNKNOWN = "unknown"
 
 @common_options("output")
 def status(common: CommonOptions) -> None:
-    """Show the connector, the slot, the WAL positions and the number of dead letters.
+    """Show the connector, its slot and unacknowledged dead letters.
 
     Exit with code 1 unless every system responds, the connector and its tasks are RUNNING, and the slot is active.
     """
@@ -48,7 +48,7 @@ def restart(
     common: CommonOptions,
     failed: Annotated[bool, typer.Option("--failed", help="Restart only a FAILED connector or FAILED tasks.")] = False,
 ) -> None:
-    """Restart the connector and its tasks, and wait until they are running.
+    """Restart the connector and its tasks, and wait for RUNNING.
 
     If a start could lose rows, the command fails without changing anything.
     """
@@ -70,7 +70,7 @@ def resume(
     common: CommonOptions,
     skip_rows: SkipRowsOption = False,
 ) -> None:
-    """Resume a paused or stopped connector, and wait until it is running.
+    """Resume a paused or stopped connector, and wait for RUNNING.
 
     If a start could lose rows, the command fails without changing anything.
     """

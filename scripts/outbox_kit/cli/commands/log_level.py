@@ -38,7 +38,7 @@ def log_level(
         ),
     ] = None,
 ) -> None:
-    """Show the log levels of a worker, or set the level of a logger on every worker."""
+    """Show the log levels of a worker, or set one on every worker."""
     with common.deployment() as deployment:
         if logger and level:
             deployment.connect.set_log_level(logger, level.value)

@@ -26,7 +26,7 @@ class ResetTarget(StrEnum):
 @app.command()
 @common_options("output")
 def show(common: CommonOptions) -> None:
-    """Show and compare the WAL positions of the connector, the slot and the server."""
+    """Compare the WAL positions of connector, slot and server."""
     with common.deployment() as deployment:
         positions = offsets.show(deployment)
     if common.output is Output.JSON:
@@ -71,7 +71,7 @@ def reset(
     skip_rows: SkipRowsOption = False,
     confirmed_text: ConfirmOption = None,
 ) -> None:
-    """Back up the connector's offset, and set it to a different position.
+    """Back up the connector's offset, and set a new one.
 
     The connector is stopped during the reset. The command first prints whether rows will be sent again or lost, and
     asks for the names of the pipeline and the environment.

@@ -27,7 +27,7 @@ def render(
         Format, typer.Option("--format", help="Print the connector config as JSON (connect) or an SQL script (sql).")
     ] = Format.CONNECT,
 ) -> None:
-    """Print the connector config of a pipeline, or the SQL script that creates its database objects.
+    """Print the connector config, or a SQL script.
 
     The command reads files and opens no connection. Placeholders for the Connect worker are not resolved.
     """
