@@ -28,7 +28,7 @@ OLDER_POSTGRES := 14.24.0 16.15.0
 DRILL := --way cdc-exactly-once --way chained-with-store --way two-phase \
 	--fault kill-writer --fault kill-kafka --fault kill-postgres --seconds 6 --materialize --receive
 
-.PHONY: help setup demo drill drill-full images up down logs ps dist-spark dist check lint format unit test test-browser test-compose test-full test-cluster fuzz bench-plan bench-smt bench-source bench-latency bench-sending bench-receiving bench-receiving-table bench-materialize bench-latest-state clean prerequisites older-postgres wiremock requirements
+.PHONY: help setup components maven-components demo drill drill-full images up down logs ps dist-spark dist check lint format unit test test-browser test-containers test-compose test-full test-cluster fuzz bench-plan bench-smt bench-source bench-latency bench-sending bench-receiving bench-receiving-table bench-materialize bench-latest-state clean prerequisites older-postgres wiremock requirements
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -169,13 +169,23 @@ unit:
 	@$(MVN) -f smt/pom.xml test
 	@$(BIN)/pytest -q -n auto tests/unit --junitxml=build/junit-unit.xml
 
-test: check older-postgres wiremock test-browser ## Run everything that CI runs: check, Spark tests, browser tests, and integration tests on the embedded stack.
-	@$(WITH_JAVA) $(BIN)/pytest -q -n 2 tests/spark --durations=15 --junitxml=build/junit-spark.xml
-	@$(WITH_JAVA) $(BIN)/pytest -q -n 3 --dist loadfile --timeout=600 tests/integration --durations=25 --junitxml=build/junit.xml
-	@$(MAKE) --no-print-directory drill
+test: components check test-browser ## Run everything that CI runs: check, Spark tests, browser tests, and integration tests on the embedded stack.
+	@$(WITH_JAVA) $(BIN)/pytest -q -n 3 tests/spark --durations=15 --junitxml=build/junit-spark.xml
+	@$(WITH_JAVA) $(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder --timeout=600 tests/integration --durations=25 --junitxml=build/junit.xml
+	@$(MAKE) --no-print-directory -j2 drill test-containers
+
+# Runs beside the drill: both mostly wait for servers.
+test-containers: setup
 	@if scripts/container-engine.sh status; then $(MAKE) --no-print-directory test-compose; \
 	elif [ "$$CI" = true ]; then echo "error: CI has no container engine" >&2; exit 1; \
 	else echo "skipped: tests/compose (no container engine; start one with scripts/container-engine.sh up)"; fi
+
+# Runs pip and one Maven at the same time. Two Mavens must not download into one local repository.
+components: prerequisites
+	@$(MAKE) --no-print-directory -j2 $(STAMPS)/venv maven-components
+
+maven-components: prerequisites
+	@$(MAKE) --no-print-directory -j1 $(STAMPS)/runtime $(STAMPS)/smt older-postgres wiremock
 
 test-browser: setup ## Test the HTML pages in headless Chromium. Skipped if Chromium is missing, except in CI.
 	@if [ "$$CI" = true ]; then scripts/prerequisites.sh browser; fi

@@ -14,6 +14,9 @@ from outbox_kit.stack import Stack, StackState
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
+# A test does not need the two seconds in which `apply` waits for a connector that fails soon after its start.
+SHORTER_WAIT = ("heartbeat_interval_ms: 1000", "heartbeat_interval_ms: 1000\n  stability_seconds: 0.5")
+
 # Hypothesis fails an example that takes over 200 ms. On a small machine, the other tests of a run can cause this.
 settings.register_profile("no-deadline", deadline=None)
 settings.load_profile("no-deadline")
@@ -31,6 +34,8 @@ def make_project(folder: Path) -> Path:
     """Create a project like a user's, with the example's files and the runtime that `make setup` resolved."""
     for name in ("connectors", "schemas"):
         shutil.copytree(REPOSITORY / name, folder / name)
+    environment = folder / "connectors" / "environments" / "local.yaml"
+    environment.write_text(environment.read_text().replace(*SHORTER_WAIT))
     (folder / "build").mkdir(parents=True)
     (folder / "build" / "runtime").symlink_to(REPOSITORY / "build" / "runtime")
     (folder / "smt" / "target").mkdir(parents=True)

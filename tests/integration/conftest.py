@@ -24,6 +24,15 @@ from outbox_kit.results import silent
 from outbox_kit.stack import Stack
 from outbox_spark.session.spark_session import start_session
 
+# Modules that take the longest. They start first, so that no worker is left with one of them at the end.
+LONGEST = ("test_verify.py", "test_demo.py", "test_secrets.py", "test_materialize.py", "test_reconcile.py")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Move the tests of the longest modules to the front. Tests of other folders keep their places."""
+    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
+
 
 @pytest.fixture(scope="session")
 def outbox(project: Path, stack: Stack) -> Outbox:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -143,45 +143,53 @@ def test_lock_file_contains_no_secret(pipeline: PipelineWithSecrets) -> None:
     assert not pipeline.shown(lock.read_text())
 
 
-@pytest.mark.parametrize("command", ARGUMENTS)
-def test_command_output_contains_no_secret(pipeline: PipelineWithSecrets, command: str, tmp_path: Path) -> None:
-    for arguments in ARGUMENTS[command]:
-        given = [argument.format(folder=tmp_path) for argument in arguments]
-        printed = pipeline.run("--debug", *command.split(), *given)
-        assert printed.strip()
-        assert not pipeline.shown(printed)
+def command_lines() -> Iterator[object]:
+    """Yield the commands with their arguments. Of several arguments, only the first run in `make test`."""
+    for command, variants in ARGUMENTS.items():
+        for arguments in variants:
+            marks = [] if arguments == variants[0] else [pytest.mark.long]
+            yield pytest.param(command, arguments, id=" ".join([command, *arguments]), marks=marks)
+
+
+@pytest.mark.parametrize(("command", "arguments"), command_lines())
+def test_command_output_contains_no_secret(
+    pipeline: PipelineWithSecrets, command: str, arguments: list[str], tmp_path: Path
+) -> None:
+    given = [argument.format(folder=tmp_path) for argument in arguments]
+    printed = pipeline.run("--debug", *command.split(), *given)
+    assert printed.strip()
+    assert not pipeline.shown(printed)
     for report in tmp_path.iterdir():
         assert not pipeline.shown(report.read_text())
 
 
-def test_error_output_contains_no_secret(pipeline: PipelineWithSecrets) -> None:
-    """Rejected logins, an unset variable, a value of the wrong type, a missing system, passwords in URLs."""
-    wrong_password = "planted-wrong-password"
-    unreachable_connect = [
-        "--set",
-        "environment.connect.url=http://127.0.0.1:1",
-        "--set",
-        "environment.connect.workers=[]",
-    ]
-    cases: list[tuple[list[str], dict[str, str]]] = [
-        (["plan"], {"ADMIN_PASSWORD": wrong_password}),
-        (["verify", "--no-canary"], {"ADMIN_PASSWORD": wrong_password}),
-        (["plan", "--set", "environment.source.port=planted-payload"], {}),
-        (["plan", *unreachable_connect], {}),
-        (["plan", "--set", "environment.registry.url=http://127.0.0.1:1"], {}),
-        (["plan"], {"OUTBOX__ENVIRONMENT__KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1"}),
-        *(
-            ([command], {f"OUTBOX__ENVIRONMENT__{section}__URL": f"http://somebody:{wrong_password}@127.0.0.1:1"})
-            for command in ("lint", "plan", "render", "status")
-            for section in ("REGISTRY", "CONNECT")
-        ),
-    ]
-    for arguments, variables in cases:
-        printed = pipeline.run("--debug", *arguments, **variables)
-        assert "error" in printed or "fail" in printed, arguments
-        assert wrong_password not in printed
-        expected_secrets = pipeline.secrets if "source.port" not in str(arguments) else pipeline.secrets[:-1]
-        assert not [secret for secret in expected_secrets if secret in printed], arguments
+WRONG_PASSWORD = "planted-wrong-password"
+UNREACHABLE_CONNECT = ["environment.connect.url=http://127.0.0.1:1", "environment.connect.workers=[]"]
+
+
+def errors() -> Iterator[object]:
+    """Yield commands that fail: rejected logins, a value of the wrong type, missing systems, passwords in URLs."""
+    yield ["plan"], {"ADMIN_PASSWORD": WRONG_PASSWORD}
+    yield ["plan", "--set", "environment.source.port=planted-payload"], {}
+    yield ["plan", *(part for value in UNREACHABLE_CONNECT for part in ("--set", value))], {}
+    yield ["plan", "--set", "environment.registry.url=http://127.0.0.1:1"], {}
+    yield ["plan"], {"OUTBOX__ENVIRONMENT__KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1"}
+    yield pytest.param(["verify", "--no-canary"], {"ADMIN_PASSWORD": WRONG_PASSWORD}, marks=pytest.mark.long)
+    for command in ("plan", "lint", "render", "status"):
+        for section in ("REGISTRY", "CONNECT"):
+            variables = {f"OUTBOX__ENVIRONMENT__{section}__URL": f"http://somebody:{WRONG_PASSWORD}@127.0.0.1:1"}
+            yield pytest.param([command], variables, marks=[] if command == "plan" else pytest.mark.long)
+
+
+@pytest.mark.parametrize(("arguments", "variables"), errors())
+def test_error_output_contains_no_secret(
+    pipeline: PipelineWithSecrets, arguments: list[str], variables: dict[str, str]
+) -> None:
+    printed = pipeline.run("--debug", *arguments, **variables)
+    assert "error" in printed or "fail" in printed
+    assert WRONG_PASSWORD not in printed
+    expected_secrets = pipeline.secrets if "source.port" not in str(arguments) else pipeline.secrets[:-1]
+    assert not [secret for secret in expected_secrets if secret in printed]
 
 
 def test_job_file_contains_no_secret(pipeline: PipelineWithSecrets, tmp_path: Path) -> None:

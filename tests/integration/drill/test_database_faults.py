@@ -20,6 +20,8 @@ from outbox_lab.drill.project import DrillProject
 from outbox_lab.drill.proxy import Proxy
 from outbox_lab.drill.stack import DrillStack
 
+pytestmark = pytest.mark.long
+
 CREATE_SLOT: LiteralString = "select pg_create_logical_replication_slot('connector', 'pgoutput', false, false, true)"
 # As a connector does. The standby copies a slot once it has the WAL that follows the slot's restart_lsn.
 CONFIRM: LiteralString = "select pg_replication_slot_advance('connector', pg_current_wal_flush_lsn())"

@@ -36,6 +36,7 @@ def place(kafka: Kafka, topic: str, source_dsn: str, tmp_path: Path) -> Iterator
         yield Place(kafka, dsn, topic, tmp_path, "cell")
 
 
+@pytest.mark.long
 def test_effects_equal_the_ledger_after_each_member_was_killed(place: Place, source_dsn: str) -> None:
     committed: list[Event] = []
     with Receivers(place, "1") as receivers:

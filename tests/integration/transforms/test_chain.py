@@ -127,6 +127,7 @@ def test_verify_passes(chain: Deployment) -> None:
     assert set(canary.values()) == {Status.PASS}, canary
 
 
+@pytest.mark.long
 def test_spark_job_reads_the_records(chain: Deployment, project: Path, state: StackState, source_dsn: str) -> None:
     """The table contains keys without their frame and the newest record by offset, but no deleted keys."""
     retained, removed = str(uuid4()), str(uuid4())

@@ -234,5 +234,5 @@ class TestJsonRows:
         assert list(json_rows(file)) == [{"price": Decimal("9999999999.99")}]
 
     def test_rejects_an_empty_export(self, tmp_path: Path) -> None:
-        with pytest.raises(ConfigurationError, match="exported rows .* do not exist"):
+        with pytest.raises(ConfigurationError, match=r"exported rows .* do not exist"):
             list(json_rows(tmp_path / "book"))
