@@ -16,20 +16,12 @@ from tests.spark.table_under_test import Target, job_for
 from outbox_spark.jobs.model import DeltaTarget, IcebergTarget, PostgresTarget
 from outbox_spark.session.spark_session import start_session
 
-WITHOUT_CODE_GENERATION = (
-    *("--conf", "spark.sql.codegen.wholeStage=false"),
-    *("--conf", "spark.sql.codegen.factoryMode=NO_CODEGEN"),
-)
-
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     # With few rows, optimizing code takes longer than running it, so only the first compiler is used. By default,
     # the code cache would be too small for it.
     os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
-    # Spark would compile the code of each new query, which takes longer than reading the few rows. The integration
-    # tests run the jobs as they are.
-    os.environ.setdefault("PYSPARK_SUBMIT_ARGS", f"{' '.join(WITHOUT_CODE_GENERATION)} pyspark-shell")
     # Spark keeps the plans of a thousand queries, and hundreds of tests share the application.
     os.environ.setdefault("OUTBOX_SPARK_MEMORY", "2g")
     session = start_session("outbox-tests")
@@ -92,7 +84,6 @@ def target(request: pytest.FixtureRequest) -> Target:
 _ALL_TARGETS = frozenset({"postgres", "delta", "iceberg"})
 _TARGETS = {
     "test_materialize.py": _ALL_TARGETS,
-    "test_commit.py": frozenset({"postgres", "delta"}),
     "test_field_names.py": frozenset({"delta"}),
 }
 _DEFAULT_TARGETS = frozenset({"postgres"})

@@ -71,7 +71,7 @@ def replay(log: Log, records: list[Record]) -> None:
         log.append(record.key, record.value, record.sequence, record.state, record.partition)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long), pytest.param(3, marks=pytest.mark.long)])
 def test_postgres_equals_the_oracle_after_every_run(postgres_target: Target, seed: int) -> None:
     equals_the_oracle(postgres_target, seed)
 

@@ -21,7 +21,7 @@ from outbox_spark.sinks.iceberg.catalog import table_name
 from outbox_spark.sinks.lake.lease import Lease
 
 
-@pytest.mark.parametrize("method", ["_prepare_tables", "_merge"])
+@pytest.mark.parametrize("method", [pytest.param("_prepare_tables", marks=pytest.mark.long), "_merge"])
 def test_crash_before_the_commit_does_not_change_postgres(
     postgres_target: Target, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:

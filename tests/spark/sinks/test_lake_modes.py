@@ -18,7 +18,7 @@ from outbox_spark.errors import SchemaError
 from outbox_spark.jobs.model import MaterializeOptions, Mode
 
 
-@pytest.fixture(params=["delta", "iceberg"])
+@pytest.fixture(params=[pytest.param("delta", marks=pytest.mark.long), "iceberg"])
 def lake(request: pytest.FixtureRequest) -> Target:
     lake_target: Target = request.getfixturevalue(f"{request.param}_target")
     return lake_target
