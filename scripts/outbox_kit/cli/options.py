@@ -71,7 +71,7 @@ class CommonOptions:
         return shlex.join(options)
 
     def deployment(self) -> AbstractContextManager[Deployment]:
-        """Return a context manager that loads the files of the deployment, and closes its connections on exit."""
+        """Return a context manager that loads the deployment's files, and closes the deployment's connections."""
         return open_deployment(self.pipeline, self.environment, self.overrides)
 
 
