@@ -55,7 +55,7 @@ class LockedTopic(Model):
     )
     pending_backfill: Literal["required", "started"] | None = Field(
         default=None,
-        description="Status of the backfill that the topic needs because it lacks recent states; null if none is needed.",
+        description="Status of the backfill that a topic with missing or old states needs; null if none is needed.",
     )
 
 

@@ -66,7 +66,7 @@ def apply(
         typer.Option("--allow", metavar="OBJECT", help="Allow a dangerous change to this object; repeatable."),
     ] = None,
     plan_file: Annotated[
-        Path | None, typer.Option("--plan", metavar="FILE", help="Make exactly the changes in the plan that FILE contains.")
+        Path | None, typer.Option("--plan", metavar="FILE", help="Make exactly the changes in the saved plan FILE.")
     ] = None,
     wait_seconds: WaitOption = 0,
     rollback: Annotated[
