@@ -83,7 +83,7 @@ def violation(actual: str, expected: str, remedy: str, severity: Severity | None
 
 
 def mismatch(key: str, actual: str | None, expected: str | None) -> Finding:
-    """Return the violation for a setting of a transform. If `expected` is None or empty, the setting must not be set."""
+    """Return the violation for a transform's setting. If `expected` is None or empty, the setting must not be set."""
     remedy = f"set {key} to {expected} in the template" if expected else f"remove {key} from the template"
     return violation(f"{key}={actual or UNSET}", expected or UNSET, remedy)
 

@@ -161,8 +161,8 @@ def _offset_covers_slot(state: LiveState) -> Finding:
 
 @RULES.rule(
     "path.unread-slots",
-    condition="a connector in this Connect cluster reads every other pgoutput slot that retains WAL in the database; the "
-    "WAL for an unread slot, such as the slot of a deleted connector, fills the disk",
+    condition="a connector in this Connect cluster reads every other pgoutput slot of the database that retains WAL; WAL "
+    "for an unread slot, such as the slot of a deleted connector, fills the disk",
     remedy="if no other client needs the slot, run `select pg_drop_replication_slot(...)`",
     severity=Severity.WARNING,
 )
@@ -176,7 +176,7 @@ def _unread_slots(state: LiveState) -> Finding:
     statements = [
         sql.SQL("select pg_drop_replication_slot({})").format(sql.Literal(name)).as_string(None) for name in sizes
     ]
-    remedy = f"if no subscription or other client needs these slots, run {' and '.join(f'`{text}`' for text in statements)}"
+    remedy = f"if no subscription or other client needs a slot, run {' and '.join(f'`{text}`' for text in statements)}"
     return Finding(not sizes, actual or expected, expected, remedy)
 
 

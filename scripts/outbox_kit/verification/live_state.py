@@ -52,8 +52,7 @@ class ReadResult(Generic[T]):
 class LiveState:
     """State of all systems. `heartbeat_offset` is the end offset of the heartbeat topic.
 
-    `registered` contains the registered schemas of the versions that the live config names. `registered` and
-    `wal_position` are read after the config.
+    `registered` and `wal_position` are read after the config. `registered` contains the versions that the config names.
     """
 
     deployment: Deployment

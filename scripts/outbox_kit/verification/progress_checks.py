@@ -144,7 +144,7 @@ def _lsn_advance_finding(samples: Samples, first_lsn: int | None, last_lsn: int 
 
 
 def check(live_state: LiveState, *, canary_sent: bool) -> list[Check]:
-    """Wait for progress for at most about two heartbeat intervals. If the connector is not running, every check is unknown.
+    """Wait for progress, for at most about two heartbeats. If the connector is not running, every check is unknown.
 
     `canary_sent` means that a canary was sent after the state was read.
     """

@@ -43,7 +43,7 @@ class ComparedStates:
 
 @dataclass(frozen=True)
 class StateSchemas:
-    """Descriptions of wrong schema ids in states, by aggregate type. A wrong id is not the id of the type's schemas."""
+    """Descriptions of wrong schema ids in states, by aggregate type. A wrong id does not belong to the type's schemas."""
 
     pipeline: Pipeline
     wrong_ids: dict[str, list[str]]
@@ -76,8 +76,8 @@ def _compared(states: ComparedStates) -> Finding:
 
 @COMPARISON_RULES.rule(
     "states.complete",
-    condition="the newest state of every aggregate is on its topic, after older states and in the correct partition, and "
-    "the topics do not contain states without an aggregate",
+    condition="the newest state of every aggregate is on its topic, after older states and in the correct partition; the "
+    "topics do not contain states without an aggregate",
     remedy=COMPLETE_REMEDY,
 )
 def _complete(states: ComparedStates) -> Finding:
@@ -142,7 +142,7 @@ def _table(states: ComparedStates, aggregate_type: str) -> str:
 
 @COMPARISON_RULES.rule(
     "states.equal",
-    condition="the records have the values that the `backfill` queries return (in a sample of each type with JSON payloads)",
+    condition="the records have the values that the `backfill` queries return (for a sample of each type's keys)",
     remedy="find the cause of row changes without an event, or of old states in the outbox; then run `outbox stuck "
     "--resend`, or `outbox backfill --restart` if only a sample was compared",
 )
@@ -212,7 +212,7 @@ def _resend_remedy(stale: StaleDeadLetters) -> str:
 
 
 def read_wrong_ids(comparison: StateComparison, aggregate_types: Collection[str]) -> dict[str, list[str]]:
-    """Return descriptions of wrong schema ids in states, by aggregate type. A wrong id is not the id of its schemas.
+    """Return descriptions of wrong schema ids in states, by aggregate type. These ids do not belong to its schemas.
 
     After the registry was rebuilt, an id can belong to another schema. Readers then cannot decode states, or decode
     them incorrectly. Raises UnreachableError, RejectedError.
@@ -293,7 +293,7 @@ def check(comparison: StateComparison, progress: Reporter, *, canary_arrived: bo
 
 
 def _stale_dead_letters(comparison: StateComparison, result: ComparisonResult) -> list[DeadLetter]:
-    """Return the dead letters that are newer than their aggregate's state. Raises RefusedError if there are too many dead letters."""
+    """Return the dead letters whose aggregates are stale. Raises RefusedError if there are too many dead letters."""
     deployment = comparison.deployment
     dead_letters = dead_letter_topic.read_dead_letters(
         deployment.kafka, deployment.pipeline, list_all=True, limit=MAX_DEAD_LETTERS + 1, seconds=comparison.seconds

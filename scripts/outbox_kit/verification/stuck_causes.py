@@ -108,7 +108,7 @@ def _types(stuck: list[StuckAggregate], kind: Kind) -> list[str]:
 
 
 def _deleted_records(comparison: StateComparison, stuck: list[StuckAggregate]) -> Iterator[str]:
-    """Yield the topics that lack states and whose first records were deleted by another process than compaction."""
+    """Yield topics that lack states and whose first records were deleted. Compaction keeps the log start offset."""
     for name in _types(stuck, "missing"):
         topic = comparison.deployment.pipeline.topic_of(name)
         bounds = comparison.deployment.kafka.bounds(topic)
@@ -117,7 +117,7 @@ def _deleted_records(comparison: StateComparison, stuck: list[StuckAggregate]) -
 
 
 def _other_topics(comparison: StateComparison, stuck: list[StuckAggregate]) -> Iterator[str]:
-    """Yield topics outside the pipeline whose names contain the name of one of its topics, such as RegexRouter's topics."""
+    """Yield topics outside the pipeline whose names contain the name of one of its topics, as happens with RegexRouter."""
     deployment = comparison.deployment
     own = {topic.name for topic in desired_topics(deployment.pipeline, deployment.environment)}
     others = deployment.kafka.topics().keys() - own

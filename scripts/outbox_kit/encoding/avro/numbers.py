@@ -1,4 +1,4 @@
-"""Avro encoding of JSON numbers, and of decimals in strings. Only floats and doubles are rounded."""
+"""Encode JSON numbers, and decimals in JSON strings, as Avro. Only floats and doubles are rounded."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def _names_and_options(key: str) -> Iterator[tuple[str, str]]:
 @RULES.rule(
     "route.schemas",
     "every aggregate type with a json or Avro payload has schema versions, which are Avro records with a registry id",
-    reason="payloads are encoded with schemas, and records contain the schema id; the task cannot start without schemas",
+    reason="payloads are encoded with schemas, and records contain the schema id; without schemas, the task fails",
 )
 def check_schema_version_keys(lint_input: LintInput) -> Iterator[Finding]:
     for transform in _transforms_with_aggregates(lint_input):

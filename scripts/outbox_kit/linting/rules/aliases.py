@@ -1,4 +1,4 @@
-"""Define rules for aliases of transforms and predicates. Connect ignores the settings of an alias that is not listed."""
+"""Define rules for aliases of transforms and predicates. Connect ignores the settings of an unlisted alias."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def check_interval(lint_input: LintInput) -> Iterator[Finding]:
     "heartbeat.query",
     f"`{QUERY_KEY}` writes a logical decoding message that is not transactional",
     reason="the slot advances only to the LSN of an event that the connector receives, and the connector receives "
-    "logical decoding messages even if no table in the publication is written",
+    "logical decoding messages even if the publication does not contain a table",
 )
 def check_query(lint_input: LintInput) -> Iterator[Finding]:
     if not lint_input.config:

@@ -18,7 +18,7 @@ OPTION_DEFAULTS = {
 }
 PLACEMENT_OPTION = "table.fields.additional.placement"
 LIST_OPTIONS = {PLACEMENT_OPTION, "tombstone.event.types"}
-# Router options whose value is a column name. Each maps to the column's key in `source.columns`, OutboxRouter's default.
+# Router options whose value is a column name, with the column's key in `source.columns` (OutboxRouter's default).
 COLUMN_KEYS = {
     "table.field.event.id": "id",
     "table.field.event.payload": "payload",
@@ -85,7 +85,7 @@ def check_compacted(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "route.partitions",
     "the partition count of a route equals the partition count of its topic",
-    reason="if a route has more partitions than its topic, the producer blocks; with fewer, keys change their partition",
+    reason="if a route has more partitions than its topic, the producer blocks; if it has fewer, keys change partition",
 )
 def check_partitions(lint_input: LintInput) -> Iterator[Finding]:
     for route in lint_input.routes:
@@ -216,7 +216,7 @@ def check_dead_letter(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "transaction-topic",
     "`provide.transaction.metadata` requires `connector.transaction_metadata`, and `transactions` in `pass.through`",
-    reason="with `connector.transaction_metadata`, `apply` creates the records' topic; without `pass.through`, the router "
+    reason="with `connector.transaction_metadata`, `apply` creates the topic; unless `pass.through` lists them, the router "
     "rejects transaction metadata records and the task stops",
 )
 def check_transaction_topic(lint_input: LintInput) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Define rules against secrets in plain text in files and on connections. A finding contains the key, never the value."""
+"""Define rules against plain-text secrets in files and on connections. A finding contains the key, never the value."""
 
 from __future__ import annotations
 

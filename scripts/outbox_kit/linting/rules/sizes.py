@@ -1,4 +1,4 @@
-"""Define rules for the sizes of records and of the connector config. `connector.max_record_bytes` determines most limits."""
+"""Define rules for the sizes of records and configs. `connector.max_record_bytes` determines most limits."""
 
 from __future__ import annotations
 
