@@ -194,7 +194,7 @@ class LatestRecords:
         previous = self.by_key.get(key)
         if not any(text in key for text in UNHASHED):
             self._add_partition(key, previous, latest)
-        # After partitions were added, a key can have records in two partitions. The records' versions determine the order.
+        # After partitions were added, a key can have records in two partitions. Versions determine the records' order.
         if previous and previous.version > latest.version:
             self._add_older(key, previous, latest)
             return

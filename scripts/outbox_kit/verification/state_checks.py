@@ -43,7 +43,7 @@ class ComparedStates:
 
 @dataclass(frozen=True)
 class StateSchemas:
-    """Descriptions of wrong schema ids in states, by aggregate type. A wrong id does not belong to the type's schemas."""
+    """Descriptions of wrong schema ids in states, by aggregate type. A wrong id belongs to no schema of the type."""
 
     pipeline: Pipeline
     wrong_ids: dict[str, list[str]]
@@ -76,7 +76,7 @@ def _compared(states: ComparedStates) -> Finding:
 
 @COMPARISON_RULES.rule(
     "states.complete",
-    condition="the newest state of every aggregate is on its topic, after older states and in the correct partition; the "
+    condition="the newest state of every aggregate is on its topic, after older states and in the correct partition; "
     "topics do not contain states without an aggregate",
     remedy=COMPLETE_REMEDY,
 )
@@ -212,7 +212,7 @@ def _resend_remedy(stale: StaleDeadLetters) -> str:
 
 
 def read_wrong_ids(comparison: StateComparison, aggregate_types: Collection[str]) -> dict[str, list[str]]:
-    """Return descriptions of wrong schema ids in states, by aggregate type. These ids do not belong to its schemas.
+    """Return descriptions of wrong schema ids in states, by aggregate type. A wrong id belongs to no schema of the type.
 
     After the registry was rebuilt, an id can belong to another schema. Readers then cannot decode states, or decode
     them incorrectly. Raises UnreachableError, RejectedError.
@@ -320,7 +320,7 @@ def _is_newer(dead_letter: DeadLetter, comparison: StateComparison, result: Comp
     record = comparison.topic(name).by_key.get(key)
     if record is not None:
         return record.version < dead_letter.version
-    # Without a `backfill` and an outbox row, it is not known whether the aggregate was deleted later.
+    # If the aggregate has no `backfill` and no outbox row, it is not known whether the aggregate was deleted later.
     backfill = comparison.deployment.pipeline.aggregates[name].backfill
     return bool(key) and backfill is None and key not in result.compared_keys.get(name, set())
 
