@@ -1,4 +1,4 @@
-"""Create the record headers for the contract, for columns, for a row's headers object and for CloudEvents."""
+"""Create a record's headers from the contract, columns, the row's headers object and the CloudEvents settings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def reserved_names(pipeline: Pipeline) -> dict[str, str]:
 
 
 def contract_headers(row: OutboxRow, sequence: str, columns: Mapping[str, str]) -> Headers:
-    """Return the contract's headers and those for `columns`, which maps columns to header names. Nulls are omitted."""
+    """Return the contract's headers, and a header for each column that `columns` maps to a name. Nulls are omitted."""
     values = (row.id, row.event_type, row.aggregate_type, row.event_time, sequence)
     headers = [(name, value) for name, value in zip(CONTRACT_HEADERS, values, strict=True) if value is not None]
     additional = ((header, row.additional.get(column)) for column, header in columns.items())

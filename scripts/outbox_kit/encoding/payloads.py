@@ -129,7 +129,7 @@ class _JsonEncoder:
 
 @dataclass(frozen=True)
 class _AvroBodyEncoder:
-    """Adds the id of the row's schema version to Avro bodies. With another id, readers could decode other values."""
+    """Adds the id of the row's schema version to Avro bodies. With a wrong id, readers could decode wrong values."""
 
     versions: _Versions[AvroBodyChecker]
 

@@ -198,7 +198,7 @@ class KafkaClient:
         return {entry.partition: (entry.offset, entry.metadata or "") for entry in offsets if entry.offset >= 0}
 
     def commit_offsets(self, group: str, topic: str, offsets: Mapping[int, tuple[int, str]]) -> None:
-        """Commit offsets and their metadata, given by partition, for a consumer group without members."""
+        """Commit the offset and metadata of each partition in `offsets` for a consumer group without members."""
         partitions = [TopicPartition(topic, number, *entry) for number, entry in offsets.items()]
         request = [ConsumerGroupTopicPartitions(group, partitions)]
         futures = self._admin.alter_consumer_group_offsets(request, request_timeout=self._timeout_s)

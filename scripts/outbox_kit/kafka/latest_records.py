@@ -80,7 +80,7 @@ class LatestRecords:
 
     If the topic was recreated, or records at its beginning were deleted, read() reads the entire topic again.
     `sample` receives the values of the records, and `event_ids` receives the event id of every record. If
-    `hashed_keys` is true, a hash determines the partition of a key. Otherwise, the key's newest record determines it.
+    `hashed_keys` is true, a hash determines the partition of a key. Otherwise, its newest record does.
     """
 
     kafka: KafkaClient
@@ -138,7 +138,7 @@ class LatestRecords:
         return {key for key in self.by_key if self._has_state(key)}
 
     def misplaced_states(self) -> dict[str, tuple[int, ...]]:
-        """Return by key the partitions with a state that neither the key's newest nor its next record replaces."""
+        """Return the partitions, by key, with a state that neither the key's newest nor its next record replaces."""
         misplaced: dict[str, tuple[int, ...]] = {}
         for key, records in self._last.items():
             wrong = [
@@ -163,7 +163,7 @@ class LatestRecords:
         return partition_of(key.encode(), self.partition_count) if self.hashed_keys else self.by_key[key].partition
 
     def _lost_records(self, bounds: dict[int, Bounds]) -> bool:
-        """Return whether records that were read have been deleted. Compaction does not change the log start offset."""
+        """Return whether records that were read are now deleted. Compaction does not change the log start offset."""
         return any(
             bound.first != self._first_offsets.get(number, bound.first) or bound.end < self._next_offsets.get(number, 0)
             for number, bound in bounds.items()

@@ -22,7 +22,7 @@ NEW_PARTITIONS = (
 
 
 def lost_states(aggregate_type: str, backfill_steps: str) -> str:
-    """Return the danger of using a new topic instead of the recorded topic of an aggregate type."""
+    """Return the danger of replacing an aggregate type's recorded topic with a new topic."""
     return f"the topic lacks the states of {aggregate_type} that were on the deleted topic; afterwards {backfill_steps}"
 
 

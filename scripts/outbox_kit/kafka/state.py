@@ -101,7 +101,7 @@ def different_settings(topic: Topic, actual: ActualTopic) -> dict[str, tuple[str
 
 
 def _is_same_value(actual: str | None, desired: str) -> bool:
-    """Return whether Kafka treats two values as equal, such as 0.20 and 0.2, or lists in a different order."""
+    """Return whether Kafka treats two values as equal, for example 0.20 and 0.2, or lists in different orders."""
     if actual is None or actual == desired:
         return actual == desired
     try:

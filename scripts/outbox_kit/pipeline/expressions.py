@@ -49,7 +49,7 @@ class _Namespace:
 
 @dataclass(frozen=True)
 class Expansion:
-    """Expansion of one environment file.
+    """Expands the expressions in one environment file.
 
     `optional_sections` lists the sections that some commands do not need, and `needed_keys` the keys that this command
     needs. `env_file` supplies variables that are not set in the process. `unset_sections` collects the optional

@@ -40,7 +40,7 @@ def read_references(aggregate: Aggregate) -> list[NamedSchema]:
 
 
 def registered_schema(aggregate: Aggregate) -> NamedSchema:
-    """Return the schema to register, which uses referenced types by name. Raises ConfigurationError."""
+    """Return the schema to register, which refers to referenced types by name. Raises ConfigurationError."""
     return _Resolver(aggregate.schema_path, aggregate.references).ordered_schemas()[-1]
 
 

@@ -161,7 +161,7 @@ def _offset_covers_slot(state: LiveState) -> Finding:
 
 @RULES.rule(
     "path.unread-slots",
-    condition="every other pgoutput slot of the database that retains WAL is read by a connector in this Connect "
+    condition="in the database, every other pgoutput slot that retains WAL is read by a connector in this Connect "
     "cluster; WAL for an unread slot, such as the slot of a deleted connector, fills the disk",
     remedy="if no other client needs the slot, run `select pg_drop_replication_slot(...)`",
     severity=Severity.WARNING,

@@ -175,7 +175,7 @@ def _read_kafka(deployment: Deployment, lock: Lock) -> KafkaState:
 
 
 def read_open_transactions(client: KafkaClient, topics: Mapping[str, ActualTopic]) -> dict[tuple[str, int], int]:
-    """Return the last stable offset of each partition of `topics` that has an open transaction."""
+    """Return the last stable offset of each partition with an open transaction in `topics`."""
     return client.open_transactions({name: topic.partitions for name, topic in topics.items()})
 
 

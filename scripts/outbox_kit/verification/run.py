@@ -64,7 +64,7 @@ def verify(
     lock = deployed_lock(deployment)
     with deployment.bounded(READ_LIMIT_S) as bounded_deployment:
         checks = _default_checks(read_live_state(bounded_deployment, lock, progress), canary_seconds, progress)
-    # Even if the connector has sent records after an open transaction, consumers do not see these records.
+    # Even if the connector has sent records after the start of an open transaction, consumers do not see them yet.
     passed_ids = {check.id for check in checks if check.status is Status.PASS}
     canary_arrived = passed_ids >= {"canary.delivered", "kafka.open-transactions"}
     return [*checks, *(state_checks.check(states, progress, canary_arrived=canary_arrived) if states else [])]

@@ -43,7 +43,7 @@ class ComparedStates:
 
 @dataclass(frozen=True)
 class StateSchemas:
-    """Descriptions of wrong schema ids in states, by aggregate type. A wrong id belongs to no schema of the type."""
+    """Descriptions of wrong schema ids in states, by aggregate type. A wrong id identifies no schema of its type."""
 
     pipeline: Pipeline
     wrong_ids: dict[str, list[str]]
@@ -212,7 +212,7 @@ def _resend_remedy(stale: StaleDeadLetters) -> str:
 
 
 def read_wrong_ids(comparison: StateComparison, aggregate_types: Collection[str]) -> dict[str, list[str]]:
-    """Return descriptions of wrong schema ids in states, by aggregate type. A wrong id belongs to a schema of no or another type.
+    """Describe the wrong schema ids in states, by aggregate type. A wrong id does not identify a schema of the type.
 
     After the registry was rebuilt, an id can belong to another schema. Readers then cannot decode states, or decode
     them incorrectly. Raises UnreachableError, RejectedError.

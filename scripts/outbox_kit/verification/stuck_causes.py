@@ -117,7 +117,7 @@ def _deleted_records(comparison: StateComparison, stuck: list[StuckAggregate]) -
 
 
 def _other_topics(comparison: StateComparison, stuck: list[StuckAggregate]) -> Iterator[str]:
-    """Yield topics outside the pipeline whose names contain the name of a pipeline topic, which RegexRouter can create."""
+    """Yield topics outside the pipeline whose names contain the name of a pipeline topic. RegexRouter can create them."""
     deployment = comparison.deployment
     own = {topic.name for topic in desired_topics(deployment.pipeline, deployment.environment)}
     others = deployment.kafka.topics().keys() - own
@@ -125,4 +125,4 @@ def _other_topics(comparison: StateComparison, stuck: list[StuckAggregate]) -> I
         topic = deployment.pipeline.topic_of(name)
         similar = sorted(other for other in others if topic in other)
         if similar:
-            yield f"records may be on {', '.join(similar)}, which the pipeline file does not contain"
+            yield f"records might be on {', '.join(similar)}, which the pipeline file does not contain"

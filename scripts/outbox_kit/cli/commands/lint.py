@@ -48,7 +48,7 @@ def lint(
 
 @contextmanager
 def _connect_rules(common: CommonOptions, pipeline_file: Path, enabled: bool) -> Iterator[list[linting.LintRule]]:
-    """Yield the rules that query a Connect worker, or an empty list if they are not enabled."""
+    """Yield the rules that query a Connect worker, or an empty list if these rules are not enabled."""
     if not enabled:
         yield []
         return

@@ -22,7 +22,7 @@ MAX_EXPONENT = 2**31 - 1
 
 
 class MalformedNumberError(Exception):
-    """The exponent of a JSON number exceeds 32 bits. The connector rejects such a payload regardless of the schema."""
+    """The exponent of a JSON number exceeds 32 bits. The connector rejects the payload, whatever its schema is."""
 
 
 def exact_long(value: object, expected: str) -> int:

@@ -216,8 +216,8 @@ def check_dead_letter(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "transaction-topic",
     "`provide.transaction.metadata` requires `connector.transaction_metadata`, and `transactions` in `pass.through`",
-    reason="with `connector.transaction_metadata`, `apply` creates the topic; unless `pass.through` lists it, "
-    "OutboxRouter rejects transaction metadata records and the task stops",
+    reason="with `connector.transaction_metadata`, `apply` creates the topic; unless `pass.through` contains "
+    "`transactions`, OutboxRouter rejects transaction metadata records and the task stops",
 )
 def check_transaction_topic(lint_input: LintInput) -> Iterator[Finding]:
     if lint_input.config.get("provide.transaction.metadata", "false").lower() != "true":
