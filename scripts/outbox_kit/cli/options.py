@@ -95,7 +95,7 @@ def _declarations(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Override KEY of the pipeline file. environment.KEY overrides the environment file's KEY. Repeatable.",
+            help="Override KEY of the pipeline file. environment.KEY overrides the environment file. Repeatable.",
         ),
     ] = None,
     output: Annotated[Output, typer.Option("--output", help="Format of the data on stdout.")] = Output.TABLE,

@@ -94,7 +94,7 @@ def _problems(name: str, key: str, actual: ActualTopic, kafka: Kafka) -> Iterato
         command = f"kafka-configs --bootstrap-server {servers}{login} --alter --topic {name}"
         remedy = f"run `{command} --add-config {POLICY}=compact`, then `outbox offsets show`"
         if kafka.client:
-            remedy += "; client.properties must contain the settings of kafka.client with the names of Java clients"
+            remedy += "; client.properties must contain the settings of kafka.client under their names in Java clients"
         yield TopicProblem(f"{name}: {POLICY} is {policy}, so Kafka deletes old entries", remedy)
     if key == CONFIG_TOPIC and actual.partitions != 1:
         remedy = (

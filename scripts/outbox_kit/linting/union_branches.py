@@ -37,7 +37,7 @@ FORM_PAIRS = ({"base64", "symbol"}, {"base64", "digits"})
 
 
 class Ambiguity(NamedTuple):
-    """Two branches of a union that accept the same JSON value. `location` is the field, as RECORD.FIELD."""
+    """Two union branches that accept the same JSON value. `location` is the field, as RECORD.FIELD."""
 
     location: str
     first: str

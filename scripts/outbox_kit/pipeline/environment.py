@@ -200,7 +200,7 @@ class ConnectorSettings(Model):
     )
     poll_interval_ms: int = Field(default=5, ge=1, description="Interval at which Debezium polls for rows, in ms.")
     max_record_bytes: int = Field(
-        default=1_000_000, ge=10_000, description="Maximum record size in bytes. Rows with larger records become dead letters."
+        default=1_000_000, ge=10_000, description="Maximum record size in bytes; larger rows become dead letters."
     )
     state: Literal["running", "paused", "stopped"] = Field(
         default="running", description="State of the connector after `apply`."

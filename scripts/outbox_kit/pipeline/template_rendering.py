@@ -75,7 +75,7 @@ class _LimitedCode(CodeGenerator):
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
-    """Sandbox that limits steps and sizes. It rejects the methods of text and numbers, which it could not limit."""
+    """Sandbox that limits steps and sizes. It rejects methods of text and numbers, which have no limits."""
 
     code_generator_class = _LimitedCode
     limited = staticmethod(_limited)

@@ -40,7 +40,7 @@ class Change:
 
     @property
     def target(self) -> str:
-        """Name of the object, as printed in messages. For the kinds in CONNECTOR_OPERATIONS, the object is the connector."""
+        """Name of the object for messages. For the kinds in CONNECTOR_OPERATIONS, the object is the connector."""
         return f"connector {self.name}" if self.kind in CONNECTOR_OPERATIONS else self.object
 
     @property

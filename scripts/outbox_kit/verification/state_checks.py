@@ -90,7 +90,7 @@ def _complete(states: ComparedStates) -> Finding:
         return Finding(True, f"{plural(count, 'aggregate')} compared", expected)
     texts = [f"{entry.aggregate_type} {entry.key} ({entry.kind})" for entry in stuck]
     actual = f"{plural(len(stuck), 'stuck aggregate')}: {shortened_list(texts, MAX_LISTED)}; {count} compared"
-    behind = ["the sequence of seq is behind the rows of the outbox table"] if states.sequence_repair else []
+    behind = ["the sequence of column seq is behind the table's rows"] if states.sequence_repair else []
     actual = "; ".join([actual, *behind, *states.causes])
     remedy = _ahead_remedy(states) or _stuck_remedy(states)
     if behind:

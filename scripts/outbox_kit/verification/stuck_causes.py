@@ -117,7 +117,7 @@ def _deleted_records(comparison: StateComparison, stuck: list[StuckAggregate]) -
 
 
 def _other_topics(comparison: StateComparison, stuck: list[StuckAggregate]) -> Iterator[str]:
-    """Yield topics outside the pipeline whose names contain the name of a pipeline topic. RegexRouter can create them."""
+    """Yield topics outside the pipeline whose names contain a pipeline topic's name, as happens with RegexRouter."""
     deployment = comparison.deployment
     own = {topic.name for topic in desired_topics(deployment.pipeline, deployment.environment)}
     others = deployment.kafka.topics().keys() - own

@@ -83,7 +83,7 @@ def check_schema_version_keys(lint_input: LintInput) -> Iterator[Finding]:
             prefix = f"{transform.prefix}aggregate.{name}.schema."
             versions = schema_versions(transform, name)
             if not versions:
-                remedy = "list `aggregate.versions` in the template, as the templates of outbox-kit do"
+                remedy = "list `aggregate.versions` in the template, as outbox-kit's templates do"
                 yield violation(f"{prefix}versions is not set", "labels of schema versions", remedy)
             for version in versions:
                 if version.text is None or not _is_record(version.text):
