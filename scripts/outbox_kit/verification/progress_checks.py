@@ -210,7 +210,7 @@ def _timeout_s(live_state: LiveState) -> float:
 
 
 def sample(deployment: Deployment, *, with_offsets: bool) -> Sample:
-    """Sample the slot, heartbeat topic, connector and, optionally, its offset. Raises UnreachableError, RejectedError."""
+    """Sample the slot, heartbeat topic, connector and, optionally, offset. Raises UnreachableError, RejectedError."""
     pipeline = deployment.pipeline
     with connect_database(deployment) as connection:
         slot = read_slot(connection, pipeline.source.slot)
