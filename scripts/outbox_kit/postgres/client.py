@@ -193,7 +193,7 @@ def read_relay_epoch(connection: Connection, outbox: str) -> int:
 
 
 def read_publication(connection: Connection, name: str) -> Row | None:
-    """Return a publication's oid, options, `tables` (schema.table) and `filtered` (has a row filter); None if missing."""
+    """Return a publication's oid, options, `tables` (schema.table) and `filtered` (has a row filter), or None."""
     return connection.execute(PUBLICATION, (name,)).fetchone()
 
 
