@@ -36,7 +36,7 @@ def refuse_invalid(client: ConnectClient, name: str, config: dict[str, str], *, 
         problems = "; ".join(f"{key}: {' '.join(messages)}" for key, messages in sorted(validation.errors.items()))
         raise RefusedError(
             f"Kafka Connect rejects the connector config: {problems}",
-            "correct these keys in the files of the deployment, or the values of their placeholders on the worker",
+            "correct these keys in the deployment's files, or the values of their placeholders on the worker",
         )
 
 

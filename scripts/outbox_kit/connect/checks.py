@@ -39,7 +39,7 @@ UNREAD_REMEDY = (
 
 @dataclass(frozen=True)
 class ConnectState:
-    """Input of the checks. `cluster_id` identifies the cluster of kafka.bootstrap_servers; None if it is down."""
+    """Input of the checks. `cluster_id` is the id that kafka.bootstrap_servers report; None if Kafka is down."""
 
     name: str
     desired: dict[str, str]
@@ -131,7 +131,7 @@ def _connector(live: ConnectState) -> Finding:
 
 @RULES.rule(
     "connect.running",
-    condition="the connector and its tasks are RUNNING, or in the other state that connector.state declares",
+    condition="the connector is in the state that connector.state declares; if this is `running`, all tasks are RUNNING",
     remedy="if FAILED, fix the cause and run `outbox restart`; otherwise run `outbox apply`; see docs/operations.md",
 )
 def _running(live: ConnectState) -> Finding:

@@ -1,6 +1,6 @@
 """List, count, show and acknowledge the dead letters of the connector or of a consumer.
 
-A consumer group's committed offset acknowledges all earlier offsets; its metadata lists acknowledged later ones. The
+A consumer group's committed offset acknowledges all earlier offsets; its metadata lists further acknowledged ones. The
 group is `outbox-kit.<pipeline>.dead-letter` for the connector's topic, `outbox-kit.<topic>` for a consumer's topic.
 """
 

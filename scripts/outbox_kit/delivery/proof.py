@@ -110,7 +110,7 @@ def is_confirmed(row: Row, record: LatestRecord | None, position: WalPosition | 
 
 
 def first_versions(dead_letters: Iterable[DeadLetter]) -> dict[str, Version]:
-    """Map each event id in the dead letters to the event's first version. Replaying an event gives it a new version."""
+    """Map each event id in the dead letters to the event's first version. A replay gives the event a higher one."""
     result: dict[str, Version] = {}
     for dead_letter in dead_letters:
         result[dead_letter.event_id] = min(dead_letter.version, result.get(dead_letter.event_id, dead_letter.version))

@@ -74,7 +74,7 @@ def was_delivered_again(dead_letter: DeadLetter, failed: FailedRecord, records: 
 def list_stale(
     client: KafkaClient, pipeline: Pipeline, *, topic: str | None = None, list_all: bool = False
 ) -> list[DeadLetter]:
-    """Return those dead letters that read_dead_letters() returns and that are stale.
+    """Read dead letters with read_dead_letters(), and return only the stale ones.
 
     Dead letters of types that have no topic are not stale. Raises UnreachableError, RejectedError, WaitTimeoutError.
     """

@@ -94,7 +94,7 @@ class Deployment:
         """Return the content of the lock file; None if there is no lock file. Raises ConfigurationError."""
         lock = read_lock(self.lock_file)
         if lock and (lock.pipeline, lock.environment) != (self.pipeline.name, self.environment.name):
-            message = f"lock file {self.lock_file} belongs to pipeline {lock.pipeline!r} in {lock.environment!r}"
+            message = f"{self.lock_file} is the lock file of {lock.pipeline!r} in environment {lock.environment!r}"
             raise ConfigurationError(message, "restore the lock file of this pipeline from version control")
         return lock
 

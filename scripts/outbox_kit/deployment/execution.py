@@ -201,7 +201,7 @@ def _wait_or_roll_back(
 def start_position(deployment: Deployment, lock: Lock, database: ActualDatabase) -> StartPosition:
     """Return the start position: the slot's confirmed LSN. Rows below it are in Kafka (lsn.flush.mode=connector).
 
-    A stored offset is ignored if the connector has never run with this lock file, or not since the slot was replaced.
+    A stored offset is ignored if the connector has not run since the lock file was created or the slot was replaced.
     """
     if database.slot is None or database.slot.confirmed_flush is None:
         raise ValueError("the slot does not exist, or has no confirmed LSN")

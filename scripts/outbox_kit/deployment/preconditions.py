@@ -75,7 +75,7 @@ def require_connector(deployment: Deployment) -> ActualConnector:
 
 
 def require_unchanged_source(deployment: Deployment) -> tuple[Lock, ActualDatabase]:
-    """Return the lock file and the database state. Raises RefusedError if these are not consistent with each other."""
+    """Return the lock file and the database state. Raises RefusedError if lock file and database are inconsistent."""
     lock, source = require_locked_source(deployment, deployment.lock())
     database = deployment.read_database()
     postgres_state.refuse_unsafe(deployment.pipeline, database, source)

@@ -204,7 +204,7 @@ def _count_undelivered(deployment: Deployment, progress: Reporter, actual: conne
 
 
 def delivered_position(actual: connect_state.ActualConnector) -> count_undelivered.DeliveredPosition:
-    """Return the position in the offset with the highest LSN. The connector has delivered all events up to it."""
+    """Return the position up to which the connector has delivered all events (the offset with the highest LSN)."""
     offsets = [entry["offset"] for entry in actual.offsets if entry["offset"]]
     if not offsets:
         return count_undelivered.DeliveredPosition()

@@ -47,8 +47,8 @@ def _exclusive(command: Command[P]) -> Command[P]:
 def restart(deployment: Deployment, progress: Reporter, *, only_failed: bool = False) -> ConnectorStatus:
     """Restart the connector and its tasks, or only those that are FAILED, and wait until all are RUNNING.
 
-    Raises RefusedError, before any change, if rows could be lost; RejectedError if the connector is paused or stopped,
-    or fails again; WaitTimeoutError.
+    Raises WaitTimeoutError. Raises RejectedError if the connector is paused or stopped, or if it fails again. Raises
+    RefusedError, before any change, if rows could be lost.
     """
     name = deployment.pipeline.connector.name
     actual = require_connector(deployment)
@@ -69,8 +69,8 @@ def restart(deployment: Deployment, progress: Reporter, *, only_failed: bool = F
 def resume(deployment: Deployment, progress: Reporter, *, skip_rows: bool = False) -> ConnectorStatus:
     """Resume a paused or stopped connector, and wait until it and its tasks are RUNNING.
 
-    `skip_rows` accepts an offset that skips rows. Raises RefusedError, before any change, if rows could be lost;
-    RejectedError if the connector is FAILED; WaitTimeoutError.
+    `skip_rows` accepts an offset that skips rows. Raises WaitTimeoutError. Raises RejectedError if the connector is
+    FAILED. Raises RefusedError, before any change, if rows could be lost.
     """
     name = deployment.pipeline.connector.name
     actual = require_connector(deployment)

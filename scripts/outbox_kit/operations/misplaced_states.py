@@ -26,7 +26,7 @@ from outbox_kit.operations.state_comparison import StuckAggregate
 WRITE_HINT = (
     "check the brokers, and that the login of kafka.client is allowed to write to the topic; then run the command again"
 )
-# Tables ordered by source_sequence require the header. A tombstone with the lowest value does not delete their rows.
+# Tables ordered by source_sequence require this header. A tombstone with the lowest value does not delete any row.
 LOWEST_SEQUENCE = f"{0:04x}_{0:016x}-{0:016x}"
 
 

@@ -11,7 +11,7 @@ aggregate without a record is `missing`. A record with a state but without an ag
 value is not the state that the query returns is `different`. Values are compared for a sample of the keys.
 
 Producers other than the connector can write unexpected records. A key is `overwritten` if an older record follows its
-newest one, which compaction then removes. A state is `misplaced` if its partition is neither the key's partition nor
+newest record, which compaction then removes. A state is `misplaced` if its partition is neither the key's partition nor
 that of the key's newest tombstone, so that no later record replaces the state. The newest record of a key is `ahead`
 if its source_sequence is beyond the source's position, so that the next events for the key are older than the record.
 """

@@ -101,7 +101,7 @@ class PipelineStatus:
 
 
 def read_status(deployment: Deployment) -> PipelineStatus:
-    """Read connector, slot, dead letters and lock file. Raises ConfigurationError for an invalid lock file."""
+    """Read the connector, slot, dead letters and lock file. Raises ConfigurationError for an invalid lock file."""
     lock = deployment.lock()
     problems: list[str] = []
     connector = _try_read(problems, lambda: _read_connector(deployment)) or {}

@@ -94,7 +94,7 @@ def connected(
 ) -> Iterator[Connection]:
     """Open an autocommit connection, by default with the login `source.admin`.
 
-    If `seconds` is set, it replaces CONNECT_TIMEOUT_S, and STATEMENT_TIMEOUTS as the limit of each statement.
+    If `seconds` is set, it limits the connection attempt and each statement, in place of the default timeouts.
     Raises UnreachableError if the connection fails, and RejectedError if a statement in the context fails.
     """
     address = f"{database.host}:{database.port}/{database.database}"

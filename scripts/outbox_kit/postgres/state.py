@@ -28,7 +28,7 @@ PAYLOAD_TYPES = {"jsonb": ("jsonb",), "text": ("text", "json", "jsonb"), "bytea"
 # These patterns match type names as format_type() returns them. The name of a varchar type can include a length.
 VARCHAR = re.compile(r"character varying(\(\d+\))?")
 SCHEMA_VERSION_TYPES = re.compile(rf"text|{VARCHAR.pattern}|smallint|integer|bigint")
-# Types that a header column cannot have: Debezium emits their values as epoch numbers, arrays or other non-text.
+# Types that a header column cannot have. Debezium emits their values as epoch numbers, or as neither text nor integers.
 UNSUPPORTED_HEADER_TYPES = re.compile(
     r"(numeric|real|double precision|money|bytea|bit|point|date|interval)\b.*"
     r"|time(stamp)?(\(\d\))? without time zone|.*\[\]"

@@ -41,7 +41,7 @@ class PruneOptions:
 class RetainedRows:
     """Number of rows that remain for each reason.
 
-    `unproven` rows are old but not proven. `following` rows would be deleted if no older row of their aggregate
+    `unproven` rows are old, but no record proves their delivery. `following` rows would be deleted if no older row of their aggregate
     remained.
     """
 

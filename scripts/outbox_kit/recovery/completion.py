@@ -32,7 +32,7 @@ def prove_rows(deployment: Deployment, progress: Reporter, seconds: float) -> di
 def acknowledge_complete(
     deployment: Deployment, rows: ResentRows, proofs: dict[str, PrunedType], progress: Reporter
 ) -> Iterator[str]:
-    """Acknowledge types without `backfill` whose rows are all proven. Yield the steps that other such types require.
+    """Acknowledge each type without `backfill` whose rows are all proven, or else yield the steps that it requires.
 
     Rows are deleted by age or by `outbox prune`. Therefore, if a row that was delivered before the loss remains in the
     table, none of the lost rows was deleted.

@@ -69,7 +69,7 @@ class ResentRows:
                 self.ids.append(row.id)
 
     def count_undone(self, proofs: Mapping[str, Proof]) -> None:
-        """Count newest records whose rows are missing. Rows are deleted by age, so a restore must have undone these."""
+        """Count the newest records whose rows a restore has undone: they are missing although older rows remain."""
         for name, proof in proofs.items():
             has_row = {record.version: record.event_id in self.delivered_ids for record in proof.latest.values()}
             oldest = min((version for version, found in has_row.items() if found), default=None)
@@ -132,7 +132,7 @@ def locked_outbox(connection: Connection, source: Source, command: str) -> Itera
             yield postgres_client.read_insert_position(connection) or 0
     except psycopg.errors.LockNotAvailable:
         raise RejectedError(
-            f"no lock on {source.table} within {LOCK_TIMEOUT_S} s, because a transaction has written to it and is open",
+            f"no lock on {source.table} within {LOCK_TIMEOUT_S} s, because an open transaction has written to it",
             f"end the oldest transaction in pg_stat_activity, then run `{command}` again",
         ) from None
 
