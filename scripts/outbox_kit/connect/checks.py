@@ -16,7 +16,7 @@ from outbox_kit.results.checks import Check, Finding, Rules, Severity
 EXACTLY_ONCE = "exactly.once.support"
 KIT_PACKAGE = "io.outboxkit."
 NO_CONNECTOR = "no connector"
-# Endpoints whose responses each check needs. If an endpoint fails, the first check that needs it reports the failure.
+# Maps each check to the endpoints that it needs. If an endpoint fails, the first check that needs it reports this.
 ENDPOINTS: dict[str, tuple[Endpoint, ...]] = {
     "connect.cluster": ("worker",),
     "connect.plugins": ("plugins",),
@@ -131,7 +131,7 @@ def _connector(live: ConnectState) -> Finding:
 
 @RULES.rule(
     "connect.running",
-    condition="the connector is in the state that connector.state declares; if this is `running`, all tasks are RUNNING",
+    condition="the connector is in the state that connector.state declares; if `running`, all its tasks are RUNNING",
     remedy="if FAILED, fix the cause and run `outbox restart`; otherwise run `outbox apply`; see docs/operations.md",
 )
 def _running(live: ConnectState) -> Finding:
@@ -223,7 +223,7 @@ def _exclusive(live: ConnectState) -> Finding:
 
 @RULES.rule(
     "connect.offsets",
-    condition="Connect has stored an offset for the connector, which can skip rows if it restarts without an offset",
+    condition="Connect has stored an offset for the connector; a connector that restarts without one can skip rows",
     remedy="run `outbox stop`, then `outbox apply`, which stores an offset",
 )
 def _offsets(live: ConnectState) -> Finding:

@@ -42,7 +42,7 @@ class ConnectorStatus:
 
 @dataclass(frozen=True)
 class LiveConnector:
-    """Config and status of one connector of the Connect cluster; `status` is None if Connect has none yet."""
+    """Config and status of one connector in the Connect cluster; `status` is None if it has no status yet."""
 
     config: dict[str, str]
     status: ConnectorStatus | None

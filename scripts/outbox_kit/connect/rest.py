@@ -41,7 +41,7 @@ TIMED_OUT_MESSAGE = "request timed out"
 FORWARDING_MESSAGE = "io error trying to forward rest request"
 # With one of these causes, the leader has not received the request. The group elects another leader.
 LEADER_UNREACHABLE_MESSAGES = ("connect timeout", "connection refused", "no route to host", "unresolvedaddress")
-# Errors of a write whose outcome the worker does not know begin with one of these texts.
+# If the worker does not know the outcome of a write, its error message begins with one of these texts.
 UNKNOWN_OUTCOME_MESSAGES = (TIMED_OUT_MESSAGE, "failed to modify offsets", FORWARDING_MESSAGE)
 # While a worker starts, its HTTP server responds to each request with a page for HTTP 404 instead of a JSON document.
 HTTP_SERVER_OF_CONNECT = "Jetty"

@@ -49,7 +49,7 @@ def read_actual(client: ConnectClient, name: str) -> ActualConnector:
 
 
 def read_without_offsets(client: ConnectClient, name: str) -> ActualConnector:
-    """Read the connector and the other connectors. The number of requests does not grow with that of connectors."""
+    """Read the connector and the other connectors. The number of requests is constant."""
     other_connectors = client.listed_connectors()
     entry = other_connectors.pop(name, None)
     # The listing omits a new connector that has no status yet.
@@ -184,6 +184,6 @@ def _was_interrupted(actual: ActualConnector, unfinished: str | None, state: Sta
     if actual.status is None or actual.status.connector_state != "STOPPED":
         return False
     if state == "stopped":
-        # This state requires no start, so the offset for a later resume is all that an interrupted apply can lack.
+        # A stopped connector is not started, so only the offset for a later resume can be missing.
         return not any(entry["offset"] for entry in actual.offsets)
     return unfinished is not None or all(is_absent_or_seed(entry["offset"]) for entry in actual.offsets)

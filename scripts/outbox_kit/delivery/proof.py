@@ -1,4 +1,4 @@
-"""Prove that outbox rows were delivered, from the records on the topics after the slot has confirmed the rows.
+"""Prove that outbox rows were delivered, by means of the records on the topics once the slot has confirmed the rows.
 
 The delivery of a row is proven if one of these conditions holds:
 - a record on the topic of its type has the event id of the row;

@@ -82,7 +82,7 @@ class Deployment:
 
     @contextmanager
     def bounded(self, seconds: float) -> Iterator[Deployment]:
-        """Open a copy of this deployment that limits each read to `seconds`. Commands that only report state use it."""
+        """Open a copy of this deployment that limits each read to `seconds`. Commands that only report use the copy."""
         with closing(self.registry.bounded(seconds)) as registry, closing(self.connect.bounded(seconds)) as connect:
             yield replace(self, registry=registry, connect=connect, read_seconds=seconds)
 
@@ -114,7 +114,7 @@ class Deployment:
 
     @contextmanager
     def exclusive(self, command: str, progress: Reporter, *, seconds: float = 0) -> Iterator[None]:
-        """Open a context in which no other command changes this pipeline. If it is interrupted, report the state.
+        """Open a context in which no other command changes this pipeline. If interrupted, report the connector's state.
 
         Raises the same errors as pipeline_lock().
         """

@@ -47,7 +47,7 @@ def refuse_wrong_cluster(deployment: Deployment, lock: Lock | None, systems: Col
         cluster_ids[f"kafka.bootstrap_servers ({kafka.bootstrap_servers})"] = deployment.kafka.cluster_id()
     if "connect" in systems:
         cluster_ids[f"Kafka Connect ({deployment.connect.url})"] = deployment.connect.worker_info()["kafka_cluster_id"]
-    expected_id, origin = kafka.cluster_id, "kafka.cluster_id of the environment file"
+    expected_id, origin = kafka.cluster_id, "kafka.cluster_id in the environment file"
     if expected_id is None and lock is not None and lock.cluster_id is not None:
         expected_id, origin = lock.cluster_id, f"the cluster of the first apply ({deployment.lock_file.name})"
     for address, cluster_id in cluster_ids.items():
@@ -128,8 +128,8 @@ def refuse_skipped_rows(deployment: Deployment, lock: Lock | None, slot: Slot | 
     raise RefusedError(
         f"the offset of connector {deployment.pipeline.connector.name!r} is at {lsn.describe(offset_lsn)}, beyond slot "
         f"{source.slot!r} at {lsn.describe(confirmed)}, and no topic has a record of the {plural(count, 'event')} in "
-        "between, which the connector would skip",
-        "run `outbox offsets reset`, which lets the connector send them; to skip them, run `outbox stop`, then "
+        "between, so the connector would skip them",
+        "run `outbox offsets reset`, and the connector sends them; to skip them, run `outbox stop`, then "
         "`outbox resume --skip-rows`",
     )
 

@@ -71,7 +71,7 @@ def plan_destroy(deployment: Deployment, options: DestroyOptions) -> Removal:
 
 
 def _refuse_foreign_objects(deployment: Deployment, lock: Lock, changes: Sequence[Change]) -> None:
-    """Raise RefusedError for an object that the last apply did not record.
+    """Raise RefusedError if one of the objects to delete was not recorded by the last apply.
 
     The name of the object can come from a variable such as OUTBOX__PREFIX that was set for another pipeline.
     """

@@ -51,7 +51,7 @@ class Deletions:
 
     @property
     def text(self) -> str:
-        """Counts, share of the topic's states, and first keys, for the message before the confirmation."""
+        """Text before the confirmation: counts, the share of the topic's states, and the first keys."""
         empty = ", which is empty" if self.table_is_empty else ""
         return (
             f"{plural(len(self.keys), 'tombstone')} for {self.aggregate_type}, because the keys have no aggregate in "

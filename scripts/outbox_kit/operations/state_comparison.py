@@ -277,7 +277,7 @@ class _TypeComparison:
         return {key for key, is_state in overwritten if is_state or not has_table or key in live_keys}
 
     def _read_ahead(self, keys: Iterable[str]) -> set[str]:
-        """Return those `keys` whose newest record is ahead of the source. Read its position after the topic."""
+        """Return those `keys` whose newest record is ahead of the source's current position."""
         position, latest = self._read_position(), self.topic.by_key
         return {key for key in keys if position and position.is_exceeded_by(latest[key].version)}
 

@@ -107,7 +107,7 @@ def live_keys(connection: Connection, backfill: Backfill, *, seconds: float = QU
 def states(
     connection: Connection, backfill: Backfill, keys: Collection[str], *, seconds: float = QUERY_TIMEOUT_S
 ) -> dict[str, str]:
-    """Return a mapping from key to JSON state for the aggregates in `keys` that exist. Raises as live_keys() does."""
+    """Return a mapping from each existing key in `keys` to its JSON state. Raises the same errors as live_keys()."""
     key, table = _key_and_table(backfill)
     requested_keys = sql.SQL("array(select {0} from {1} where {0}::text = any({2}))").format(key, table, list(keys))
     query = STATES.replace("{query}", backfill.query_for(requested_keys.as_string(None)))

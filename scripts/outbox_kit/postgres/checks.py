@@ -16,7 +16,7 @@ from outbox_kit.postgres.verify_queries import AdditionalState
 from outbox_kit.results.checks import Finding, Rules, Severity
 from outbox_kit.results.repair_commands import RECOVER_HINT, RESEND_HINT, recover_steps, resend_steps
 
-# Maximum age of a prepared transaction. A slot does not advance past an open one, so the server retains WAL.
+# Maximum age of a prepared transaction. Until it ends, the slot does not advance past it, and the server retains WAL.
 MAX_PREPARED_AGE_S = 3600
 # Maximum clock difference without a warning. Record timestamps and event times come from the database server's clock.
 MAX_CLOCK_SKEW_S = 30
@@ -208,7 +208,7 @@ def _table_identity(state: DatabaseState) -> Finding:
     "postgres.other-tables",
     condition="neither a child of the outbox table (INHERITS) nor an unpublished table of the same name in another "
     "schema has rows; rows that services insert there are never delivered",
-    remedy="let the service write to the outbox table (see its search_path), run `alter table ... no inherit ...` and "
+    remedy="make the service write to the outbox table (see its search_path), run `alter table ... no inherit ...` and "
     f"`alter table ... rename to ...` for the other table, then run {RESEND_HINT}",
     severity=Severity.WARNING,
 )
@@ -223,7 +223,7 @@ def _other_tables(state: DatabaseState) -> Finding:
     commands = ", ".join(f"`{text}`" for table in tables for text in table.statements)
     # The rows are not moved to the outbox table, because they would replace newer states of their aggregates.
     remedy = (
-        f"let every service write to {state.pipeline.source.table} (see its search_path); if the rows are events of "
+        f"make every service write to {state.pipeline.source.table} (see its search_path); if the rows are events of "
         f"this pipeline: run {commands}, which keeps the rows; then {resend_steps(state.pipeline)}"
     )
     return Finding(not tables, ", ".join(table.text for table in tables) or expected, expected, remedy)

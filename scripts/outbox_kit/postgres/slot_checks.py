@@ -114,7 +114,7 @@ def _generated_columns(state: DatabaseState, names: list[str], expected: str) ->
     table, joined_actions = ddl.qualified_name(source.table), sql.SQL(", ").join(actions)
     statement = sql.SQL("alter table {} {}").format(table, joined_actions).as_string(None)
     replacement = _replacement_remedy(state.pipeline)
-    remedy = f"run `{statement}`, and let the service write {', '.join(names)}; then {replacement}"
+    remedy = f"run `{statement}`, and make the service write {', '.join(names)}; then {replacement}"
     return Finding(False, actual, expected, remedy)
 
 
@@ -162,7 +162,7 @@ def _slot(state: DatabaseState) -> Finding:
     slot = state.actual.slot
     if slot is None:
         steps = recover_steps(state.pipeline)
-        remedy = RECOVER_HINT if state.locked_source else f"the rows that it had not delivered are lost: {steps}"
+        remedy = RECOVER_HINT if state.locked_source else f"the rows that the slot had not delivered are lost: {steps}"
         return Finding(False, f"no slot {state.pipeline.source.slot}", expected, remedy)
     actual = f"{slot.plugin} in database {slot.database}"
     remedy = f"if no other connector needs this slot, {_replacement_remedy(state.pipeline)}"
@@ -217,7 +217,7 @@ def _slot_wal(state: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.slot-retained",
-    condition="the slot retains less WAL than half of `max_slot_wal_keep_size`; more than the full size loses the slot",
+    condition="the WAL that the slot retains is below half of `max_slot_wal_keep_size`; a slot that exceeds it is lost",
     remedy="let the connector catch up, end old transactions (pg_stat_activity), or raise max_slot_wal_keep_size",
 )
 def _slot_retained(state: DatabaseState) -> Finding:

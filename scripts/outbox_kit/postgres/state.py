@@ -112,7 +112,7 @@ def diff(
         role = environment.source.connector.user
         changes.append(Change("postgres", "grant to", role, "create", "the connector reads the outbox table"))
     if source.uses_table and actual.publication is not None and actual.publication["puballtables"]:
-        reason = "it contains every table of the database, whose updates and deletions would stop the task"
+        reason = "it contains every table of the database; updates and deletes in them would stop the task"
         changes.append(Change("postgres", "publication", source.publication, "update", reason))
     elif source.uses_table and actual.publication is not None and not actual.columns:
         reason = "it must contain the new outbox table"

@@ -84,7 +84,7 @@ def read_partitions(connection: Connection, source: Source, *, older_than: float
 
 
 def read_content(connection: Connection, source: Source, partition: Partition) -> Content:
-    """Return the content of a partition that is visible to the connection's current snapshot."""
+    """Return the content of a partition as the current snapshot of `connection` sees it."""
     query = sql.SQL(CONTENT).format(id=sql.Identifier(source.columns.id), partition=partition.identifier)
     with connection.cursor(row_factory=class_row(Content)) as cursor:
         return cursor.execute(query).fetchall()[0]

@@ -41,8 +41,8 @@ class PruneOptions:
 class RetainedRows:
     """Number of rows that remain for each reason.
 
-    `unproven` rows are old, but no record proves their delivery. `following` rows would be deleted if no older row of their aggregate
-    remained.
+    `unproven` rows are old, but no record proves their delivery. `following` rows would be deleted if no older row of
+    their aggregate remained.
     """
 
     newest: int = 0
@@ -139,7 +139,7 @@ def prune(deployment: Deployment, progress: Reporter, options: PruneOptions) -> 
     """Delete the proven rows that are older than `options.older_than`, and return the counts of each aggregate type.
 
     If `options.dry_run` is set, no row is deleted, but `deleted` counts deletable rows. Each batch is one transaction.
-    Raises the same errors as proven_snapshot() before any row is deleted, and later UnreachableError, RejectedError.
+    Before any row is deleted, raises the same errors as proven_snapshot(); afterwards UnreachableError, RejectedError.
     """
     with (
         connections(deployment, progress) as (reader, writer),
