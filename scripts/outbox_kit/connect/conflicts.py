@@ -67,7 +67,7 @@ def shared_topics(name: str, config: dict[str, str], other_connectors: Mapping[s
 
 
 def slots_of(connectors: Iterable[LiveConnector]) -> set[str]:
-    """Return the slots of all PostgreSQL connectors. Servers are not told apart: one can have several addresses."""
+    """Return the slots of all PostgreSQL connectors. Servers are not compared, because one can have several names."""
     return {
         {**DEBEZIUM_DEFAULTS, **connector.config}["slot.name"]
         for connector in connectors

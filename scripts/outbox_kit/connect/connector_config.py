@@ -101,7 +101,7 @@ def producer_setting(config: Mapping[str, str], key: str) -> int:
 
 
 def schema_texts(config: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield key and value of each setting that is probably an Avro schema: JSON text that contains `"type"`."""
+    """Yield the key and value of each setting that is probably an Avro schema: JSON text that contains `"type"`."""
     for key, value in config.items():
         if value.startswith(("{", "[")) and '"type"' in value and parse_json(value) is not None:
             yield key, value

@@ -104,7 +104,7 @@ def read_dead_letter(client: KafkaClient, pipeline: Pipeline, place: Place, topi
 
 
 def acknowledge(client: KafkaClient, pipeline: Pipeline, upto: Place | None, *, topic: str | None = None) -> int:
-    """Acknowledge all dead letters, or those in one partition up to and including `upto`. Return how many are new.
+    """Acknowledge all dead letters, or one partition's up to and including `upto`. Return how many were acknowledged.
 
     Records are not deleted, and acknowledged offsets are not lowered. Raises RefusedError if `upto` is after the end.
     """

@@ -1,4 +1,4 @@
-"""Prove that outbox rows were delivered, by means of the records on the topics once the slot has confirmed the rows.
+"""Prove from the topics' records that outbox rows were delivered. The slot must have confirmed the rows first.
 
 The delivery of a row is proven if one of these conditions holds:
 - a record on the topic of its type has the event id of the row;

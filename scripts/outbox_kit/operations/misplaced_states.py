@@ -79,7 +79,7 @@ def refuse_unsafe(deployment: Deployment, found: Iterable[MisplacedStates], limi
 
 
 def _require_running(deployment: Deployment) -> None:
-    """Raise RefusedError unless the connector runs. If it did not, readers would see only the tombstones."""
+    """Raise RefusedError unless the connector runs, because readers would otherwise see only the tombstones."""
     name = deployment.pipeline.connector.name
     status = deployment.connect.status(name)
     if status is None or {status.connector_state, *status.task_states} != {"RUNNING"}:

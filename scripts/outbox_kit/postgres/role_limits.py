@@ -52,7 +52,7 @@ UNITS_MS = {"us": 0.001, "": 1, "ms": 1, "s": 1000, "min": 60_000, "h": 3_600_00
 class RoleLimits:
     """Limits of the role. `settings` has those TIMEOUTS (and SENDER_TIMEOUT) that are set for the role or database.
 
-    `seconds_to_expiry` is negative after expiry, and None without VALID UNTIL. `connection_limit` is -1 for no limit.
+    `seconds_to_expiry` is negative after expiry, and None without VALID UNTIL. `connection_limit` is -1 if unlimited.
     """
 
     seconds_to_expiry: int | None = None

@@ -91,7 +91,7 @@ def read_content(connection: Connection, source: Source, partition: Partition) -
 
 
 def drop_unchanged(connection: Connection, source: Source, partition: Partition, expected: Content) -> str:
-    """Detach and drop a partition in one transaction, unless its content is not `expected`.
+    """Detach and drop a partition in one transaction if its content still equals `expected`.
 
     Return why the partition remains: `changed`, or `locked` if another session holds it; empty if it was dropped.
     """

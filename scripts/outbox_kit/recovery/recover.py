@@ -108,7 +108,7 @@ def _prepare(deployment: Deployment, cause: Cause, progress: Reporter) -> None:
 
 
 def _note_gap(deployment: Deployment, recovery: Recovery) -> None:
-    """Record the WAL between the connector's last position and its new slot. A failover slot does not leave a gap."""
+    """Record the WAL between the connector's last position and the new slot's start. A failover slot leaves no gap."""
     with postgres_client.connected(deployment.environment.source) as connection:
         slot = read_slot(connection, deployment.pipeline.source.slot)
     confirmed = slot.confirmed_flush if slot else None

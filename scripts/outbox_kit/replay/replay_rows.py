@@ -5,7 +5,7 @@ republish_states() writes the latest states of the aggregates instead.
 For consumers, a row that is written again is newer than all other rows. Therefore a replay is refused if a newer event
 of the aggregate is on the topic, in the outbox table, or in between. A newer event is found as follows:
 - the topic is read after the slot has confirmed all transactions that began before the replay;
-- then the table is locked, and the rows of the aggregate in the table are compared with the topic;
+- then the table is locked, and the aggregate's rows in the table are compared with the topic;
 - a gap in `seq` shows that a row was written and deleted between these two steps.
 """
 
