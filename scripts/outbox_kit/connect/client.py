@@ -83,7 +83,7 @@ class ConnectClient(RestClient):
         return {entry["class"]: entry.get("version") or "unknown" for entry in plugins}
 
     def listed_connectors(self) -> dict[str, LiveConnector]:
-        """Return a mapping from each name to config and status. Connect omits a new connector that has no status yet."""
+        """Return a mapping from name to config and status. Connect omits a new connector that has no status yet."""
         response = self._call("GET", "/connectors?expand=info&expand=status")
         return {
             name: LiveConnector(dict(entry["info"]["config"]), _status(entry.get("status")))
