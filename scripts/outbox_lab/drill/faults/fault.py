@@ -1,4 +1,4 @@
-"""Faults, their actions, and a catalogue of all faults by name in the order of the report."""
+"""Define faults and their actions, and list all faults by name in the order of the report."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ _PROMOTE = "SIGKILL of PostgreSQL, and promotion of its synchronous standby,"
 
 
 class NotApplicableError(OutboxError):
-    """The fault cannot be injected on this machine."""
+    """Raised if a fault cannot be injected on this machine."""
 
 
 class Action(StrEnum):
-    """Action of a fault on its component."""
+    """What a fault does to its component."""
 
     NONE = "none"
     KILL = "kill"
-    """SIGKILL, after which the component is restarted."""
+    """Send SIGKILL. The component is then restarted."""
     PAUSE = "pause"
-    """SIGSTOP, and SIGCONT after `seconds`."""
+    """Send SIGSTOP, and send SIGCONT after `seconds`."""
     RESTART = "restart"
-    """Graceful stop and start."""
+    """Stop the component gracefully, and start it again."""
     RESET = "reset"
     """Reset the connections to PostgreSQL."""
     SLOW = "slow"
-    """For `seconds`, delay traffic to PostgreSQL by a constant time per chunk."""
+    """Delay every chunk of data from and to PostgreSQL by a constant time. The delay ends after `seconds`."""
     BREAK = "break"
-    """Destroy an object of the deployed pipeline with the function registered in faults.injection."""
+    """Call the function in faults.injection.BREAKAGES, which destroys an object of the deployed pipeline."""
     DAMAGE = "damage"
-    """Damage a disk or database of the stack with the function registered in faults.injection."""
+    """Call the function in faults.injection.DAMAGES, which damages a disk or a database of the stack."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class Fault:
     """A fault that hits one component. `seconds` is the duration of a pause or delay.
 
     `times` is the number of injections per cell. A process that restarts immediately is killed more often, because a
-    way can lose an event only in a short time window. After a fault that `needs_repair`, events are not delivered until
-    an operator has repaired the pipeline. After a fault that `undoes_commits`, the database may lack transactions whose
-    events were delivered.
+    way of sending can lose an event only if the kill hits a short time window. After a fault that `needs_repair`,
+    events are not delivered until an operator has repaired the pipeline. After a fault that `undoes_commits`, the
+    database might lack transactions whose events were delivered.
     """
 
     name: str
@@ -55,17 +55,17 @@ class Fault:
 
     @property
     def replaces_database(self) -> bool:
-        """Whether another server or an older state replaces the database, so that transaction ids are reassigned."""
+        """Whether another server or an older backup replaces the database, which then assigns transaction ids again."""
         return self.action is Action.DAMAGE and self.component == "postgres"
 
     @property
     def restores_database(self) -> bool:
-        """Whether all databases of the server lose acknowledged commits. A synchronous standby does not lose any."""
+        """Whether all databases of the server lose acknowledged commits. A promoted standby still has these commits."""
         return self.name == "restore-postgres"
 
     @property
     def is_none(self) -> bool:
-        """Whether this is the baseline without a fault, with which other cells are compared."""
+        """Whether nothing is injected. Cells without a fault are the baseline with which other cells are compared."""
         return self.action is Action.NONE
 
 
