@@ -21,7 +21,7 @@ RUN_REMEDIES = (
     "There are {} checks. For {} of them, a test makes the check fail, runs the remedy's commands as printed, and then "
     "verifies that all checks pass and that no row is missing. Tests do not run the remedies of the other checks:"
 )
-# Checks that tests/integration/verification makes fail, and then makes pass by running their remedies as printed.
+# Checks that tests in tests/integration/verification make fail and then repair by running the remedy as printed.
 REMEDIES_RUN_BY_TESTS = frozenset(
     {
         "canary.delivered",
@@ -105,7 +105,7 @@ REMEDIES_NOT_RUN = {
         "postgres.partition-field",
         "states.equal",
     ),
-    "Only an operator can decide which slot, connector, login, producer, schema version or registry schemas are "
+    "Only an operator can decide which slot, connector, login, producer, schema version or registry schema is "
     "correct": (
         "postgres.free-slots",
         "postgres.row-security",

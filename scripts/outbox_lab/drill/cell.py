@@ -77,7 +77,7 @@ class CellSettings:
 
 @dataclass(frozen=True)
 class FaultTimes:
-    """Times of an injection in seconds since the epoch. At `recovered_at`, an event from after the fault arrived."""
+    """Times of a fault injection, in seconds since the epoch. At `recovered_at`, a later event was delivered."""
 
     started_at: float
     ended_at: float
@@ -253,7 +253,7 @@ class Cell:
             later_ids = self._events_after(since, start)
             found = [entry.received_at for entry in observer.deliveries if entry.event_id in later_ids]
             times = [at for at in found if at is not None]
-            return Observation(min(times, default=None), f"none of {len(later_ids)} later events is delivered")
+            return Observation(min(times, default=None), f"none of {len(later_ids)} later events has been delivered")
 
         return wait_for(f"a delivery of {self._settings.way.name}", poll, seconds=seconds, interval=0.5)
 

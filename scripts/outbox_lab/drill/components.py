@@ -78,7 +78,7 @@ class ProcessComponent:
     """A process that is restarted whenever it ends, until `stop` is called or the `with` block ends."""
 
     def __init__(self, command: Sequence[str], folder: Path, log: Path, *, ready: bytes = b"") -> None:
-        """Start the command. `ready` is a text that the command logs when its work begins. Faults wait for it."""
+        """Start the command. It logs the text `ready` when its work begins, and `signal` waits for this text."""
         self._command = list(command)
         self._ready = ready
         self._folder = folder

@@ -45,13 +45,13 @@ SCHEMA: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class DrillProject:
-    """Project of the drill within a project folder. `make setup` must have been run in the project folder."""
+    """The drill's own project, which is in `project_folder`. `make setup` must have been run in `project_folder`."""
 
     project_folder: Path
 
     @property
     def folder(self) -> Path:
-        """Folder that contains the drill's own project."""
+        """Folder of the drill's own project."""
         return self.project_folder / "build" / "drill"
 
     @property

@@ -12,7 +12,7 @@ from outbox_lab.drill.observer import Delivery
 
 @dataclass(frozen=True)
 class Delays:
-    """Quantiles of the time from commit to delivery in seconds. All are None if no delivery was observed."""
+    """Quantiles and maximum, in seconds, of the time from commit to delivery. None if no delivery was observed."""
 
     p50: float | None
     p99: float | None
@@ -27,7 +27,7 @@ class Verdict:
     transaction did not commit. `early`: events that were readable on the topic before their row was visible.
     `duplicated`: additional deliveries of an event. `unordered`: events that were first delivered after a newer version
     of the same account. `unresolved`: events of transactions whose outcome could not be determined. `wrong`: deliveries
-    of committed events with an incorrect version, with a tombstone instead of a state, or with a state instead of a
+    of committed events in which the version is incorrect, or a tombstone replaces a state, or a state replaces a
     tombstone. `undone`: events of acknowledged transactions that are missing in the restored or promoted database.
     These events count as neither lost nor phantom.
     """

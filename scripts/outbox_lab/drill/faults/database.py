@@ -49,7 +49,7 @@ def _promote(drill: DrillStack, standby: Standby) -> None:
 
 
 def _kill_for_good(drill: DrillStack) -> None:
-    """Move the data folder of the server away, so that Supervisor cannot restart the server, and kill the server."""
+    """Move the server's data folder away, so that Supervisor cannot restart the server. Then kill the server."""
     postgres, data = drill.services["postgres"], _data(drill)
     data.rename(_replaced(drill))
     postgres.signal(signal.SIGKILL)

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from outbox_events.errors import ConfigurationError, OutboxError
 
-_PROMOTE = "SIGKILL of PostgreSQL, and promotion of its synchronous standby,"
+_PROMOTE = "SIGKILL of PostgreSQL, and promotion of a synchronous standby"
 
 
 class NotApplicableError(OutboxError):
@@ -89,23 +89,23 @@ FAULTS: dict[str, Fault] = {
         Fault("none", "", Action.NONE, "No fault."),
         _kill("connect", "SIGKILL of the Connect worker."),
         _kill("relay", "SIGKILL of one relay process, five times.", times=5),
-        _kill("writer", "SIGKILL of the process of the service, ten times.", times=10),
+        _kill("writer", "SIGKILL of the service process, ten times.", times=10),
         _kill("kafka", "SIGKILL of the broker."),
         _kill("postgres", "SIGKILL of every PostgreSQL process."),
         Fault("pause-connect", "connect", Action.PAUSE, "SIGSTOP of the Connect worker, 15 s.", 15),
         Fault("pause-relay", "relay", Action.PAUSE, "SIGSTOP of one relay process, 15 s.", 15),
-        Fault("pause-writer", "writer", Action.PAUSE, "SIGSTOP of the process of the service, 15 s.", 15),
+        Fault("pause-writer", "writer", Action.PAUSE, "SIGSTOP of the service process, 15 s.", 15),
         Fault("pause-kafka", "kafka", Action.PAUSE, "SIGSTOP of the broker, 15 s (exceeds wal_sender_timeout).", 15),
         Fault("pause-postgres", "postgres", Action.PAUSE, "SIGSTOP of every PostgreSQL process, 10 s.", 10),
         Fault("restart-kafka", "kafka", Action.RESTART, "Graceful restart of the broker."),
         Fault("restart-postgres", "postgres", Action.RESTART, "Fast shutdown and start of PostgreSQL."),
         Fault("reset-connection", "proxy", Action.RESET, "TCP reset of the sender's connections to PostgreSQL."),
-        Fault("slow-connection", "proxy", Action.SLOW, "200 ms of delay per chunk from and to PostgreSQL, 10 s.", 10),
-        _break("slot-invalidated", "slot", "The connector stops until its slot is invalidated, then a repair."),
-        _damage("disk-full-kafka", "kafka", "The broker's disk is full until 5 s after the broker has ended."),
-        _damage("restore-postgres", "postgres", "Restore of a 5-second-old backup, then a repair.", undoes=True),
-        _damage("promote-standby", "postgres", f"{_PROMOTE} which has no slot, then a repair.", undoes=True),
-        _damage("promote-with-slot", "postgres", f"{_PROMOTE} which has a copy of the failover slot."),
+        Fault("slow-connection", "proxy", Action.SLOW, "Delay of 200 ms for each chunk from and to PostgreSQL, 10 s.", 10),
+        _break("slot-invalidated", "slot", "Stop of the connector until its slot is invalidated. A repair follows."),
+        _damage("disk-full-kafka", "kafka", "Full disk of the broker, until 5 s after the broker has exited."),
+        _damage("restore-postgres", "postgres", "Restore of a backup that is 5 s old. A repair follows.", undoes=True),
+        _damage("promote-standby", "postgres", f"{_PROMOTE} that has no slot. A repair follows.", undoes=True),
+        _damage("promote-with-slot", "postgres", f"{_PROMOTE} that has a copy of the failover slot."),
     )
 }
 

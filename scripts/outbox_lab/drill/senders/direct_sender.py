@@ -39,9 +39,9 @@ class DirectSender:
 
     With database-first, records are lost if the process crashes after the commit, or if Kafka does not confirm the
     records. In the second case, NotDeliveredError is raised: the change is committed, but consumers might never receive
-    its records. With kafka-first, a record announces a change that did not happen if the process crashes before the
-    commit, or if the commit fails. Even without a failure, a consumer can receive a record and read the database before
-    the change is committed.
+    its records. With kafka-first, if the process crashes before the commit or the commit fails, a record
+    announces a change that did not happen. Even without a failure, a consumer can receive a record and read the
+    database before the change is committed.
     """
 
     def __init__(

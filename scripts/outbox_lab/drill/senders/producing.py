@@ -29,7 +29,7 @@ from outbox_events.kafka.record import PRODUCER_SETTINGS, Record
 from outbox_lab.drill.senders.direct_sender import DirectSender
 from outbox_lab.drill.senders.sender import Connection, Send, Sender
 
-# Shorter than the pauses of the drill, so that the broker aborts the transaction of a paused writer.
+# This timeout is shorter than the pauses of the drill, so that the broker aborts the transaction of a paused writer.
 TRANSACTION_TIMEOUT_MS = 10_000
 DELIVERY_S = 10.0
 # Younger rows are not recovered, because another writer might be about to send them.
@@ -72,7 +72,7 @@ class ProducingSender(Sender):
 
 
 class PairedSender(ProducingSender):
-    """Base class of senders that use a sender of the library, which sends records with a database transaction."""
+    """Base class of senders that call a sender of the library, which pairs records with a database transaction."""
 
     @abstractmethod
     def open_transaction(self, connection: Connection) -> AbstractContextManager[Transaction]:
