@@ -100,7 +100,7 @@ FAULTS: dict[str, Fault] = {
         Fault("restart-kafka", "kafka", Action.RESTART, "Graceful restart of the broker."),
         Fault("restart-postgres", "postgres", Action.RESTART, "Fast shutdown and start of PostgreSQL."),
         Fault("reset-connection", "proxy", Action.RESET, "TCP reset of the sender's connections to PostgreSQL."),
-        Fault("slow-connection", "proxy", Action.SLOW, "Delay of 200 ms for each chunk from and to PostgreSQL, 10 s.", 10),
+        Fault("slow-connection", "proxy", Action.SLOW, "200 ms of delay per chunk from and to PostgreSQL, 10 s.", 10),
         _break("slot-invalidated", "slot", "Stop of the connector until its slot is invalidated. A repair follows."),
         _damage("disk-full-kafka", "kafka", "Full disk of the broker, until 5 s after the broker has exited."),
         _damage("restore-postgres", "postgres", "Restore of a backup that is 5 s old. A repair follows.", undoes=True),
