@@ -1,4 +1,4 @@
-"""Take a base backup of PostgreSQL by the low-level API, because the stack's binaries lack pg_basebackup."""
+"""Take a base backup of PostgreSQL through the low-level API, because the stack's binaries lack pg_basebackup."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ STACK_FAULTS = (
     "slow-connection",
     "disk-full-kafka",
 )
-"""Faults of Kafka and PostgreSQL that apply to every way."""
+"""Names of the faults that hit Kafka or PostgreSQL. These faults apply to every way."""
 
 
 @dataclass(frozen=True)
