@@ -222,7 +222,10 @@ class Cell:
         return FaultTimes(started_at, ended_at, self._recovered_at(observer, deployed.topic, ended_at))
 
     def _recovered_at(self, observer: Observer, topic: str, ended_at: float) -> float | None:
-        """Wait for a delivery after a fault. Return its time, an upper bound if the observer misses it, or None."""
+        """Wait until an event that was written after the fault is delivered, and return the time of this delivery.
+
+        If only a second reader receives the event, return an upper bound. If nothing is delivered, return None.
+        """
         start = self._ledger_file.stat().st_size
         try:
             return self._wait_for_delivery(observer, ended_at, RECOVERY_S)

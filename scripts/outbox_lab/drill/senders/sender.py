@@ -41,7 +41,10 @@ class Sender(ABC):
         """
 
     def recover(self, connection: Connection) -> None:  # noqa: B027 - optional
-        """Resolve transactions that an earlier writer of this name left. Call this before the first transaction."""
+        """Resolve the transactions that an earlier writer of this name left open.
+
+        Call this method before the first transaction.
+        """
 
     def close(self) -> None:  # noqa: B027 - optional
         """Release the sender's resources."""
