@@ -82,8 +82,7 @@ def _damage(name: str, component: str, description: str, *, undoes: bool = False
 
 
 # Connect is paused longer than session.timeout.ms (6 s), Kafka longer than the drill's wal_sender_timeout (8 s), and
-# the relay and the writers longer than the transaction.timeout.ms of their
-# producers (10 s).
+# the relay and the writers longer than the transaction.timeout.ms of their producers (10 s).
 FAULTS: dict[str, Fault] = {
     fault.name: fault
     for fault in (

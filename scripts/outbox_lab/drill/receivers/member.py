@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 READY = "every receiver has applied events"
 RESTART_INTERVAL_S = 1.0
 POLL_S = 0.2
-# This is the shortest timeout that the broker accepts, so that the broker soon reassigns the partitions of a killed member.
+# This is the shortest timeout that the broker accepts, so that the partitions of a killed member are soon reassigned.
 SESSION_TIMEOUT_MS = 6000
 HEARTBEAT_INTERVAL_MS = 500
 COMMIT_INTERVAL_MS = 1000
