@@ -1,4 +1,4 @@
-"""Errors of producing to Kafka alongside a database transaction."""
+"""Define the errors of producers that send to Kafka alongside a database transaction."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class NotCommittedError(RejectedError):
 
 
 class UnknownOutcomeError(UnreachableError):
-    """The outcome of a commit request is unknown. The transaction may be committed, or prepared in the database."""
+    """The outcome of a commit request is unknown. The transaction might be committed, or prepared in the database."""
 
 
 class ProducerUnusableError(RejectedError):
@@ -29,7 +29,7 @@ FENCED_CODES = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVAL
 
 
 def hint_for(cause: KafkaError, otherwise: str) -> str:
-    """Return the hint for an error of a producer. If the producer can be used again, the hint is `otherwise`."""
+    """Return the hint for a producer's error. If the producer can be used again, the hint is `otherwise`."""
     if cause.code() in FENCED_CODES:
         return FENCED_HINT
     return UNUSABLE_HINT if is_unusable(cause) else otherwise

@@ -1,4 +1,4 @@
-"""The loop of a consumer: poll events, apply them with a strategy, retry, and commit offsets."""
+"""Run the loop of a consumer: poll events, apply them with a strategy, retry, and commit offsets."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ Hook = Callable[[str, int], None]
 
 
 class Receiver(Generic[Context]):
-    """Member of a consumer group that applies events with a strategy. Not thread-safe.
+    """Joins a consumer group, and applies events with a strategy. Not thread-safe.
 
         with Receiver(settings, ["library.book"], ProcessedEvents(connect), handlers) as receiver:
             receiver.run(stop)
 
-    `settings` are the properties of a confluent-kafka Consumer. Without `decode`, the value of an event is bytes. Up to
-    `batch_size` events share one transaction. If the transaction fails, each event is applied in a separate
-    transaction, and its handler is called again. Set `batch_size` to 1 if handlers have effects outside the
+    `settings` are the properties of a confluent-kafka Consumer. Without `decode`, the value of an event is its raw
+    bytes. Up to `batch_size` events share one transaction. If the transaction fails, each event is applied in a
+    separate transaction, and its handler is called again. Set `batch_size` to 1 if handlers have effects outside the
     transaction. A batch must end within max.poll.interval.ms. `counters` counts events, and `paused` contains the
     partitions that wait for a retry.
     """
@@ -113,9 +113,9 @@ class Receiver(Generic[Context]):
     def poll(self, seconds: float = 1.0) -> int:
         """Wait up to `seconds` for events, and apply one batch. Return the number of received events.
 
-        Raises ReceiverStoppedError if the recoverer stops or the reaction to an error is STOP. Raises RejectedError for
-        an error from which the client does not recover, such as a missing topic. Raises errors of the strategy when
-        partitions are assigned or revoked.
+        Raises ReceiverStoppedError if the recoverer stops the receiver or the reaction to an error is STOP. Raises
+        RejectedError for an error from which the client does not recover, such as a missing topic. Raises the
+        strategy's errors when partitions are assigned or revoked.
         """
         self._raise_revocation_error()
         self._assignments.assign_due()
@@ -144,7 +144,7 @@ class Receiver(Generic[Context]):
         self._raise_revocation_error()
 
     def lag(self) -> dict[tuple[str, int], int]:
-        """Return the number of records after the position, by topic and partition, as last known to the client.
+        """Return how many records follow the position of each partition, as last known to the client.
 
         The position of a paused partition is the position of the event that waits for a retry.
         """
@@ -257,7 +257,7 @@ class Receiver(Generic[Context]):
             self._pause(last, error, attempts)
 
     def _wait(self, events: Sequence[Event], error: Exception) -> None:
-        """Pause the partitions of all events, because the other events would fail too during an outage."""
+        """Pause the partitions of all events, because during an outage the other events would fail too."""
         last_attempts = [self.paused.last_attempt(event) for event in events]
         first, fields = events[0], _log_fields(events[0], last_attempts[0].attempts)
         log.warning("waiting, because events from %s cannot be applied: %s", first.place, describe(error), extra=fields)
@@ -280,7 +280,7 @@ class Receiver(Generic[Context]):
             self._pause(last, error, attempts, is_recovering=True)
 
     def _run_recoverer(self, failure: Failure) -> None:
-        if self._recoverer is stop:  # does not need a transaction, which could fail too
+        if self._recoverer is stop:  # stop() does not need a transaction, which could fail too
             stop(failure, None)
         with self._strategy.recovery(failure.event) as context:
             self._recoverer(failure, context)
@@ -307,13 +307,13 @@ class Receiver(Generic[Context]):
         self.paused.forget(partitions)
         try:
             self._strategy.revoked(partitions)
-        except Exception as error:  # raised by the next poll; here, the client would lose polled records
+        except Exception as error:  # the next poll raises the error; here, it would make the client lose polled records
             self._revocation_error = error
         self._assignments.remove(partitions)
 
 
 def _error_of(action: Callable[[Argument], None], argument: Argument) -> Exception | None:
-    """Run an action, and return its error. ReceiverStoppedError is raised, because it must not be retried."""
+    """Run an action, and return its error or None. ReceiverStoppedError is not returned but raised again."""
     try:
         action(argument)
     except ReceiverStoppedError:
