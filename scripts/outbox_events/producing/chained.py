@@ -5,9 +5,8 @@
         connection.execute("update ...")
         transaction.send(record)
 
-A failure before the first commit rolls back both transactions. After a crash between the two commits, only the first
-transaction is committed. Without a recovery store, the record is then lost (database-first) or is a phantom
-(kafka-first).
+A failure before the first commit rolls back both transactions. After a crash between the two commits, only one
+is committed. Without a recovery store, the record is then lost (database-first) or is a phantom (kafka-first).
 """
 
 from __future__ import annotations
@@ -83,8 +82,7 @@ class ChainedSender:
         finally:
             self._open = None
         if self._store is not None and transaction.records:
-            # Both transactions have committed. A remaining row is harmless: the next recovery finds its record on the
-            # topic.
+            # Both have committed. A remaining row is harmless: the next recovery finds the row's record on the topic.
             with suppress(psycopg.Error):
                 self._store.forget(transaction_id)
 

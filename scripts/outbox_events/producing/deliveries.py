@@ -85,8 +85,7 @@ class Deliveries:
     def wait(self) -> None:
         """Wait until all records are confirmed.
 
-        Raises NotDeliveredError if a record is not confirmed. If the brokers rejected the record, the error has a
-        cause.
+        Raises NotDeliveredError if a record is not confirmed. If the brokers rejected it, the error has a cause.
         """
         try:
             self._producer.flush(self._seconds)
@@ -210,8 +209,7 @@ class KafkaTransaction:
     def abort(self) -> None:
         """Abort the transaction if the producer still can. Otherwise the broker aborts it after transaction.timeout.ms.
 
-        Errors are ignored, because the caller reports why it aborts, and the next transaction cannot begin after an
-        error.
+        Errors are ignored, because the caller reports why it aborts and the next transaction then cannot begin.
         """
         with suppress(KafkaException):
             self._producer.abort_transaction(self._seconds)

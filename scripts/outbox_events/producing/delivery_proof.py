@@ -117,8 +117,7 @@ class DeliveryProof:
         min_age_s: float = MIN_AGE_S,
         seconds: float = READ_S,
     ) -> tuple[int, int]:
-        """Read the topics to their end, delete the rows of proven records and resend the other records. Return both
-        counts.
+        """Read the topics, delete the rows of proven records and resend the other records. Return (proven, resent).
 
         Rows younger than `min_age_s` are skipped, because a running process might be about to send their records. The
         rows of resent records remain until the listener or the next recovery reads the records. `settings` are consumer

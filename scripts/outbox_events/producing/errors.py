@@ -8,7 +8,7 @@ from outbox_events.errors import RejectedError, UnreachableError
 
 
 class NotDeliveredError(UnreachableError):
-    """A record was not confirmed within the time limit. A producer without transactions may still deliver it later."""
+    """A record was not confirmed within the time limit. A producer without transactions can still deliver it later."""
 
 
 class NotCommittedError(RejectedError):

@@ -28,9 +28,8 @@ from outbox_events.waiting import Deadline, Observation, wait_for
 DEFAULT_TABLE = "public.recovery_store"
 
 # After a crash, PostgreSQL can assign an xid again if no WAL of its transaction was flushed. This statement prevents
-# that reuse: its transaction gets a later xid than the business transaction, and its commit flushes the WAL that
-# contains this later xid. After a crash, PostgreSQL continues after the later xid. The commit must therefore wait for
-# the flush.
+# that reuse: its transaction gets a later xid than the business transaction, and its commit flushes the WAL with
+# the later xid. After a crash, PostgreSQL continues after that xid. The commit must therefore wait for the flush.
 SAVE = sql.SQL(
     "insert into {table} (transaction_id, sender, {columns}) "
     "select %(transaction_id)s::text::xid8, %(sender)s::text, {columns} "
@@ -84,7 +83,7 @@ class RecoveryStore:
         self._table = stored_record.identifier(table)
 
     def save(self, transaction_id: str, records: Sequence[Record]) -> None:
-        """Save the records of a business transaction durably. If psycopg raises an error, abort that transaction."""
+        """Save a business transaction's records durably. If psycopg raises an error, abort the business transaction."""
         if self.connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
             raise RefusedError("the connection of the recovery store has an open transaction", "commit it first")
         values = {"transaction_id": transaction_id, "sender": self.sender, **stored_record.parameters(records)}

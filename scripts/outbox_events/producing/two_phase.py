@@ -155,8 +155,7 @@ def recover(
     `producer` is a new producer with this transactional.id. The recovery first fences earlier producers, which decides
     the outcome of their Kafka transactions. Then it waits until their open database transactions are prepared or have
     ended. `topics` must contain every topic to which the sender sends. `settings` are consumer properties of
-    confluent-kafka. The recovery can be repeated at any time. Raises ConfigurationError if a transaction is in doubt
-    and `topics` is empty.
+    confluent-kafka. The function can be repeated. Raises ConfigurationError if a transaction is in doubt without topics.
     """
     require_idle(connection)
     fence(producer, seconds=seconds)

@@ -98,7 +98,7 @@ class AvroValues:
             raise InvalidRecordError(f"{description} is not a valid Avro schema: {error}", hint) from None
 
     def _unresolved_fields(self, value: bytes, schema: Schema, error: Exception) -> list[str]:
-        """Return the fields of reader_schema that cause a schema resolution error, which does not name them itself."""
+        """Return the fields of reader_schema that cause a schema resolution error. The error does not name them."""
         if not isinstance(error, SchemaResolutionError) or not isinstance(self._reader_schema, dict):
             return []
         names = []

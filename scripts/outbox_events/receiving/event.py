@@ -96,8 +96,8 @@ def header_id(event: Event) -> str:
 def position_id(event: Event) -> str:
     """Return TOPIC/PARTITION/OFFSET. This id identifies a redelivered record, but not an event that was produced twice.
 
-    The records of a recreated topic would have the ids of earlier records, and would be treated as duplicates. Before
-    you recreate a topic, delete the group's ids.
+    The records of a recreated topic would have the ids of earlier records, and would be treated as duplicates. Delete
+    the group's ids before the recreated topic is read.
     """
     return event.place
 

@@ -57,8 +57,7 @@ MAX_EXPONENT = 30
 def is_outage(error: BaseException) -> bool:
     """Return whether the error is an outage of PostgreSQL, Kafka or another system that outbox-kit calls.
 
-    Errors of psycopg, including wrapped errors, are classified by SQLSTATE. If an error has none, the connection
-    failed.
+    Errors of psycopg, including wrapped errors, are classified by SQLSTATE. A missing SQLSTATE means a lost connection.
     """
     cause = driver_error(error)
     if isinstance(cause, psycopg.Error):

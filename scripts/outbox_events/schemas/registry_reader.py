@@ -59,14 +59,14 @@ class SchemaVersion:
     """A schema in the registry. Its `text` refers to the types of `references` by name."""
 
     version: int
-    """0 if the schema was requested by id or GUID."""
+    """Version number. It is 0 if the schema was requested by id or GUID."""
     id: int
-    """0 if the schema was requested by GUID."""
+    """Schema id. It is 0 if the schema was requested by GUID."""
     text: str
     references: tuple[Reference, ...] = ()
     schema_type: str = "AVRO"
     guid: str = ""
-    """Empty unless the response contains a GUID. Only some registries support GUIDs."""
+    """GUID, or '' if the response contains no GUID. Only some registries support GUIDs."""
 
 
 class MissingReferenceError(RejectedError):
@@ -103,7 +103,7 @@ class RegistryReader:
         return self._parsed(self._get(path, description), description, version=version)
 
     def versions(self, subject: str, missing_status: Collection[int] = NOT_FOUND) -> list[int]:
-        """Return the version numbers of a subject in ascending order. Empty for an HTTP status in `missing_status`."""
+        """Return a subject's version numbers in ascending order, or [] for an HTTP status in `missing_status`."""
         return sorted(self._get(f"{subject_path(subject)}/versions", f"versions of {subject}", missing_status) or [])
 
     def by_id(self, schema_id: int) -> SchemaVersion | None:
@@ -118,7 +118,7 @@ class RegistryReader:
         return self._parsed(response, description, version=0, id=0)
 
     def inlined(self, schema: SchemaVersion, description: str) -> str:
-        """Return the text of a schema with referenced types inlined. MissingReferenceError contains `description`."""
+        """Return a schema's text with referenced types inlined. MissingReferenceError contains `description`."""
         texts: dict[tuple[str, int], str] = {}
         self._collect_references(schema, description, texts)
         return inline(schema.text, list(texts.values()))

@@ -1,4 +1,4 @@
-"""Transactions and statements through SQLAlchemy 2, which is imported only if its objects are passed."""
+"""Run transactions and statements through SQLAlchemy 2. Import this module only if SQLAlchemy objects are passed."""
 
 from __future__ import annotations
 
