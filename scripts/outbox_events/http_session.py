@@ -196,7 +196,7 @@ class HttpSession(requests.Session):
         return Failure(type(error).__name__, f"{hint}, and check that the service is running", maybe_sent=True)
 
     def _availability_hint(self) -> str:
-        """Return the hint for a failed or closed connection. In TLS 1.3, the client certificate can be missing."""
+        """Return the hint for a broken connection. With TLS 1.3, a missing client certificate can be the cause."""
         hint = "check that the service is running"
         if self._endpoint.url.startswith("https:") and not self._endpoint.certificate_file:
             return f"{hint}; if it requires a client certificate, set {self._section}.certificate_file"

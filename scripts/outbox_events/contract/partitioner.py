@@ -1,4 +1,4 @@
-"""Compute Kafka's hash of a record key (org.apache.kafka.common.utils.Utils.murmur2), and select the partition."""
+"""Compute Kafka's hash of a record key (org.apache.kafka.common.utils.Utils.murmur2), and the resulting partition."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def _fatal(error: KafkaException | SystemError) -> Exception:
 
 def _rejection_hint(error: KafkaException) -> str:
     if kafka_error(error).code() == KafkaError._STATE:
-        return "send records of a transactional producer inside a transaction"
+        return "send a transactional producer's records inside a transaction"
     return "check its size and partition"
 
 

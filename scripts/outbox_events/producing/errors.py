@@ -41,6 +41,6 @@ def is_unusable(cause: KafkaError) -> bool:
 
 
 def unusable(action: str, cause: KafkaError) -> ProducerUnusableError:
-    """Return the error for a producer with a fatal error."""
+    """Return the error that reports a producer's fatal error."""
     message = f"cannot {action}: {cause.str()}"
     return ProducerUnusableError(message, hint_for(cause, UNUSABLE_HINT))

@@ -29,7 +29,7 @@ UNNEST = sql.SQL(
 READ_S = 120.0
 """Default time limit for a read without a new record. It exceeds the default transaction.timeout.ms, after which a
 broker ends open transactions."""
-HINT = "a transaction of another producer may be open: wait for its transaction.timeout.ms"
+HINT = "a transaction of another producer might be open: wait until its transaction.timeout.ms has passed"
 
 
 def event_id(record: Record) -> str:

@@ -155,7 +155,7 @@ def recover(
     `producer` is a new producer with this transactional.id. The recovery first fences earlier producers, which decides
     the outcome of their Kafka transactions. Then it waits until their open database transactions are prepared or have
     ended. `topics` must contain every topic to which the sender sends. `settings` are consumer properties of
-    confluent-kafka. The function can be repeated. Raises ConfigurationError if a transaction is in doubt without topics.
+    confluent-kafka. It can be repeated. Raises ConfigurationError if a transaction is in doubt without topics.
     """
     require_idle(connection)
     fence(producer, seconds=seconds)
@@ -174,7 +174,7 @@ def recover(
 
 
 def in_doubt(connection: Connection, transactional_id: str) -> dict[str, str]:
-    """Return a mapping from the gid of each prepared transaction of a sender to the id of the first event."""
+    """Return the gids of a sender's prepared transactions, each mapped to the id of its first event."""
     with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
         gids = [gid for (gid,) in cursor.execute(IN_DOUBT).fetchall()]
     connection.rollback()

@@ -151,6 +151,6 @@ def _first_line(error: BaseException) -> str:
 
 
 def _line_of_code(error: BaseException) -> str:
-    """Return the innermost line of the traceback that is not in the database driver."""
+    """Return the innermost line of the traceback outside the database driver."""
     frames = [frame for frame in extract_tb(error.__traceback__) if DRIVER.isdisjoint(Path(frame.filename).parts)]
     return f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""

@@ -147,6 +147,6 @@ class Retries:
 
 
 def require_at_least(minimum: float, name: str, value: float) -> None:
-    """Raise ConfigurationError if `value` is less than `minimum` or NaN."""
+    """Raise ConfigurationError if `value` is NaN or less than `minimum`."""
     if not value >= minimum:
         raise ConfigurationError(f"{name} must be at least {minimum:g}, not {value:g}")

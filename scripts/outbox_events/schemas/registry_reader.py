@@ -93,12 +93,12 @@ class RegistryReader:
         self._session.close()
 
     def latest(self, subject: str) -> SchemaVersion | None:
-        """Return the latest version of a subject, or None if the subject does not exist."""
+        """Return a subject's latest version, or None if the subject does not exist."""
         path, description = f"{subject_path(subject)}/versions/latest", f"subject {subject}"
         return self._parsed(self._get(path, description), description)
 
     def version(self, subject: str, version: int) -> SchemaVersion | None:
-        """Return one version of a subject, or None if it does not exist."""
+        """Return one version of a subject, or None if this version does not exist."""
         path, description = f"{subject_path(subject)}/versions/{version}", f"subject {subject} version {version}"
         return self._parsed(self._get(path, description), description, version=version)
 
@@ -107,7 +107,7 @@ class RegistryReader:
         return sorted(self._get(f"{subject_path(subject)}/versions", f"versions of {subject}", missing_status) or [])
 
     def by_id(self, schema_id: int) -> SchemaVersion | None:
-        """Return the schema with this id, or None if it does not exist."""
+        """Return the schema with this id, or None if no such schema exists."""
         description = f"schema id {schema_id}"
         return self._parsed(self._get(f"/schemas/ids/{schema_id}", description), description, version=0, id=schema_id)
 

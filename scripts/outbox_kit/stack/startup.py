@@ -1,4 +1,4 @@
-"""Start of the services in the order of their requirements, with detection of services that end early."""
+"""Start the services in the order of their requirements, and detect services that end early."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def prepare(services: list[Service]) -> None:
 
 
 class Startup:
-    """Start of services under a running supervisord."""
+    """Starts services under a running supervisord."""
 
     def __init__(
         self, layout: Layout, state: StackState, services: list[Service], control: Control, progress: Reporter

@@ -1,4 +1,4 @@
-"""Containers of PostgreSQL, Kafka, the registry and Connect."""
+"""Define the containers of PostgreSQL, Kafka, the registry and Connect."""
 
 from __future__ import annotations
 

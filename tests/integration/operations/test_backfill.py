@@ -184,7 +184,7 @@ def test_does_not_repeat_a_finished_backfill_unless_requested(store: Deployment,
     [restarted] = backfill(store, ["filtered"], messages.append, BackfillOptions(restart=True))
     # The query omits every second item, but the count of keys includes all items.
     assert (restarted.rows, restarted.skipped) == (15, 15)
-    assert messages[-1] == "filtered: finished, 15 rows, 15 skipped, because the query returns no state of them"
+    assert messages[-1] == "filtered: finished, 15 rows, 15 skipped, because the query returns no state for them"
     assert len(outbox_rows(connection, "filtered")) == 30
 
 
@@ -244,7 +244,7 @@ def test_republishes_selected_keys(store: Deployment, connection: Connection) ->
     with pytest.raises(RefusedError) as caught:
         republish(store, "mended", [" 2", "2", "999", "1"], silent)
     assert caught.value.message == (
-        "1 key not written, because public.store_mended has no row of the key, or the query returns no state of the "
+        "1 key not written, because public.store_mended has no row for the key, or the query returns no state for the "
         "key: 999; 2 other keys written"
     )
     assert "--tombstones" in caught.value.hint

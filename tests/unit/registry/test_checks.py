@@ -51,9 +51,9 @@ def test_remedy_deletes_a_version_that_was_registered_by_others(state: RegistryS
     [
         (
             {"latest": SchemaVersion(1, 7, '{"type":"record","name":"Book","fields":[]}')},
-            {"registry.schemas": f"not the schema of the file: {BOOK}"},
+            {"registry.schemas": f"not the schema in the file: {BOOK}"},
         ),
-        ({"latest": None}, {"registry.schemas": f"not the schema of the file: {BOOK}"}),
+        ({"latest": None}, {"registry.schemas": f"not the schema in the file: {BOOK}"}),
         ({"compatibility": "NONE"}, {"registry.compatibility": f"{BOOK} is NONE, not BACKWARD"}),
         ({"compatibility": None}, {"registry.compatibility": f"{BOOK} is None, not BACKWARD"}),
     ],

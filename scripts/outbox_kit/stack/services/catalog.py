@@ -1,4 +1,4 @@
-"""The services of the stack, their start and stop order, and the selection of services by name."""
+"""List the services of the stack in start and stop order, and select services by name."""
 
 from __future__ import annotations
 

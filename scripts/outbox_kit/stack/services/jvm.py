@@ -1,4 +1,4 @@
-"""Command lines, logging and settings of the JVM services, which run embedded or in containers."""
+"""Build command lines, logging and settings for the JVM services, which run embedded or in containers."""
 
 from __future__ import annotations
 
