@@ -60,7 +60,7 @@ def open_consumer(settings: Mapping[str, Any], starts: Mapping[Partition, int]) 
                 "group.id": "outbox-reader",
                 **settings,
                 **READER_SETTINGS,
-                "auto.offset.reset": "earliest",  # the first records may have been deleted since the request
+                "auto.offset.reset": "earliest",  # the first records might have been deleted since the request
                 "fetch.wait.max.ms": 20,  # by default, the end of an idle partition is reported after 0.5 s
             }
         )

@@ -189,7 +189,7 @@ class LatestState:
         entries, unordered = self._current()
         for key in list(unordered):
             raise _unordered(key)
-        # list() copies the entries atomically, because another thread may write.
+        # list() copies the entries atomically, because another thread might write.
         copied = list(entries.items())
         return ((key.decode(errors=KEY_ERRORS), self._decoded(key, entry)) for key, entry in copied)
 

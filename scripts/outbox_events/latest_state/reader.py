@@ -200,7 +200,7 @@ class TopicReader:
     @property
     def unread(self) -> dict[int, int]:
         """Maps each partition to the number of unread offsets up to the end at the last check. Zeros are omitted."""
-        awaited = self._awaited  # another thread may set it to None
+        awaited = self._awaited  # another thread might set it to None
         if awaited is None:
             return {}
         left = {number: end - self.positions.get(number, 0) for number, end in awaited[1].items()}
@@ -226,7 +226,7 @@ class TopicReader:
         if error is None:
             return None
         if error.code() == KafkaError._PARTITION_EOF and number is not None and offset is not None:
-            # Transaction markers occupy offsets too, so the position may be lower than the end.
+            # Transaction markers occupy offsets too, so the position can be lower than the end.
             self.positions[number] = max(self.positions.get(number, 0), offset)
         elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             self.restart_at_check()

@@ -74,7 +74,7 @@ def rolled_back_on_error(connection: Connection) -> Iterator[None]:
 
 
 def begin(connection: Connection, sender: str) -> str:
-    """Begin a transaction that recoveries of the sender wait for, in one round trip. Return its xid."""
+    """In one round trip, begin a transaction that the sender's recoveries wait for. Return the xid."""
     query = "select pg_current_xact_id()::text, pg_advisory_xact_lock_shared(hashtextextended(%s::text, 0))"
     # In pipeline mode, BEGIN and this statement need only one round trip.
     with connection.pipeline(), psycopg.Cursor(connection, row_factory=tuple_row) as cursor:

@@ -69,7 +69,7 @@ class DeliveryProof:
             return cursor.execute(statement.format(self._table), [ids]).rowcount
 
     def unproven(self, connection: Connection, *, min_age_s: float = MIN_AGE_S) -> list[Record]:
-        """Return the records that were saved at least `min_age_s` seconds ago, in the order of saving."""
+        """Return the records that were saved at least `min_age_s` seconds ago, in the order they were saved."""
         statement = sql.SQL(
             "select topic, partition, key, value, headers from {} "
             "where created_at <= clock_timestamp() - make_interval(secs => %s::float8) order by position"

@@ -27,8 +27,8 @@ UNNEST = sql.SQL(
     "%(values)s::bytea[], %(headers)s::jsonb[])"
 )
 READ_S = 120.0
-"""Default time limit for a read without a new record. It exceeds the default transaction.timeout.ms, after which a
-broker ends open transactions."""
+"""Default time limit for reading when no new record arrives. It exceeds the default transaction.timeout.ms, after which
+a broker ends open transactions."""
 HINT = "a transaction of another producer might be open: wait until its transaction.timeout.ms has passed"
 
 

@@ -97,7 +97,7 @@ class Assignments:
             self._consumer.consume(DROPPED_RECORDS, timeout=0.1)
 
     def seconds_left(self, limit: float) -> float:
-        """Return the seconds until the next attempt to assign partitions, at most `limit`."""
+        """Return the number of seconds until the next attempt to assign partitions, or `limit` if that is less."""
         return max(0.0, min(limit, self._due - time.monotonic())) if self._waiting else limit
 
     def _assign(self, partitions: list[TopicPartition]) -> None:
@@ -163,7 +163,7 @@ class PausedPartitions:
                 del self._pauses[partition]
 
     def seconds_left(self, limit: float) -> float:
-        """Return the seconds until the next partition can be resumed, at most `limit`."""
+        """Return the number of seconds until the next partition can be resumed, or `limit` if that is less."""
         now = time.monotonic()
         return max(0.0, min([limit, *(attempt.due - now for attempt in self._pauses.values())]))
 

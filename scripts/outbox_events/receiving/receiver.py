@@ -170,7 +170,7 @@ class Receiver(Generic[Context]):
         return [event for event in events if event.source not in self.paused], failure
 
     def _poll(self, seconds: float) -> list[Message]:
-        """Poll messages one by one, because `Consumer.consume` can return messages of a partition that it revoked."""
+        """Poll messages one by one, because `Consumer.consume` can return messages from a revoked partition."""
         messages: list[Message] = []
         try:
             message = self.consumer.poll(seconds)
@@ -205,7 +205,7 @@ class Receiver(Generic[Context]):
             raise
 
     def _apply_batch(self, events: Sequence[Event]) -> None:
-        """Apply the events in one transaction. If that fails, apply each event in a separate transaction."""
+        """Apply the events in one transaction. If it fails, apply each event in a separate transaction."""
         if len(events) > 1 and not self.paused.any_failed(events):
             error = _error_of(self._in_transaction, events)
             if error is None:
@@ -218,7 +218,7 @@ class Receiver(Generic[Context]):
                 self._apply_one(event, events[number + 1 :])
 
     def _apply_one(self, event: Event, following: Sequence[Event]) -> None:
-        """Apply one event in a separate transaction. `following` are the next events of the batch."""
+        """Apply one event in a separate transaction. `following` contains the next events of the batch."""
         last = self.paused.last_attempt(event)
         if last.error is not None and last.is_recovering:
             self._recover(last, last.error, last.attempts)
@@ -267,7 +267,7 @@ class Receiver(Generic[Context]):
                 self._pause(last, error, last.attempts)
 
     def _recover(self, last: Attempt, error: Exception, attempts: int) -> None:
-        """Run the recoverer. If it fails, it is retried without a limit, with increasing delays."""
+        """Run the recoverer. If the recoverer fails, it is retried without a limit, with increasing delays."""
         event = last.event
         recoverer_error = _error_of(self._run_recoverer, Failure(event, error, attempts, self._group))
         if recoverer_error is None or isinstance(recoverer_error, AlreadyAppliedError):
@@ -332,7 +332,7 @@ def _log_fields(event: Event, attempts: int) -> dict[str, object]:
 
 
 def _first_offsets(events: Sequence[Event]) -> dict[Partition, int]:
-    """Return the offset of the first event of each partition."""
+    """Return a mapping from each partition to the offset of its first event."""
     return {event.source: event.offset for event in reversed(events)}
 
 
@@ -376,5 +376,5 @@ class Counters:
                     log.exception("the hook of counter %s failed", name)
 
     def to_dict(self) -> dict[str, int]:
-        """Return the counters by name."""
+        """Return a mapping from counter names to counts."""
         return {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "hook"}

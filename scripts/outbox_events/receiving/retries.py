@@ -95,7 +95,7 @@ class Reaction(Enum):
     RETRY = "retry"
     """Retry until the attempts are used up, then call the recoverer."""
     WAIT = "wait"
-    """Retry without a limit, because the event is not the cause, for example while the database is unreachable."""
+    """Retry without a limit, because the event is not the cause. For example, the database is unreachable."""
     RECOVER = "recover"
     """Call the recoverer immediately, because retries cannot succeed."""
     STOP = "stop"

@@ -57,7 +57,7 @@ class Schema:
 
 
 def load(text: str, references: Sequence[str] = ()) -> Schema:
-    """Parse a schema (JSON text). `references` are the texts of the referenced types, in dependency order."""
+    """Parse a schema (JSON text). `references` contains the texts of the referenced types, in dependency order."""
     named_types: Definitions = {}
     for reference in references:
         _qualified(json.loads(reference), "", named_types)

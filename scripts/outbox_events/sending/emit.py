@@ -1,4 +1,4 @@
-"""Insert one outbox row per event in the caller's transaction, with emit, emit_many or emit_async."""
+"""Insert one outbox row per event in the caller's transaction: emit, emit_many and emit_async."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`outbox adopt`, which replaces a Debezium connector that outbox-kit did not create (OLD) with the pipeline's (NEW).
+"""Implement `outbox adopt`, which replaces another tool's Debezium connector (OLD) with the pipeline's connector (NEW).
 
 Rows are neither lost nor sent twice.
 

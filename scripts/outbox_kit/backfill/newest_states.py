@@ -145,7 +145,7 @@ class AggregateStates:
         required_columns = ["aggregate_id", "payload", *([self.partition_field] if self.partition_field else [])]
         missing_columns = [name for name in required_columns if name not in {column.name for column in columns}]
         if missing_columns:
-            message = f"{self._config_key}.query returns no column {', '.join(missing_columns)}"
+            message = f"{self._config_key}.query does not return column {', '.join(missing_columns)}"
             raise ConfigurationError(message, f"change the query to return {', '.join(required_columns)}")
 
     def _cast_keys(self, connection: Connection, keys: Sequence[str]) -> dict[str, str]:

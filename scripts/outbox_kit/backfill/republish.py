@@ -90,8 +90,8 @@ def read_partition_values(deployment: Deployment, aggregate_type: str, keys: Ite
     records.read()
     if records.partition_count != aggregate.partitions:
         raise RefusedError(
-            f"topic {topic} has {records.partition_count} partitions, the pipeline file has {aggregate.partitions}, so "
-            "the partitions of tombstones are unknown",
+            f"topic {topic} has {records.partition_count} partitions, "
+            f"but the pipeline file has {aggregate.partitions}, so the partitions of tombstones are unknown",
             f"correct aggregates.{aggregate_type}.partitions in the pipeline file, and run `outbox apply`",
         )
     return {key: _value(records.by_key[key], aggregate.partitions) for key in keys if key in records.by_key}

@@ -49,8 +49,8 @@ class DifferentRow:
 class Comparison:
     """Differences between source and target rows of one aggregate type. KIND_count is the number of keys of a kind.
 
-    missing: keys in the source only. unexpected: keys in the target only. duplicated: keys that occur more than once
-    in the target. different: rows whose values differ. Each tuple contains the first MAX_EXAMPLES entries by key.
+    missing: keys in the source only. unexpected: keys in the target only. duplicated: keys that occur more than once in
+    the target. different: rows whose values differ. Each tuple contains the first MAX_EXAMPLES entries, sorted by key.
     """
 
     aggregate: str

@@ -174,9 +174,7 @@ class Demo:
             message = f"the Spark job took more than {SPARK_TIMEOUT_S} s"
             raise OutboxError(message, "run `outbox-materialize`, which does not have a time limit") from None
         if result.returncode != 0:
-            raise OutboxError(
-                f"the Spark job ended with exit code {result.returncode}", "see the job's output above"
-            )
+            raise OutboxError(f"the Spark job ended with exit code {result.returncode}", "see the job's output above")
 
     def compare(self, report: DemoReport, state: StackState) -> None:
         """Compare every row of every target with the source tables."""

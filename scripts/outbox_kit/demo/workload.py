@@ -88,7 +88,7 @@ def run(
 
 
 def write_invalid_events(connection: psycopg.Connection[Any]) -> list[OutboxEvent]:
-    """Commit two events that must become dead letters: one has an invalid payload, one an unknown aggregate type.
+    """Commit two events that must become dead letters: one with an invalid payload, one with an unknown type.
 
     These events do not have business rows, so source and target tables can still be compared.
     """

@@ -83,7 +83,7 @@ def _ids(state: RegistryState) -> Finding:
         recorded_schemas = state.lock.schemas.get(subject.aggregate_type, []) if state.lock else []
         recorded_ids = [entry.id for entry in recorded_schemas]
         if latest is not None and latest.id not in recorded_ids:
-            problems.append(f"{subject.name} has id {latest.id}, the lock file has {recorded_ids}")
+            problems.append(f"{subject.name} has id {latest.id}, but the lock file has {recorded_ids}")
             remedy = "see registry.schemas" if _later_versions(state, subject) else remedy
     return Finding(not problems, "; ".join(problems) or "ids in the lock file", "ids in the lock file", remedy)
 

@@ -62,7 +62,7 @@ LAST_PENDING = sql.SQL("""
 
 @dataclass(frozen=True)
 class Batch:
-    """Claimed rows of one bucket, in order. `positions` are the positions of these rows in the claim."""
+    """Claimed rows of one bucket, in order. `positions` contains the positions of these rows in the claim."""
 
     bucket: int
     number: int
@@ -105,7 +105,7 @@ class BatchStore:
         return place
 
     def first_pending(self, last: int) -> dict[int, int]:
-        """Return a mapping from each bucket that has unsent rows up to `last` to the position of the first one."""
+        """Map each bucket that has unsent rows up to position `last` to the position of its first unsent row."""
         return {row["bucket"]: row["place"] for row in self._execute(FIRST_PENDING, (ALL_BUCKETS, last))}
 
     def claim(self, bucket: int, limit: int) -> Batch | None:

@@ -1,4 +1,4 @@
-"""Read outbox rows as text, in the same formats as in the connector's records."""
+"""Read outbox rows as text, in the formats of the connector's records."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def process_marker(layout: Layout, service: str) -> str:
 
 
 def command_lines() -> dict[int, str]:
-    """Return the command line of every visible process, by pid."""
+    """Return a mapping from the pid of every visible process to its command line."""
     if (PROC / "self" / "cmdline").exists():
         return proc_command_lines()
     listing = subprocess.run(

@@ -42,7 +42,7 @@ class Startup:
         self.check_results: dict[str, str] = {}
 
     def run(self) -> None:
-        """Start all services and wait until they are ready. Raises StackError if one ends or exceeds its time limit."""
+        """Start all services and wait until they are ready. Raises StackError if a service ends or is late."""
         total_seconds = sum(service.start_seconds for service in self.services)
         wait_for("the stack to be ready", self.poll, seconds=total_seconds, interval=0.1)
 

@@ -351,7 +351,7 @@ def test_tombstone_waits_for_concurrent_inserts(store: Deployment, connection: C
         ({"table": "public.nope"}, r"there is no table public.nope with a column id"),
         ({"query": "selec 1"}, r"aggregates.plain.backfill.query: syntax error"),
         ({"query": "select 1; select 2"}, r"backfill.query: syntax error"),
-        ({"query": "select id::text as aggregate_id from store_plain"}, r"backfill.query returns no column payload"),
+        ({"query": "select id::text as aggregate_id from store_plain"}, r"query does not return column payload"),
         (
             {"query": "select id::text as aggregate_id, '{}'::jsonb as payload from store_plain, (values (1), (2)) v"},
             r"returns an aggregate_id more than once",

@@ -1,4 +1,4 @@
-"""Store the ids of processed events in a table. In one transaction, an event's id is inserted, then its effects.
+"""Store ids of processed events in a table. An event's id is inserted before its effects, in the same transaction.
 
 Because the id is inserted first, a second process with the same event waits for the first process. If the first one
 commits, the event is a duplicate for the second. If the first one rolls back, the second applies it.

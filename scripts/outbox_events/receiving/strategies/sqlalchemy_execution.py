@@ -40,11 +40,11 @@ def committed(session: Session) -> Iterator[Session]:
                 session.execute(text("select 1"))
             except Exception as error:
                 if is_outage(error):
-                    session.invalidate()  # after a failover, its server may be read-only permanently
+                    session.invalidate()  # after a failover, its server might be read-only permanently
                 raise
             is_complete = True
     finally:
-        event.remove(session, "before_commit", refuse)  # `connect` may return the same session again
+        event.remove(session, "before_commit", refuse)  # `connect` can return the same session again
 
 
 def execute(

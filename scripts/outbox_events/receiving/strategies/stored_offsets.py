@@ -47,7 +47,7 @@ class StoredOffsets(Generic[Connected]):
         """`connect` returns a psycopg Connection or a SQLAlchemy Session.
 
         `start` applies to a partition that has neither a stored position nor a committed offset. Raises
-        ConfigurationError if `start` is not one of its values.
+        ConfigurationError if `start` has any other value.
         """
         if start not in ("earliest", "latest"):
             raise ConfigurationError(f"start must be earliest or latest, not {start!r}")

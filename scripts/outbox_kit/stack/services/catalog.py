@@ -1,4 +1,4 @@
-"""List the services of the stack in start and stop order, and select services by name."""
+"""List the stack's services in start order and in stop order, and select services by name."""
 
 from __future__ import annotations
 

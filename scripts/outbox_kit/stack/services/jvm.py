@@ -47,7 +47,7 @@ def jvm_command(
 def kafka_command(
     context: Context, service: str, *arguments: str, heap: str, options: tuple[str, ...] = ()
 ) -> tuple[str, ...]:
-    """Return the command line of a JVM with Kafka's class path. `arguments` are the main class and its arguments."""
+    """Return the command line of a JVM with Kafka's class path. `arguments` begins with the main class."""
     main = ("-cp", kafka_class_path(context.layout), *arguments)
     log4j = context.layout.configuration / "log4j2.properties"
     log4j.write_text(LOG4J_PROPERTIES)

@@ -1,4 +1,4 @@
-"""Recognize handled events with Bloom filters, without a table of processed events or in front of such a table."""
+"""Recognize handled events with Bloom filters, either instead of a table of processed events or in front of one."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class BloomFilter(ConsumerOffsets, Generic[Connected]):
     def assigned(self, partitions: list[TopicPartition]) -> list[TopicPartition] | None:
         """Restore the filters. Without a table, start at a filter's position if it precedes the committed offset.
 
-        Raises RefusedError for a partition without a usable file if `missing` is "refuse".
+        If `missing` is "refuse", raises RefusedError for a partition that has no usable file.
         """
         assert self._states is not None  # noqa: S101 - the receiver binds before it subscribes
         states = self._states.read(partitions)
