@@ -1,4 +1,4 @@
-"""Insert one outbox row per event in the caller's transaction: emit, emit_many and emit_async."""
+"""Define emit, emit_many and emit_async, which insert one outbox row per event in the caller's transaction."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def open_session(deployment: Deployment, *, lock_seconds: float) -> Iterator[Ses
         raise RefusedError(
             f"pipeline {name} has no outbox table, because its events are logical decoding messages "
             f"(source.message_prefix {source.message_prefix!r})",
-            "let the service emit the states as messages, in the transaction that locks the business rows",
+            "have the service emit the states as messages, in the transaction that locks the business rows",
         )
     lock = deployment.lock()
     if lock is None or lock.source is None:

@@ -18,7 +18,7 @@ INCOMPATIBLE_HINT = "give new fields a default and keep field types, or set `com
 
 @dataclass(frozen=True)
 class Subject:
-    """Desired subject of an aggregate type or a referenced type. `aggregate_type` contains the name of either."""
+    """Desired subject of an aggregate type or a referenced type. `aggregate_type` contains the name of that type."""
 
     aggregate_type: str
     name: str

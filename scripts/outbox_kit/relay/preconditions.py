@@ -38,8 +38,8 @@ def refuse_running_connector(deployment: Deployment) -> None:
 def refuse_delivered_rows(deployment: Deployment, connection: Connection, tables: RelayTables) -> None:
     """Raise RefusedError if the table has more rows than the slot of the stopped connector has undelivered events.
 
-    The last sent event is counted as undelivered. This is safe, because it is the newest state of its aggregate.
-    If the slot does not exist, it is unknown which rows were delivered, and the relay sends all rows.
+    The last sent event is counted as undelivered. This is safe, because the event contains its aggregate's newest
+    state. If the slot does not exist, it is unknown which rows were delivered, and the relay sends all rows.
     """
     source = deployment.pipeline.source
     if read_slot(connection, source.slot) is None:

@@ -27,7 +27,7 @@ def run_tool(
     """Run a command as `user` or as the caller, and wait until it ends. It inherits only INHERITED_NAMES.
 
     The command runs in its own session, so that only the caller receives Ctrl-C and can clean up. Raises StackError if
-    the command cannot be run, takes longer than `seconds`, or fails. In the last case, its output is included.
+    the command cannot be run, takes longer than `seconds`, or fails. If it fails, the error includes its output.
     """
     account = pwd.getpwnam(user) if user else None
     try:

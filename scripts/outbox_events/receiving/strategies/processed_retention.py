@@ -101,7 +101,7 @@ def check_retention(
         else:
             offsets = offsets or _offsets_retention(admin)
             minutes = int(offsets.total_seconds() / 60)
-            reason = f"topic {topic} is compacted, and committed offsets are kept for {offsets} without consumers"
+            reason = f"topic {topic} is compacted, and a group without consumers keeps its offsets for {offsets}"
             _require(keep, offsets, f"{reason} (offsets.retention.minutes={minutes})")
     longest = _longest_retry(retries or Retries())
     _require(keep, longest, f"an event can be retried for up to {longest}")
