@@ -106,7 +106,7 @@ class TwoPhaseSender:
         except psycopg.OperationalError as error:
             if not self._connection.closed:
                 raise
-            message = f"the connection was lost in PREPARE TRANSACTION, so {gid} might be prepared; Kafka did not commit"
+            message = f"the connection was lost in PREPARE TRANSACTION, so {gid} may be prepared; Kafka did not commit"
             raise UnknownOutcomeError(message, RECOVER_HINT) from error
 
     def _decide(self, transaction: KafkaTransaction, gid: str) -> None:
