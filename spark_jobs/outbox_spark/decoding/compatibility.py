@@ -1,4 +1,4 @@
-"""Checks writer schemas against the reader schema, which defines the columns."""
+"""Check that the reader schema, which defines the columns, can read the records of writer schemas."""
 
 from __future__ import annotations
 

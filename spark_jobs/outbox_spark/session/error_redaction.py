@@ -1,4 +1,4 @@
-"""Messages for unexpected errors, without the values of records that Spark's and PostgreSQL's messages may contain."""
+"""Create messages for unexpected errors, and omit record values, which errors of Spark and PostgreSQL may quote."""
 
 from __future__ import annotations
 

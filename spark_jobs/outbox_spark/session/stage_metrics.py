@@ -1,4 +1,4 @@
-"""Groups and descriptions of Spark jobs, and metrics of the stages that have run.
+"""Label Spark jobs with groups and descriptions, and collect metrics of the stages that have run.
 
 The metrics come from Spark's status store, which Spark's UI and REST API also read. The store exists even if the UI is
 disabled, and reading it does not require a callback from the JVM.
@@ -59,7 +59,7 @@ class StageMetrics:
     def since_last(self, group: str) -> dict[str, int]:
         """Return the sums over the group's stages since the previous call, which was made after the previous batch.
 
-        `peak_execution_memory_bytes` is the largest value of a stage, which is the sum over the stage's tasks.
+        `peak_execution_memory_bytes` is the maximum over the stages. The value of a stage is the sum over its tasks.
         """
         previous, self._last_stage = self._last_stage, self._newest_stage()
         ids = self._stage_ids(group)
@@ -69,7 +69,7 @@ class StageMetrics:
         return {**{name: sum(numbers) for name, numbers in values.items()}, "peak_execution_memory_bytes": peak}
 
     def _newest_stage(self) -> int:
-        """Wait until the events of finished stages have been processed. Return the newest stage's id; -1 if none."""
+        """Wait until the events of finished stages have been processed. Return the newest stage's id, or -1."""
         self._spark_context.listenerBus().waitUntilEmpty(_LISTENER_TIMEOUT_MILLIS)
         stages = self._stages()
         return int(stages.apply(0).stageId()) if stages.size() else -1
