@@ -7,9 +7,8 @@ Earlier batches do not change it, because unread records may be older than the r
 than `committed_at` plus the retention commits its last batch without `committed_at`. It then compares the table with
 the topic and commits the time. If it crashes before that, the next run compares them.
 
-The time comes from the target, because drivers' clocks can differ. Ledger entries expire by Kafka timestamps. For this,
-the current time is limited to the newest timestamp that the run has read, so a wrong clock alone does not remove
-entries.
+The time comes from the target, because drivers' clocks can differ. Ledger entries expire by Kafka timestamps. The
+current time is limited to the newest timestamp that the run has read, so a wrong clock alone does not remove entries.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Refuses lake tables to which two drivers could commit at the same time without detecting the conflict."""
+"""Refuse lake tables for which a conflict between two drivers that commit at the same time would go undetected."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from outbox_spark.jobs.model import DeltaTarget, IcebergTarget
 _LOG_STORE_CLASS = "spark.delta.logStore.class"
 """Setting of the log store for all schemes. Delta rejects it if a setting for a single scheme also exists."""
 _WITHOUT_DETECTION = ("S3SingleDriverLogStore", "HDFSLogStore", "AzureLogStore", "LocalLogStore", "DelegatingLogStore")
-"""Delta's log stores that do not detect conflicts on S3. The last of them delegates to another by the URL scheme."""
+"""Delta's log stores that do not detect conflicts on S3. The last one delegates to another log store by URL scheme."""
 
 
 def check_delta_target(spark: SparkSession, target: DeltaTarget) -> None:

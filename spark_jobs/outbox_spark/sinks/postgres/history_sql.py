@@ -1,4 +1,4 @@
-"""Composes (but does not execute) the SQL that applies one staged batch to a history table, with one row per version.
+"""Compose (but do not execute) the SQL that applies one staged batch to a history table, with one row per version.
 
 A version is a state of the source. A record that a connector sends again has a new offset, but is not a new version. An
 interval extends from a version to the next version or deletion of the key, regardless of the order of arrival.
@@ -59,7 +59,7 @@ class HistoryMergeStatements(MergeStatements):
     def close_rows(self) -> Composed:
         """Update `_valid_to` of stored versions if it changed. Return the number of versions that a deletion ended.
 
-        Execute it before new versions are inserted, because a unique index permits one version of a key without end.
+        Execute it before inserting new versions, because a unique index permits only one version without end per key.
         """
         return SQL(
             "{ends}, closed as (update {target} t set {valid_to} = e.__outbox_end, "
@@ -98,7 +98,7 @@ class HistoryMergeStatements(MergeStatements):
         return SQL("{} and t.{} is null").format(super().flag_stale(), Identifier(VALID_TO_COLUMN))
 
     def _staged_with_ends(self) -> Composed:
-        """Return a subquery of staged rows with the ends of their intervals. For a new table, it reads only staging."""
+        """Return a subquery of staged rows with the ends of their intervals. It reads only staging for a new table."""
         if self.is_new_table:
             return SQL(
                 "(select s.*, lead(s._timestamp) over (partition by {key} order by {version}) as __outbox_end "

@@ -1,4 +1,4 @@
-"""Merges one staged batch in the caller's transaction. Statements that would not change anything are not executed."""
+"""Merge one staged batch in the caller's transaction. Statements that would not change anything are not executed."""
 
 from __future__ import annotations
 
