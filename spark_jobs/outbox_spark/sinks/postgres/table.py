@@ -195,7 +195,7 @@ class PostgresTable(TargetTable):
 
     @staticmethod
     def is_unsupported(column: Column, value: Expression) -> Expression | None:
-        """Return the condition for text with NUL or invalid UTF-8, JSON with NUL, years outside 1-9999, and long keys."""
+        """Return the condition for text with NUL or invalid UTF-8, JSON with NUL, years outside 1-9999, long keys."""
         if column.kind is ColumnType.TEXT:
             is_unsupported = F.contains(value, F.lit("\x00")) | ~F.is_valid_utf8(value)
             return (

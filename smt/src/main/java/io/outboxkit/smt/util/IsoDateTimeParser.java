@@ -14,10 +14,10 @@ import java.time.LocalDate;
 public final class IsoDateTimeParser {
   private static final int SECONDS_PER_DAY = 86_400;
 
-  /** Limit above the longest valid text, {@code 999999-12-31T23:59:59.999999999+18:00}. */
+  /** Length above the longest valid text, {@code 999999-12-31T23:59:59.999999999+18:00}. */
   private static final int MAX_LENGTH = 48;
 
-  /** The text, followed by U+0000. It ends reading: it is neither a digit nor a separator. */
+  /** The text, then U+0000, which ends reading because it is neither a digit nor a separator. */
   private final char[] text = new char[MAX_LENGTH + 1];
 
   private int length;
