@@ -69,7 +69,7 @@ def _start(name: str) -> SparkSession:
 
 @contextmanager
 def _recorded_signals() -> Iterator[Callable[[int], bool]]:
-    """Yield a function that returns whether a signal has arrived, even if the signal's handler was replaced."""
+    """Yield a function that returns whether a signal arrived, even if handlers were replaced. Use the main thread."""
     descriptors = os.pipe()
     for descriptor in descriptors:
         os.set_blocking(descriptor, False)

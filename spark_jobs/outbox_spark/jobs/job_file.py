@@ -46,7 +46,7 @@ _KEYS: Mapping[str, Sequence[Collection[str]]] = {
     "options": [MaterializeOptions.__struct_fields__],
     "target": [target.__struct_fields__ for target in get_args(Target)],
 }
-"""For each key whose value contains objects, the allowed keys in these objects: one collection per possible class."""
+"""Maps a key of the file to the keys allowed inside its value, with one collection for each possible class."""
 _CHOICES_BY_KEY: Mapping[str, Collection[str]] = {
     "kind": [str(target.__struct_config__.tag) for target in get_args(Target)],
     **{
@@ -107,7 +107,7 @@ def select(
     targets: Collection[str],
     path: Path,
 ) -> list[T]:
-    """Return the entries whose aggregate and target (`names_of`) are in the collections. An empty one selects all.
+    """Return the entries whose aggregate and target (`names_of`) are in the collections. Empty collections select all.
 
     Raises ConfigurationError when no entry is selected.
     """

@@ -41,7 +41,7 @@ class BatchDecoder:
     def likely_schemas(self) -> WriterSchemas:
         """Return the schemas that records are most likely to have. They are requested before any record is read.
 
-        Schemas that the reader schema cannot read are omitted, because they are an error only if a record has one.
+        Schemas that the reader schema cannot read are omitted. They cause an error only if a record has one.
         """
         return self._compatible(self._registry.recent(self._subject)) if self._is_avro else {}
 
@@ -98,5 +98,5 @@ class BatchDecoder:
     def _all_unknown_error(self, unknown: Sequence[int | str]) -> RefusedError:
         """Return the error for a batch with only unknown ids. The registry is wrong or was restored from a backup."""
         ids = ", ".join(map(str, unknown[:_MAX_LISTED_IDS])) + (", ..." if len(unknown) > _MAX_LISTED_IDS else "")
-        message = f"topic {self._job.topic}: the registry knows none of the schema ids of its records: {ids}"
+        message = f"topic {self._job.topic}: the registry knows none of the schema ids in its records: {ids}"
         return RefusedError(message, "check registry.url, and whether the registry was restored from a backup")

@@ -265,7 +265,7 @@ def _decode(
 
 
 def _check_progress_unchanged(job: MaterializeJob, table: TargetTable, committed: TableProgress) -> None:
-    """Raise OverlapError if another run committed despite the lock. Rows may have been read after its commit."""
+    """Raise OverlapError if another run committed despite the lock. Rows may have been read after that commit."""
     current = table.committed()
     if current is None or current.run != committed.run:
         raise OverlapError(

@@ -190,6 +190,6 @@ def count_by_kind(keys: DataFrame, kind_name: str, max_examples: int) -> tuple[d
 
 
 def count_columns(rows: DataFrame) -> dict[str, int]:
-    """Return, by column name in sorted order, the number of rows that have this name in DIFFERENT_COLUMNS."""
+    """Return, for each column name in sorted order, the number of rows that have this name in DIFFERENT_COLUMNS."""
     names = rows.select(F.explode(DIFFERENT_COLUMNS).alias("name"))
     return {row["name"]: int(row["count"]) for row in names.groupBy("name").count().orderBy("name").collect()}

@@ -32,7 +32,7 @@ _JOB_PROPERTIES = ("spark.jobGroup.id", "spark.job.description", "spark.job.inte
 _PYSPARK_LOCK = threading.Lock()
 """Held while a thread changes RDD.toDF or SparkSession._activeSession, which all threads share."""
 _previously_active: dict[SparkSession, SparkSession | None] = {}
-"""For the session of each current run, the value that SparkSession._activeSession had before any overlapping run."""
+"""Maps each current run's session to the value of SparkSession._activeSession before any overlapping run."""
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -129,7 +129,7 @@ def _python_session(context: SparkContext, java_session: Any) -> SparkSession:  
 
 @contextmanager
 def _python_session_restored(session: SparkSession) -> Iterator[None]:
-    """After `with`, ensure that a run's session is not PySpark's active session, which createDataFrame sets globally.
+    """After `with`, ensure that no run's session remains PySpark's active session, which createDataFrame sets globally.
 
     A session that other code has made active in the meantime remains active.
     """

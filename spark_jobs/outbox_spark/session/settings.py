@@ -51,7 +51,7 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.sources.partitionOverwriteMode": "static",
     "spark.databricks.delta.schema.autoMerge.enabled": "false",
-    # The commit information of a Delta table contains its progress and the counts of its commits.
+    # The commit information of a Delta table contains the table's progress and the counts of the commit.
     "spark.databricks.delta.commitInfo.enabled": "true",
     "spark.databricks.delta.history.metricsEnabled": "true",
 }
@@ -65,7 +65,7 @@ _COPIED_NAMES = ("spark.sql.shuffle.partitions", "spark.sql.autoBroadcastJoinThr
 
 
 def is_copied(name: str) -> bool:
-    """Return whether a run copies the caller's setting: settings of catalogs, file systems, parallelism and the jobs.
+    """Return whether a run copies this setting of the caller: one for catalogs, file systems, parallelism or the jobs.
 
     Names without the prefix `spark.` are settings of Hadoop, for example `fs.s3a.access.key`.
     """

@@ -34,7 +34,7 @@ def check_earlier_rows(
 ) -> None:
     """Raise SchemaError for a new field that rows lack a value for, although the records of these rows may have one.
 
-    `current` contains the field names when the table was last written; `removed` contains the names of earlier fields.
+    `current` contains the field names of the table's last write; `removed` contains the names of earlier fields.
     A field was renamed if one of these names is its alias, and added again if its own name is an earlier name.
     """
     for column in columns:
@@ -61,7 +61,7 @@ class Batch:
     rows: DataFrame
     """Rows of decode(). Unless `staged` is set, they are evaluated repeatedly, so they or their source are persisted.
     At most one row per key (in history mode, per version) is readable (`__outbox_reason` is null). The other rows are
-    for the quarantine. Each of these makes an older row of the same `aggregate_id` stale."""
+    for the quarantine. Each of them makes an older row of its `aggregate_id` stale."""
     counts: DecodedCounts
     """Counts of `rows`, including quarantined records without a key."""
     columns: Sequence[Column]
@@ -80,7 +80,7 @@ class Batch:
 
 
 class TargetTable(Protocol):
-    """One table of a target, which is a context manager for one run."""
+    """One table of a target. The object is a context manager for one run."""
 
     def __enter__(self) -> Self:
         """Lock the table if the target has locks. Raises OverlapError if another run locked it."""
@@ -124,7 +124,7 @@ class TargetTable(Protocol):
     def write(self, batch: Batch) -> WriteCounts:
         """Apply a batch. Its rows, deletions and progress become visible together or not at all.
 
-        Writing is idempotent, because only newer versions change a row. Lake tables write ledger and quarantine
+        Writing is idempotent, because only newer versions change a row. Lake tables write their ledger and quarantine
         first. Raises OverlapError if another run has committed since `committed()` or the previous `write()`.
         """
 
@@ -136,7 +136,7 @@ class TargetTable(Protocol):
         """Return KEY_COLUMN, METADATA_COLUMNS, `value` and `schema_header` of records quarantined for this reason."""
 
     def update_quarantined(self, topic_id: str, results: Sequence[RetryResult]) -> None:
-        """Remove the quarantined records that can now be read, and update the reasons why the others cannot."""
+        """Remove quarantined records that are now readable, and update the reasons why the others are unreadable."""
 
     def row_states(self) -> DataFrame:
         """Return KEY_COLUMN, METADATA_COLUMNS and ROW_STATE_COLUMNS of the rows that are not older versions.
@@ -148,7 +148,7 @@ class TargetTable(Protocol):
         """Return all column names, as spelled in `columns` if only their case differs; empty if there is no table."""
 
     def quarantined_versions(self, topic_id: str) -> DataFrame | None:
-        """Return KEY_COLUMN and STORED_VERSION of each key's newest quarantined record, or None."""
+        """Return KEY_COLUMN and STORED_VERSION of each key's newest quarantined record; None if there are none."""
 
     def different_fields(self, stack: ExitStack, rows: DataFrame, columns: Sequence[Column]) -> DataFrame:
         """Compare rows of decode(), at most one per key, with the stored rows of their keys.

@@ -81,7 +81,7 @@ class DeltaTable(LakeTable):
         return None
 
     def _latest_progress(self) -> dict[str, Any] | None:
-        """Return the progress, even from before a RESTORE; None if no table exists. Raises RefusedError if it is missing."""
+        """Return the progress, even from before a RESTORE; None if there is no table. Raises RefusedError if missing."""
         if not self._storage.exists():
             return None
         progress = next(filter(None, map(progress_in, self._storage.commits())), None)
@@ -116,7 +116,7 @@ class DeltaTable(LakeTable):
         return self._find_commit(progress)
 
     def _find_commit(self, progress: dict[str, Any]) -> dict[str, Any]:
-        """Return the commit of this progress. Raises OverlapError when Delta skipped it because of its `txnVersion`."""
+        """Return the commit of this progress. Raises OverlapError if Delta skipped it because of `txnVersion`."""
         for commit in self._storage.commits():
             stored_progress = progress_in(commit)
             if stored_progress is not None and stored_progress["token"] == progress["token"]:

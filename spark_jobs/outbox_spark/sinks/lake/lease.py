@@ -1,7 +1,7 @@
 """Lease a table in a folder to one run. A file next to the table contains the holder and the expiry time of the lease.
 
-Hadoop's FileSystem creates the file without overwriting, so leases work in every store that can contain tables. The
-lease only avoids wasted work. It is not reliable, because clocks differ and not every object store rejects overwriting.
+Hadoop's FileSystem creates the file without overwriting, so leases work in every store that can contain tables. A lease
+only avoids wasted work. It is not reliable, because clocks differ and not every object store rejects overwriting.
 Correctness depends on the conflict detection of commits. Targets without conflict detection are refused, unless they
 have a single writer (single_writer.py).
 """

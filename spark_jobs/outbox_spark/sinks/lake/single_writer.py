@@ -9,7 +9,7 @@ from outbox_events.errors import ConfigurationError
 from outbox_spark.jobs.model import DeltaTarget, IcebergTarget
 
 _LOG_STORE_CLASS = "spark.delta.logStore.class"
-"""Setting of the log store for all schemes. Delta rejects it if a setting for a single scheme also exists."""
+"""Selects the log store for all URL schemes. Delta rejects this setting if one for a single scheme also exists."""
 _WITHOUT_DETECTION = ("S3SingleDriverLogStore", "HDFSLogStore", "AzureLogStore", "LocalLogStore", "DelegatingLogStore")
 """Delta's log stores that do not detect conflicts on S3. The last one delegates to another log store by URL scheme."""
 

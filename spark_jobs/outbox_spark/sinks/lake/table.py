@@ -185,7 +185,7 @@ class LakeTable(TargetTable, ABC):
         return self._quarantine.records(topic_id, reason)
 
     def update_quarantined(self, topic_id: str, results: Sequence[RetryResult]) -> None:
-        """Remove the quarantined records that can now be read, and update the reasons why the others cannot."""
+        """Remove quarantined records that are now readable, and update the reasons why the others are unreadable."""
         self._check_lease()
         self._quarantine.update(topic_id, results)
 

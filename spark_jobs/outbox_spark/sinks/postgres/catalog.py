@@ -43,7 +43,7 @@ def comments(connection: Connection, relation: Identifier) -> dict[str, str]:
 
 
 def column_constraints(connection: Connection, relation: Identifier) -> dict[str, tuple[bool, str | None]]:
-    """Return, by column name, whether the column is NOT NULL, and its default as SQL (None if it has no default)."""
+    """Return, for each column, whether it is NOT NULL, and its default as SQL (None if it has no default)."""
     rows = connection.execute(
         "select attname, attnotnull, pg_get_expr(adbin, adrelid) from pg_attribute "
         "left join pg_attrdef on adrelid = attrelid and adnum = attnum "

@@ -43,7 +43,7 @@ def apply_staged(
 
 
 def rewrite_staged(connection: Connection, tables: TableStatements, staging: Identifier, topic_id: str) -> WriteCounts:
-    """Replace the values of the rows that have the versions of staged rows. Return the number of these rows."""
+    """Replace the values of rows that have the same version as a staged row. Return the number of these rows."""
     analyze(connection, staging)
     merge = MergeStatements(tables, staging, topic_id, has_quarantine=_has_rows(connection, tables.quarantine))
     return WriteCounts(sum(connection.execute(statement).rowcount for statement in merge.rewrite_rows()))

@@ -51,7 +51,7 @@ def create_offsets_table(connection: Connection, statements: TableStatements) ->
 
 
 def lock_run(connection: Connection, statements: TableStatements) -> int | None:
-    """Lock the table's row in `outbox_offsets` until the transaction ends. Return its run number, or None."""
+    """Lock the table's row in `outbox_offsets` until the transaction ends. Return its run number; None if missing."""
     query = SQL("select run from {} where table_name = %s for update").format(statements.offsets)
     run: int | None = scalar(connection, query, (statements.table,))
     return run

@@ -195,7 +195,7 @@ class TableStatements:
         ]
 
     def different_rows(self, columns: Sequence[Column], staging: Identifier) -> Composed:
-        """Return the query for the key, version and different columns' names of the rows that differ from staged rows.
+        """Return the query for rows that differ from staged rows: their key, version and names of different columns.
 
         The array of names is empty if the staged record is quarantined.
         """

@@ -173,8 +173,8 @@ class PostgresTable(TargetTable):
             return
         for column in columns:
             if column.name in types and column.name not in created.all:
-                message = f"column {label}.{column.name}, which outbox-materialize did not create, is now a field"
-                raise SchemaError(f"{message} of the schema", "rename or drop the column")
+                message = f"column {label}.{column.name}, which outbox-materialize did not create, has the name"
+                raise SchemaError(f"{message} of a field of the schema", "rename or drop the column")
         check_earlier_rows(columns, created.current, created.removed, label)
         for name in required_columns(self._connection, self._tables.target):
             if name not in created.all:
@@ -195,7 +195,7 @@ class PostgresTable(TargetTable):
 
     @staticmethod
     def is_unsupported(column: Column, value: Expression) -> Expression | None:
-        """Return the condition for text with NUL or invalid UTF-8, JSON with NUL, years outside 1-9999, long keys."""
+        """Return the condition for text with NUL or invalid UTF-8, long keys, JSON with NUL, or years beyond 1-9999."""
         if column.kind is ColumnType.TEXT:
             is_unsupported = F.contains(value, F.lit("\x00")) | ~F.is_valid_utf8(value)
             return (
@@ -306,7 +306,7 @@ class PostgresTable(TargetTable):
         return self._query(query.format(names, self._tables.quarantine, Literal(topic_id), Literal(reason)))
 
     def update_quarantined(self, topic_id: str, results: Sequence[RetryResult]) -> None:
-        """Remove the quarantined records that can now be read, and update the reasons why the others cannot."""
+        """Remove quarantined records that are now readable, and update the reasons why the others are unreadable."""
         parameters = (*map(list, zip(*results, strict=True)), topic_id)
         with self._server_errors(), self._connection.transaction():
             for statement in self._tables.update_quarantined():

@@ -22,7 +22,7 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /** Copies lines in PostgreSQL's COPY text format to a table. Each task attempt is a transaction. */
 public final class CopyRows {
-  /** Start of the error message. Only the SQLSTATE follows: the server's message may quote rows. */
+  /** Start of an error message. The SQLSTATE follows, but not the server's text with row values. */
   public static final String FAILED = "COPY failed, SQLSTATE ";
 
   private static final String NO_SQLSTATE = "-----";

@@ -76,7 +76,7 @@ final class PartitionReader {
       }
     } while (System.nanoTime() < deadline);
     throw new IllegalStateException(
-        "%s: no record from offset %d on was received within %d s; the range ends at offset %d"
+        "%s: no record at or after offset %d arrived within %d s; the range ends at offset %d"
             .formatted(
                 partition, offset, TimeUnit.MILLISECONDS.toSeconds(timeoutMillis), range.until()));
   }

@@ -189,7 +189,7 @@ public final class AvroOutput {
     writeLong(0);
   }
 
-  /** Add the slots of a record. Return its frame, which is the index of its first slot. */
+  /** Add one slot per field of a record. Return the record's frame: the index of its first slot. */
   int openRecord(int fieldCount) {
     int frame = slotCount;
     slotCount += 2 * fieldCount;

@@ -69,7 +69,7 @@ final class AggregateKeys {
     List<SchemaVersion> versions = new ArrayList<>();
     List<String> labels = parse(key, Type.LIST, null).getList(key);
     for (String label : labels) {
-      // With dots in labels, schema.1.id could be version 1's id or the schema of version 1.id.
+      // If labels had dots, schema.1.id could be version 1's id or the schema of version "1.id".
       if (!label.matches(labelPattern) || label.equals(VERSIONS)) {
         throw new ConfigException(
             key, labels, "labels must match " + labelPattern + " and differ from " + VERSIONS);

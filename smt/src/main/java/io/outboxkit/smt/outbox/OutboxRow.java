@@ -32,7 +32,7 @@ public record OutboxRow(
     Long lsn,
     Long commitMillis) {
 
-  /** Placeholder for a change of the outbox table that is not routed. */
+  /** Placeholder for a change of the outbox table, if the change is not routed. */
   public static final OutboxRow SKIPPED =
       new OutboxRow(null, null, null, null, null, null, null, null, null, null, null, null);
 

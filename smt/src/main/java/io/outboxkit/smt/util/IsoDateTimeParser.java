@@ -6,10 +6,10 @@ import java.time.LocalDate;
 /**
  * Parser of dates, times and timestamps in the ISO-8601 formats of PostgreSQL, Debezium and JSON
  * libraries: {@code 2026-11-20}, {@code 18:31:38.123456}, {@code 2026-11-20T18:31:38.123456+00:00}.
- * The UTC offsets {@code Z}, {@code +00} and {@code +0530} and a space instead of the T are also
- * accepted. Infinity, years BC, 24:00 and leap seconds are rejected. The parse methods return
- * whether the text is valid. DateTimeFormatter is not used, because it would dominate the CPU time
- * per record. Not thread-safe.
+ * It also accepts the UTC offsets {@code Z}, {@code +00} and {@code +0530}, and a space instead of
+ * the T. Infinity, years BC, 24:00 and leap seconds are rejected. The parse methods return whether
+ * the text is valid. DateTimeFormatter is not used, because it would dominate the CPU time per
+ * record. Not thread-safe.
  */
 public final class IsoDateTimeParser {
   private static final int SECONDS_PER_DAY = 86_400;
