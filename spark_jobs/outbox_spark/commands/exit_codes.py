@@ -105,7 +105,7 @@ def filtered_py4j_logs(is_logged: Callable[[logging.LogRecord], bool]) -> Iterat
 
 
 def was_interrupted(error: BaseException | None) -> bool:
-    """Return whether the error is a KeyboardInterrupt (Ctrl-C), or a Py4J error raised while handling it."""
+    """Return whether the error is a KeyboardInterrupt (Ctrl-C), or an error that Py4J raised while handling Ctrl-C."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None

@@ -75,7 +75,7 @@ class Rounds:
     _excluded: set[int] = field(default_factory=set)
 
     def run(self) -> Exit:
-        """Run rounds until failures end the process or a stop is requested. A stop returns 4 if a table failed."""
+        """Run rounds until failures end the process or a stop is requested (code 4 if a table is excluded, else 0)."""
         tables = "1 table" if len(self.jobs) == 1 else f"{len(self.jobs)} tables"
         self.report(f"materializing {tables} every {self.rules.interval:g} s; send SIGTERM or SIGINT to stop")
         while True:

@@ -27,7 +27,7 @@ def parse_json(raw: Column) -> Column:
     JSON null is a variant, not SQL NULL.
     """
     text = raw.cast("string")
-    # The parser ignores text after the first value. An end marker is therefore appended, which it must also parse.
+    # The parser ignores text after the first value, so it must also parse an end marker, which is appended.
     wrapped = F.try_parse_json(F.concat(F.lit('{"v":'), text, F.lit(f',"{_END_MEMBER}":0}}')))
     is_complete = F.try_variant_get(wrapped, f"$.{_END_MEMBER}", "int").isNotNull()
     is_valid = F.is_valid_utf8(text) & ~F.rlike(text, F.lit(_UNPAIRED_SURROGATE)) & is_complete

@@ -40,7 +40,7 @@ class SchemaRegistry:
         return self._cache(version, f"subject {subject}")
 
     def version(self, subject: str, number: int) -> str:
-        """Return the schema of a version. If it does not exist, raise a SchemaError with the existing versions."""
+        """Return the schema of a version. If it is missing, raise a SchemaError that lists the existing versions."""
         version = self._reader.version(subject, number)
         if version is None:
             versions = ", ".join(map(str, self._reader.versions(subject))) or "none"

@@ -134,7 +134,7 @@ def _decode(
         decoded = _persist_decoded(stack, decoder, rows, metrics, with_observation=staged is None)
         if decoded is not None:
             return decoded
-    # The log may have changed since the first pass, so that pass's rows are not used. Its metrics were observed.
+    # The log may have changed since the first pass, so its rows are not used. The metrics were already observed.
     newest = persist(stack, newest_of(job, topic, read_range, every_version=is_history))
     with allow_topic_reads(spark):
         summary, schemas = summarize(newest, with_observation=False)

@@ -73,7 +73,7 @@ def _tombstones(absent: DataFrame, rows: DataFrame, time: datetime) -> DataFrame
       offsets determine the order. The comparison found no record of the key after the row's offset, so the key's next
       record is at the end offset or later. The end offset is at least the row's offset + 2, because the record that
       superseded the row's record precedes the end offset.
-    - Each key has a different offset, which the topic's end offset would not ensure. PostgreSQL targets require this,
+    - Each tombstone has a different offset, unlike if all had the topic's end offset. PostgreSQL targets require this,
       because they detect incomplete staging by counting offsets.
     The timestamp is the current time (`time`), because the time of the deletion is unknown and the ledger must retain
     the entry for its whole TTL.

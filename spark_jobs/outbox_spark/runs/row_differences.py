@@ -93,7 +93,7 @@ def with_quarantined(states: DataFrame, quarantined: DataFrame | None) -> DataFr
 
 
 def joined_kind(row_count: Column) -> Column:
-    """Return the DifferenceKind or JoinedKind of a joined row; NULL if neither table nor topic has a state of the key.
+    """Return the DifferenceKind or JoinedKind of a joined row; NULL if neither the table nor the topic has the key.
 
     The partition epoch is not compared, because records with equal sequences are copies of one event, and topics
     without a sequence have a single epoch.

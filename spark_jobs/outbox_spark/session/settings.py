@@ -65,7 +65,7 @@ _COPIED_NAMES = ("spark.sql.shuffle.partitions", "spark.sql.autoBroadcastJoinThr
 
 
 def is_copied(name: str) -> bool:
-    """Return whether a run copies this setting of the caller: one for catalogs, file systems, parallelism or the jobs.
+    """Return whether a run copies the caller's setting of this name (catalogs, file systems, parallelism, jobs).
 
     Names without the prefix `spark.` are settings of Hadoop, for example `fs.s3a.access.key`.
     """

@@ -69,7 +69,7 @@ class StageMetrics:
         return {**{name: sum(numbers) for name, numbers in values.items()}, "peak_execution_memory_bytes": peak}
 
     def _newest_stage(self) -> int:
-        """Wait until the events of finished stages have been processed. Return the newest stage's id, or -1."""
+        """Wait until the events of finished stages have been processed. Return the newest stage's id; -1 if none."""
         self._spark_context.listenerBus().waitUntilEmpty(_LISTENER_TIMEOUT_MILLIS)
         stages = self._stages()
         return int(stages.apply(0).stageId()) if stages.size() else -1

@@ -24,7 +24,7 @@ TABLE_PROPERTIES = {
     "delta.logRetentionDuration": "interval 365 days",
 }
 _OPERATIONS = frozenset({"WRITE", "MERGE"})
-"""Delta's names of the operations with which the job commits."""
+"""Delta's names for the operations with which the job commits."""
 _VACUUM_SETTINGS = {"spark.sql.sources.parallelPartitionDiscovery.parallelism": "16"}
 """Maximum number of tasks with which VACUUM lists folders. Spark's default is 10,000."""
 

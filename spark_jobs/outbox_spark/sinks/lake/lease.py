@@ -187,7 +187,7 @@ class Lease:
         self.written_at = datetime.fromtimestamp(modified_at / 1000, UTC)
 
     def _read(self, path: Any) -> LeaseHolder | None:  # noqa: ANN401 - org.apache.hadoop.fs.Path
-        """Return the holder; None if there is no file. An incomplete file is a lease from when it was written."""
+        """Return the holder, or None. An incomplete file counts as a lease that began when the file was written."""
         file_system = self._file_system()
         try:
             status = file_system.getFileStatus(path)

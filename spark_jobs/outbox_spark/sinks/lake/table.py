@@ -305,7 +305,7 @@ class LakeTable(TargetTable, ABC):
     def _merge_source(self, batch: Batch, *, flag_other_keys: bool) -> DataFrame:
         """Return the source rows of the MERGE (see merge_sql.py).
 
-        With `flag_other_keys`, the result includes all keys in quarantine, even keys that have no readable row in it.
+        With `flag_other_keys`, the result includes all quarantined keys, even keys without a readable row in the batch.
         """
         readable_rows = batch.rows.where(F.col("__outbox_reason").isNull())
         if batch.previous is not None:

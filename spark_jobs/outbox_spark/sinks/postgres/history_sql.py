@@ -98,7 +98,7 @@ class HistoryMergeStatements(MergeStatements):
         return SQL("{} and t.{} is null").format(super().flag_stale(), Identifier(VALID_TO_COLUMN))
 
     def _staged_with_ends(self) -> Composed:
-        """Return a subquery of staged rows with the ends of their intervals. It reads only staging for a new table."""
+        """Return a subquery of staged rows with the ends of their intervals. For a new table, it reads only staging."""
         if self.is_new_table:
             return SQL(
                 "(select s.*, lead(s._timestamp) over (partition by {key} order by {version}) as __outbox_end "

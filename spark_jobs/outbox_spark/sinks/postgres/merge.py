@@ -80,7 +80,7 @@ def _add_versions(connection: Connection, merge: HistoryMergeStatements, counts:
 
 
 def _add_keys_and_flags(connection: Connection, merge: MergeStatements, counts: DecodedCounts) -> None:
-    """Add a new table's primary key, and flag rows as stale that are older than quarantined records of the batch."""
+    """Add a new table's primary key, and flag rows as stale if they are older than the batch's quarantined records."""
     for statement in merge.tables.add_keys() if merge.is_new_table else ():
         connection.execute(statement)
     if counts.quarantined:

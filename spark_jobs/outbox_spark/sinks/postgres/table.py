@@ -99,7 +99,7 @@ from outbox_spark.sinks.target_table import (
 _NUL_IN_JSON = r"(?<!\\)(?:\\\\)*\\u0000"
 MAX_KEY_BYTES = 2048
 """Maximum size of a key. An entry of a B-tree index has at most 2,704 bytes, and in history tables it also contains the
-version. The server would accept some longer keys if it can compress them."""
+version. The server accepts some longer keys, if it can compress them."""
 
 
 class PostgresTable(TargetTable):
@@ -114,7 +114,7 @@ class PostgresTable(TargetTable):
         self._tables = TableStatements(target.schema, table, mode=mode)
         self._opened: Connection | None = None
         self._last_run: int | None = None
-        """Number of the last commit of the table that this run has read or written."""
+        """Number of the table's last commit that this run has read or written."""
         self._stages_early = True
 
     def __enter__(self) -> Self:

@@ -22,7 +22,7 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /** Copies lines in PostgreSQL's COPY text format to a table. Each task attempt is a transaction. */
 public final class CopyRows {
-  /** Start of an error message. The SQLSTATE follows, but not the server's text with row values. */
+  /** Start of the error message, which ends with the SQLSTATE because it must not quote rows. */
   public static final String FAILED = "COPY failed, SQLSTATE ";
 
   private static final String NO_SQLSTATE = "-----";

@@ -93,7 +93,7 @@ final class AggregateKeys {
     }
   }
 
-  /** Throw ConfigException with the supported keys if a key {@code aggregate.*} is unparsed. */
+  /** Throw ConfigException, naming the valid keys, if an {@code aggregate.*} key was not parsed. */
   void rejectUndefined(List<String> types, String supportedKeys) {
     for (Map.Entry<String, Object> entry : values.entrySet()) {
       if (!parsedKeys.contains(entry.getKey())) {

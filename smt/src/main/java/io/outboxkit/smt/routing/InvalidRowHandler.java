@@ -41,7 +41,7 @@ public final class InvalidRowHandler {
               row.sequence(), error.reason().code(), error.getMessage()));
     }
     log(row, error);
-    // A row that is invalid for another reason can also be too large for a letter with all columns.
+    // A row with any other error can also be too large for a dead letter with all columns.
     DeadLetter letter =
         error.reason() == Reason.RECORD_TOO_LARGE
             ? null

@@ -236,7 +236,7 @@ final class MessageReader {
 
     @Override
     public String partitionText(String column, String aggregateType) {
-      // Null makes a message without this member invalid. A missing table column stops the task.
+      // Null invalidates a message that lacks the member. A missing table column stops the task.
       return MessageReader.textOf(members, column);
     }
 
