@@ -111,13 +111,13 @@ def _check_offset(topic: TopicDescription, partition: int, offset: int) -> None:
     location = f"topic {topic.name} partition {partition}"
     if offset > topic.end_offsets[partition]:
         end = topic.end_offsets[partition]
-        message = f"{location} ends at offset {end}, but the table has read up to offset {offset}"
+        message = f"{location} ends at offset {end}, but the table's committed offset is {offset}"
         raise RefusedError(message, f"check bootstrap_servers, and whether the broker lost records; {_REBUILD_HINT}")
     # Retention and DeleteRecords, unlike compaction, raise the log start offset and remove records that were not read.
     if offset < topic.start_offsets[partition]:
         message = (
             f"{location} starts at offset {topic.start_offsets[partition]}, but "
-            f"the table has read up to offset {offset}: the records between these offsets were deleted"
+            f"the table's committed offset is {offset}: the records between these offsets were deleted"
         )
         raise RefusedError(message, f"set cleanup.policy of the topic to `compact`; {_REBUILD_HINT}")
 

@@ -258,7 +258,7 @@ def ordering_of(
 
 def _describe_mixture(expected: Ordering) -> str:
     if expected is Ordering.SEQUENCE:
-        return f"records without a {SOURCE_SEQUENCE} header in a table that is ordered by it"
+        return f"records without a {SOURCE_SEQUENCE} header in a table that is ordered by this header"
     return f"records with a {SOURCE_SEQUENCE} header in a table that is ordered by offset"
 
 

@@ -44,7 +44,7 @@ def check_application(spark: SparkSession, target: Target | None = None) -> None
     extension = _EXTENSIONS.get(type(target)) if target is not None else None
     if extension is not None and extension not in (spark.conf.get("spark.sql.extensions", None) or ""):
         message = f"spark.sql.extensions does not contain {extension}"
-        raise ConfigurationError(message, f"set it before Spark starts; {_HINT}")
+        raise ConfigurationError(message, f"add the extension before Spark starts; {_HINT}")
 
 
 def check_jars(spark: SparkSession, class_names: Iterable[str], hint: str) -> None:

@@ -98,7 +98,7 @@ def _in_process_master() -> str:
     # Only this process has the jars on its class path, and the driver listens only on the loopback address.
     if not master.startswith("local"):
         message = f"SPARK_MASTER is {master}: executors of a cluster would have no jars and could not reach the driver"
-        raise ConfigurationError(message, "submit the job with spark-submit, see docs/materialization.md")
+        raise ConfigurationError(message, "submit the job with spark-submit; see docs/materialization.md")
     return master
 
 

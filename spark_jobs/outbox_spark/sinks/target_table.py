@@ -83,7 +83,7 @@ class TargetTable(Protocol):
     """One table of a target. The object is a context manager for one run."""
 
     def __enter__(self) -> Self:
-        """Lock the table if supported. Raises OverlapError if it is locked, or UnreachableError if the target is down."""
+        """Lock the table if supported. Raises OverlapError if it is locked, UnreachableError if the target is down."""
 
     def __exit__(self, *_: object) -> None: ...
 

@@ -23,7 +23,7 @@ def check_delta_target(spark: SparkSession, target: DeltaTarget) -> None:
     log_store = spark.conf.get(setting, None) or ""
     if not log_store or log_store.endswith(_WITHOUT_DETECTION):
         message = f"Delta's log store for {target.path} does not detect conflicts between two drivers"
-        hint = f"set {setting} to a log store that does, such as io.delta.storage.S3DynamoDBLogStore"
+        hint = f"set {setting} to a log store that detects them, such as io.delta.storage.S3DynamoDBLogStore"
         raise ConfigurationError(message, f"{hint}; {_ALTERNATIVE}")
 
 

@@ -67,7 +67,7 @@ def _insert(connection: Connection, target: Identifier, source: Identifier, clau
 
 
 def _adapt_columns(connection: Connection, target: Identifier, source: Identifier, droppable: Collection[str]) -> None:
-    """Adapt the columns of `target` to `source`. Drop columns of another type, and `droppable` columns not in `source`."""
+    """Adapt the columns of `target` to `source`. Drop columns of another type, and `droppable` columns it lacks."""
     actual = column_types(connection, target, collations=True)
     expected = column_types(connection, source, collations=True)
     for name, sql_type in actual.items():

@@ -173,8 +173,8 @@ class PostgresTable(TargetTable):
             return
         for column in columns:
             if column.name in types and column.name not in created.all:
-                message = f"column {label}.{column.name}, which outbox-materialize did not create, has the name"
-                raise SchemaError(f"{message} of a field of the schema", "rename or drop the column")
+                message = f"outbox-materialize did not create column {label}.{column.name}"
+                raise SchemaError(f"{message}, but the schema has this field", "rename or drop the column")
         check_earlier_rows(columns, created.current, created.removed, label)
         for name in required_columns(self._connection, self._tables.target):
             if name not in created.all:
