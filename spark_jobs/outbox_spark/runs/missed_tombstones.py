@@ -5,7 +5,7 @@ the tombstone, and the row remains. The progress therefore contains `committed_a
 tombstone was written. With its last batch, a run sets `committed_at` to the time at which it requested the end offsets.
 Earlier batches do not change it, because unread records may be older than the run. A run that reads, or ends, later
 than `committed_at` plus the retention commits its last batch without `committed_at`. It then compares the table with
-the topic and commits the time. If it crashes before that, the next run makes the comparison.
+the topic and commits the time. If the run crashes first, the next run makes the comparison.
 
 The time comes from the target, because drivers' clocks can differ. Ledger entries expire by Kafka timestamps. The
 current time is limited to the newest timestamp that the run has read, so a wrong clock alone does not remove entries.

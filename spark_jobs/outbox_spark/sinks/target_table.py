@@ -176,4 +176,4 @@ class TargetTable(Protocol):
         """Drop the table and its ledger, but not its quarantine."""
 
     def maintain(self) -> str:
-        """Compact files and remove obsolete data. Return one line of text with the numbers."""
+        """Compact files and remove obsolete data. Return one line that reports the results."""

@@ -219,7 +219,7 @@ class LakeTable(TargetTable, ABC):
             self._storage.drop(suffix)
 
     def maintain(self) -> str:
-        """Compact the table, its ledger and its quarantine. Return one line of text with the numbers."""
+        """Compact the table, its ledger and its quarantine. Return one line that reports the results."""
         if self.committed() is None:
             return f"{self._label}: the table does not exist yet"
         suffixes = filter(self._storage.exists, ("", TOMBSTONES_SUFFIX, QUARANTINE_SUFFIX))

@@ -59,7 +59,7 @@ class HistoryMergeStatements(MergeStatements):
     def close_rows(self) -> Composed:
         """Update `_valid_to` of stored versions if it changed. Return the number of versions that a deletion ended.
 
-        Execute it before inserting new versions, because a unique index permits only one open-ended version per key.
+        Execute this before inserting new versions, because a unique index permits only one open-ended version per key.
         """
         return SQL(
             "{ends}, closed as (update {target} t set {valid_to} = e.__outbox_end, "
