@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Build the files of release V in dist/ (`make dist`). The same sources produce identical files.
+"""Build the files of release V in dist/ (`make dist`). Builds from the same sources are identical.
 
 outbox_events-V-py3-none-any.whl   the library for services, and outbox_events-V.tar.gz with its sources
 outbox_kit-V-py3-none-any.whl      the commands, which require the library, and outbox_kit-V.tar.gz
 outbox-kit-requirements-V.txt      for `pip install --require-hashes`: the dependencies of the commands
-outbox-events-requirements-V.txt   the same for services: dependencies of the library (extras kafka and avro)
+outbox-events-requirements-V.txt   the same for services: the dependencies of the library with the extras kafka and avro
 outbox-smt-V.zip                   the transforms, to unpack into a folder of a worker's plugin.path
-outbox-avro-converter-V.zip        the converter of the template outbox-postgres-chain, to unpack in plugin.path
+outbox-avro-converter-V.zip        the converter for the template outbox-postgres-chain, to unpack into plugin.path
 outbox-spark-pyfiles-V.zip         for spark-submit --py-files
 outbox-spark-launchers-V.zip       the scripts for spark-submit, and requirements.txt for the driver
 outbox-spark-V.jar                 for spark-submit --jars, in addition to the jars listed in docs/scheduling.md
@@ -38,7 +38,7 @@ LAUNCHERS_NAME = "outbox-spark-launchers"
 BUILD_TIMEOUT_S = 600
 REGULAR_FILE_MODE = 0o100644
 EARLIEST_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
-"""Earliest time that a zip file can represent. All entries use this time, so that builds are identical."""
+"""Earliest time that a zip file can represent. All entries use this time, so that builds are reproducible."""
 
 
 def main() -> None:
@@ -82,7 +82,7 @@ def plugins() -> list[Path]:
 
 
 def write_sboms(folder: Path) -> None:
-    """Write one SBOM for each file of the release that has dependencies."""
+    """Write an SBOM for each released file that has dependencies."""
     documents = {plugin.name: sbom.of_jars(plugin.name, __version__, plugin) for plugin in plugins()}
     for name, requirements in (*PYTHON_REQUIREMENTS, (LAUNCHERS_NAME, "spark-driver.txt")):
         documents[name] = sbom.of_requirements(name, __version__, REQUIREMENTS_FOLDER / requirements)
@@ -91,12 +91,12 @@ def write_sboms(folder: Path) -> None:
 
 
 def pack(folder: Path, archive: Path) -> None:
-    """Write a zip file that contains the folder, because Connect expects plugins in subfolders of plugin.path."""
+    """Pack a folder, not only its files, because Connect expects each plugin in a subfolder of plugin.path."""
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as zip_file:
         for path in sorted(folder.rglob("*")):
             if path.is_file():
                 entry = zipfile.ZipInfo(f"{folder.name}/{path.relative_to(folder).as_posix()}", EARLIEST_ZIP_TIME)
-                # Let all users read the files, because the worker may run as a user other than their owner.
+                # Make the file readable by all users, because the worker might not run as the owner of the file.
                 entry.external_attr = REGULAR_FILE_MODE << 16
                 zip_file.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED)
 

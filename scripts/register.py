@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Run `outbox apply` with the same options."""
+"""Run `outbox apply` with the options of this command."""
 
 import sys
 

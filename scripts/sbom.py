@@ -1,4 +1,4 @@
-"""Generate a release's SBOMs in CycloneDX JSON, without time and serial number, so that they are reproducible."""
+"""Generate a release's SBOMs in CycloneDX JSON. They omit the time and serial number, so they are reproducible."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _document(name: str, version: str, components: list[dict[str, object]]) -> s
 
 
 def _package(pin: re.Match[str]) -> dict[str, object]:
-    """Describe a Python package with the hashes of its sdist and of its wheels for all platforms."""
+    """Describe a Python package, including the hashes of its sdist and of its wheels for all platforms."""
     purl = f"pkg:pypi/{pin['name']}@{pin['version']}"
     # A package with an environment marker is not installed on every platform.
     scope = "optional" if pin["marker"] else "required"

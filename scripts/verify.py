@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Run `outbox verify` with the same options."""
+"""Run `outbox verify` with the options of this command."""
 
 import sys
 

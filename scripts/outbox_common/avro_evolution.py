@@ -1,7 +1,7 @@
 """Detect schema changes after which existing records cannot be read or are read with different values.
 
-Avro resolves fields only by physical type. A long with milliseconds is read as a long with microseconds without an
-error, and a registry accepts the change as compatible. Therefore this comparison includes logical types.
+Avro resolves fields only by physical type. It reads a long of milliseconds as a long of microseconds without an error,
+and registries accept such a change as compatible. Therefore this module also compares logical types.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ _PROMOTIONS: Mapping[str, frozenset[str]] = {
 
 @dataclass(frozen=True)
 class Difference:
-    """A field that a reader misreads or cannot read in records of the writer's schema."""
+    """A field that the reader misreads, or cannot read, in records that have the writer's schema."""
 
     field: str
     written: str  # type in the writer's schema
     expected: str  # type in the reader's schema
     readable: bool
-    """True if the bytes are read as a different value. False if the bytes cannot be read."""
+    """True if the field is read as a different value. False if the field cannot be read."""
 
 
 def differences(writer_schema: str, reader_schema: str) -> list[Difference]:
-    """Return the fields that `reader_schema` misreads or cannot read in records of `writer_schema`.
+    """Return the fields that are misread or cannot be read when records of `writer_schema` are read by `reader_schema`.
 
-    Fields that the reader's schema removes or adds with a default are not differences.
+    A field that the reader's schema lacks, or adds with a default, is not a difference.
     """
     comparison = _Comparison(load(writer_schema), load(reader_schema))
     return list(comparison.record_differences(comparison.writer_schema.root, comparison.reader_schema.root, ""))
 
 
 def field_paths(schema: str) -> set[str]:
-    """Return the paths of all fields of a record schema (JSON text). The path of a nested field is `outer.inner`."""
+    """Return the path of each field in a record schema (JSON text). The path of a nested field is `outer.inner`."""
     tree = load(schema)
     return set(_paths(tree, tree.root, "", ()))
 
@@ -68,7 +68,7 @@ def _paths(schema: Schema, node: Node, path: str, enclosing_names: tuple[str, ..
 
 
 class _Comparison:
-    """Parallel walk over the writer's and the reader's schema."""
+    """Compares the writer's and the reader's schema by walking over both in parallel."""
 
     def __init__(self, writer_schema: Schema, reader_schema: Schema) -> None:
         self.writer_schema, self.reader_schema = writer_schema, reader_schema
@@ -78,7 +78,7 @@ class _Comparison:
         if kind_of(writer_type) != "record" or kind_of(reader_type) != "record":
             return
         name_pair = (str(writer_type["name"]), str(reader_type["name"]))
-        if name_pair in self._compared_types:  # already compared: a type can be recursive or used twice
+        if name_pair in self._compared_types:  # already compared: a type can be recursive or occur twice
             return
         self._compared_types.add(name_pair)
         writer_fields = field_types(writer_type)
@@ -111,14 +111,14 @@ class _Comparison:
 
 
 def _resolve(writer_type: Node, reader_branches: list[Node]) -> Node:
-    """Return the branch that Avro selects by name, then by kind, then by type promotion, or None."""
+    """Return the branch that Avro selects by name, then kind, then type promotion. Return None if no branch matches."""
     promoted_types = _PROMOTIONS.get(kind_of(writer_type), ())
     promoted_branches = [branch for branch in reader_branches if kind_of(branch) in promoted_types]
     return next(iter([*same_kind(writer_type, reader_branches), *promoted_branches]), None)
 
 
 def _has_all_values(writer_type: Node, reader_type: Node) -> bool:
-    """Return whether the reader's type can hold all values of the writer's enum or fixed type. True for other types."""
+    """Return False if the writer's enum or fixed type has values that the reader's type cannot hold, or else True."""
     if kind_of(writer_type) == "enum" and kind_of(reader_type) == "enum":
         return "default" in reader_type or set(writer_type["symbols"]) <= set(reader_type["symbols"])
     if kind_of(writer_type) == "fixed" and kind_of(reader_type) == "fixed":
@@ -133,7 +133,7 @@ def _type_names(branches: list[Any]) -> str:
 def _logical_type(node: Node) -> str:
     """Return the logical type if it changes the meaning of the value, or else an empty string.
 
-    `uuid` and logical types of strings are ignored. A decimal is described only by its scale.
+    `uuid` and all logical types of strings are ignored. The result for a decimal contains only its scale.
     """
     if not isinstance(node, dict) or node["type"] == "string":
         return ""

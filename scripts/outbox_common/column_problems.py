@@ -1,7 +1,7 @@
 """Find fields that cannot be columns of a materialized table because of their names or types.
 
-Some names are reserved by tables, targets or jobs. Column names are case-insensitive in Spark and the lake formats, so
-names are compared in lower case.
+Tables, targets and jobs reserve some names. Column names are case-insensitive in Spark and the lake formats, so this
+module compares names in lower case.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from outbox_events.schemas.avro_schema import Node, Schema, kind_of
 
 INTERNAL_PREFIX = "__outbox_"
-"""Prefix of all columns that the jobs add to the fields of a record but do not store in the table."""
+"""Prefix of every column that the jobs use next to the fields of a record but do not store in the table."""
 MAX_POSTGRES_BYTES = 63
 """Maximum length in bytes of a name in PostgreSQL. The server truncates longer names without an error."""
 
@@ -22,7 +22,7 @@ TABLE_COLUMNS = (
     "aggregate_id", "_sequence", "_partition_epoch", "_partition", "_offset", "_timestamp",
     "_stale", "_deleted_at", "_valid_from", "_valid_to",
 )  # fmt: skip
-"""Columns that tables have in addition to the fields. The last three depend on the mode of the table."""
+"""Columns that tables have in addition to the fields. Whether a table has the last three depends on its mode."""
 
 _NAMES_BY_KIND: Mapping[str, frozenset[str]] = {
     "delta": frozenset(
@@ -36,14 +36,14 @@ _NAMES_BY_KIND: Mapping[str, frozenset[str]] = {
         | {"__row_id", "__row_operation", "__row_from_source", "__row_from_target"}
     ),
 }
-"""Reserved names by kind of target: columns of Delta's MERGE and change data feed; PostgreSQL's system columns;
-Iceberg's metadata columns, its stored name for `_partition`, and columns of Spark's MERGE into Iceberg tables."""
+"""Reserved names by kind of target: the columns of Delta's MERGE and change data feed; PostgreSQL's system columns;
+Iceberg's metadata columns, its stored name for `_partition`, and the columns of Spark's MERGE into Iceberg tables."""
 MAX_PRECISION = 38
 """Maximum precision of Spark's decimal type."""
 
 
 def ambiguous_names(fields: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the field names of a record that differ from another field name only in case."""
+    """Return the field names in a record that differ from another field name of this record only in case."""
     counts = Counter(str(field["name"]).lower() for field in fields)
     return [str(field["name"]) for field in fields if counts[str(field["name"]).lower()] > 1]
 
@@ -51,7 +51,7 @@ def ambiguous_names(fields: Sequence[Mapping[str, Any]]) -> list[str]:
 def reserved_by(name: str, kind: str = "") -> str | None:
     """Return the reason why a field cannot have this name in a target of this kind, or None.
 
-    Without a kind, check only the reasons that apply to all targets.
+    If `kind` is empty, check only the reasons that apply to every kind of target.
     """
     lower_name = name.lower()
     if lower_name in TABLE_COLUMNS:
@@ -74,7 +74,7 @@ class ColumnProblem:
 
 
 def column_problems(schema: Schema, target_kinds: Sequence[str] = ("",)) -> Iterator[ColumnProblem]:
-    """Yield the field problems of a record schema in targets of these kinds. The kind "" means any target."""
+    """Yield the problems that targets of these kinds have with the fields of a schema. The kind "" means any target."""
     fields = schema.root["fields"]
     ambiguous, types = ambiguous_names(fields), _TypeCheck(schema)
     for entry in fields:
@@ -91,11 +91,11 @@ def column_problems(schema: Schema, target_kinds: Sequence[str] = ("",)) -> Iter
 
 @dataclass
 class _TypeCheck:
-    """Search for types that a column cannot have. Each named type is visited only once."""
+    """Searches for types that a column cannot have. Visits each named type only once."""
 
     schema: Schema
     known: dict[str, ColumnProblem | None] = field(default_factory=dict)
-    """Results by full name of the record."""
+    """Mapping from the full name of each visited record to its first problem, or None."""
 
     def problem(self, node: Node, enclosing: frozenset[str]) -> ColumnProblem | None:
         """Return the first problem in a type. `enclosing` contains the full names of the outer records."""
@@ -130,7 +130,7 @@ class _TypeCheck:
 
 
 def _decimal_problem(definition: Mapping[str, Any]) -> ColumnProblem | None:
-    # As specified by Avro, ignore the logical type if the underlying type does not support it.
+    # As Avro specifies, a logical type is ignored if the underlying type does not support it.
     if definition.get("logicalType") != "decimal" or kind_of(definition) not in ("bytes", "fixed"):
         return None
     precision, scale = definition.get("precision"), definition.get("scale", 0)
@@ -150,9 +150,9 @@ def _decimal_problem(definition: Mapping[str, Any]) -> ColumnProblem | None:
 
 
 def _fixed_digits(definition: Mapping[str, Any]) -> int:
-    """Return the maximum precision of a decimal in a fixed type of this size. It is unlimited for the type bytes."""
+    """Return the maximum precision of a decimal. It depends on the size of a fixed type. Bytes allow MAX_PRECISION."""
     if kind_of(definition) != "fixed":
         return MAX_PRECISION
-    # A larger size does not matter, and computing a power with a size from a file could take long.
+    # A larger size does not change the maximum, and computing a power with a size from a file could take long.
     size = min(int(definition["size"]), MAX_PRECISION)
     return len(str(2 ** (8 * size - 1) - 1)) - 1 if size else 0

@@ -1,7 +1,7 @@
 """Format errors without the rows and values that PostgreSQL's messages contain, and escape text for terminals.
 
-Keys, names and messages from other systems can contain characters that control a terminal or reorder a line. JSON
-output is not escaped.
+Keys, names and messages from other systems can contain characters that control a terminal or reorder the text of a
+line. JSON output is not escaped.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 MAX_MESSAGE_LENGTH = 200
-# C0 and C1 control characters except tab and line feed, line separators, bidirectional controls, and surrogates, which
-# cannot be encoded. A line feed before `::` and the text `##[` are included, because GitHub executes log lines that
-# contain them.
+# Matches C0 and C1 control characters except tab and line feed, line separators, bidirectional controls, and
+# surrogates, which cannot be encoded. Also matches a line feed before `::` and the first character of `##[`, because
+# GitHub executes log lines that begin with `::` or contain `##[`.
 _CONTROLS = re.compile(
     r"\n(?=[ \t]*::)|#(?=#\[)|[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
 
 def first_line(text: str) -> str:
-    """Return the first line of a text, shortened."""
+    """Return the first line of a text, shortened to MAX_MESSAGE_LENGTH characters."""
     line = text.strip().split("\n", maxsplit=1)[0]
     return line if len(line) <= MAX_MESSAGE_LENGTH else f"{line[:MAX_MESSAGE_LENGTH]}..."
 
@@ -33,12 +33,12 @@ def postgres_message(error: Any) -> str:  # noqa: ANN401 - psycopg.Error, which 
         return first_line(str(error)) or type(error).__name__
     if sqlstate.startswith("22"):  # class 22, data exception: the message can contain a value
         return f"a value was rejected, SQLSTATE {sqlstate}"
-    # Detail and context can contain rows. The primary message contains only names of tables, columns and constraints.
+    # Detail and context can quote rows. The primary message only names tables, columns and constraints.
     return first_line(error.diag.message_primary or str(error)) or f"SQLSTATE {sqlstate}"
 
 
 def traceback_text(error: BaseException, message_of: Callable[[BaseException], str]) -> str:
-    """Return the traceback of an error and its causes, with the messages that `message_of` returns."""
+    """Return the traceback of an error and its causes. `message_of` returns the message to show for each error."""
     text = "".join(traceback.format_exception(error))
     for cause in _chain(error):
         message = _text(cause)
@@ -47,7 +47,7 @@ def traceback_text(error: BaseException, message_of: Callable[[BaseException], s
 
 
 def postgres_redacted(error: BaseException) -> str:
-    """Return the message of any error. Rows and values are removed from psycopg errors."""
+    """Return the message of an error. If it is a psycopg error, remove rows and values from the message."""
     return postgres_message(error) if hasattr(error, "sqlstate") else _text(error)
 
 
@@ -59,7 +59,7 @@ def _text(error: BaseException) -> str:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield the error, its causes, and the errors that were being handled when they were raised."""
+    """Yield the error, its causes, and each error that was being handled when one of these errors was raised."""
     visited: set[int] = set()
     pending: list[BaseException | None] = [error]
     while pending:
@@ -71,7 +71,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def printable(text: str) -> str:
-    r"""Return the text with control characters except tab and line feed as escape sequences such as \x1b.
+    r"""Replace control characters, except tab and line feed, by escape sequences such as \x1b. Return the new text.
 
     A line feed before `::` and the first character of `##[` are also escaped.
     """
@@ -83,5 +83,5 @@ def _escaped(character: str) -> str:
 
 
 def one_line(text: str) -> str:
-    r"""Return the printable text with line feeds as \n, so that a value cannot look like another line of output."""
+    r"""Return the printable text with \n for each line feed, so that a value cannot add lines to the output."""
     return printable(text).replace("\n", r"\n")

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def ended_by_ctrl_c() -> Iterator[None]:
-    """Let Ctrl-C end the process immediately during the block, which only imports modules.
+    """Make Ctrl-C end the process immediately while the block runs. The block must only import modules.
 
-    Libraries with native code discard a KeyboardInterrupt that is raised while they are imported, so the command would
-    continue and change systems.
+    Libraries with native code discard a KeyboardInterrupt that is raised during their import. Without this context
+    manager, the command would then continue and change systems.
     """
     is_main_thread = threading.current_thread() is threading.main_thread()
     if not is_main_thread or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:

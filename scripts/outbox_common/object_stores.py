@@ -1,4 +1,4 @@
-"""Object stores on which a lake table can lose a commit if two drivers write to the table concurrently."""
+"""Detect object stores on which a lake table can lose a commit if two drivers write to the table concurrently."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _S3_SCHEMES = ("s3", "s3a", "s3n")
 
 
 def s3_scheme(location: str) -> str | None:
-    """Return the scheme of an S3 location in lower case, or None for other stores."""
+    """Return the scheme of a location in lower case if it is on S3, or else None."""
     scheme = urlsplit(location).scheme.lower()
     return scheme if scheme in _S3_SCHEMES else None
 
 
 def hadoop_warehouse(catalog: Mapping[str, str]) -> str:
-    """Return the warehouse of an Iceberg catalog of type `hadoop`, which commits by renaming files, or else ''."""
+    """Return the warehouse of an Iceberg catalog of type `hadoop`, which renames files to commit, or else ''."""
     is_hadoop = catalog.get("type", "").lower() == "hadoop" or catalog.get("catalog-impl", "").endswith(_HADOOP_CATALOG)
     return catalog.get("warehouse", "") if is_hadoop else ""

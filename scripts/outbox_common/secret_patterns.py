@@ -1,6 +1,6 @@
-"""Patterns that detect secrets in the names and values of settings.
+"""Detect secrets by patterns in the names and values of settings.
 
-lint, plans, job files and Spark's redaction all use these patterns, which are valid in both Python and Java.
+lint, plans, job files and Spark's redaction all use these patterns, so each pattern is valid in both Python and Java.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ NAME_PATTERN = (
     r"|catalog\.(\w+\.)?header\.(?!x-iceberg-access-delegation$)"
 )
 VALUE_PATTERN = r"://[^/\s@:]*:[^/\s@]+@|(password|secret|token)\s*=\s*[\"']?[^\s\"';&]"
-"""Pattern that matches a password in a URL, in the options of a JDBC URL, or in a JAAS login module."""
+"""Pattern that matches a password in a URL, in the options of a JDBC URL, or in the options of a JAAS login module."""
 
 _NAME = re.compile(NAME_PATTERN, re.IGNORECASE)
 _VALUE = re.compile(VALUE_PATTERN, re.IGNORECASE)
 
 
 def is_secret_name(name: str) -> bool:
-    """Return whether a setting with this dotted name may have a secret value."""
+    """Return whether the value of a setting with this dotted name might be secret."""
     return _NAME.search(name) is not None
 
 

@@ -1,7 +1,7 @@
-"""Write events in the own transaction of a service, and apply each received event once (README.md).
+"""Write events in a service's own transaction, and apply each received event once (see README.md).
 
-This module exports all public names and imports each on first use, so writing events requires only psycopg. Other
-functions require an extra: `kafka` (receive or produce), `avro` (AvroValues), `sqlalchemy` (emit on a Session).
+This module exports all public names and imports each of them on first use, so writing events requires only psycopg.
+Other features need an extra: `kafka` to receive or produce, `avro` for AvroValues, `sqlalchemy` for a Session.
 """
 
 from importlib import import_module
@@ -172,7 +172,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name from its module. Raises MissingExtraError if the name requires a missing extra."""
+    """Import a public name from its module. Raises MissingExtraError if the name requires an extra that is missing."""
     if name not in _HOMES:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)

@@ -1,4 +1,4 @@
-"""Expected errors. All of them are derived from OutboxError.
+"""Define the expected errors. All of them are derived from OutboxError.
 
     OutboxError
     ├── ConfigurationError     a file, an option or a secret is missing or wrong
@@ -7,8 +7,8 @@
     ├── RefusedError           the library or command refuses to continue, for example because rows could be lost
     └── WaitTimeoutError       a condition did not become true within its time limit
 
-`message` states what failed and the invalid value, but never a secret or a payload. `hint` is the next step. Commands
-print the message and the hint. They print the traceback only with `--debug`.
+`message` states what failed and which value was invalid, but never contains a secret or a payload. `hint` states the
+next step. Commands print the message and the hint. They print the traceback only with `--debug`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class OutboxError(Exception):
     """Base class of the errors that are reported as a message instead of a traceback."""
 
     transient = True
-    """Whether the same command can succeed later without a change."""
+    """Whether the same command can succeed later although nothing is corrected."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)

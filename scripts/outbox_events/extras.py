@@ -1,4 +1,4 @@
-"""Errors for imports of packages that belong to an extra."""
+"""Raise an error that names the missing extra if the import of a package fails."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EXTRAS = {
     "requests": "outbox-events[avro]",
     "sqlalchemy": "outbox-events[sqlalchemy]",
 }
-"""Extra that installs each package."""
+"""Maps each package to the distribution and extra that install it."""
 
 
 class MissingExtraError(ImportError):
@@ -23,7 +23,7 @@ class MissingExtraError(ImportError):
 def extra(requirement: str = "") -> Iterator[None]:
     """Raise MissingExtraError, which names the extra, if the block imports a package that is not installed.
 
-    `requirement` is the distribution with its extra. If it is empty, EXTRAS determines the extra.
+    `requirement` is a distribution with an extra, such as outbox-events[kafka]. If it is empty, EXTRAS determines it.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""HTTP sessions with the credentials of the environment file, and error messages for failed requests.
+"""Open HTTP sessions with the credentials in the environment file, and explain why requests failed.
 
 Supports basic authentication, a bearer token, a certificate authority file and a client certificate.
 """
@@ -33,7 +33,7 @@ _CERTIFICATE_ALERT = re.compile(
 
 @dataclass(frozen=True)
 class HttpEndpoint:
-    """Base URL and credentials of an HTTP service. The files are in PEM format."""
+    """Base URL of an HTTP service, and the credentials for it. Files are in PEM format."""
 
     url: str
     username: str | None = None
@@ -48,12 +48,12 @@ class HttpEndpoint:
 
 @dataclass(frozen=True)
 class Failure:
-    """Reason why a request received no response from the service or was redirected, and a hint."""
+    """The reason why a request received no response or was redirected, and a hint on how to correct it."""
 
     reason: str
     hint: str
     maybe_sent: bool = False
-    """Whether the request may have reached the server."""
+    """Whether the request might have reached the server."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ _TIMEOUT_ERRORS = ("ReadTimeout", "ReadTimeoutError")
 
 
 class HttpSession(requests.Session):
-    """Session with the credentials of `endpoint`. Messages refer to keys under `section` of the environment file.
+    """Session that uses the credentials of `endpoint`. Messages name keys in `section` of the environment file.
 
     Raises ConfigurationError if a file is missing or if the credentials cannot be used together.
     """
@@ -136,7 +136,7 @@ class HttpSession(requests.Session):
             raise ConfigurationError(message, "use PEM files and the unencrypted key of the certificate") from None
 
     def explain_rejection(self, status: int) -> str:
-        """Return a hint for a response with HTTP 401 or 403 that names the kind of credentials that were sent."""
+        """Return the hint for an HTTP 401 or 403 response. It states which kind of credentials was sent."""
         endpoint, section = self._endpoint, self._section
         credentials = [
             "a bearer token" if endpoint.token else "",
@@ -158,10 +158,10 @@ class HttpSession(requests.Session):
         return f"the request was sent with {sent} and was {result}; {remedy} in the environment file{alternative}"
 
     def explain_redirect(self, response: requests.Response, path: str) -> Failure:
-        """Return the failure of a request for `path` that was redirected. The hint contains the URL to configure.
+        """Return the failure of a redirected request for `path`. The hint contains the URL to configure.
 
         Redirects are not followed, because the target would receive the credentials and a PUT can become a GET. The
-        user info and the query of the target are omitted, because they can contain secrets.
+        hint omits the target's user info and query, because they can contain secrets.
         """
         key = f"{self._section}.url"
         if response.next is None or response.next.url is None:
@@ -174,7 +174,7 @@ class HttpSession(requests.Session):
         return Failure(f"redirected to {origin}", hint)
 
     def explain(self, error: BaseException, *, seconds: float) -> Failure:
-        """Return the failure of a request that raised `error` instead of a response. `seconds` is its read timeout."""
+        """Return the failure of a request that raised `error`. `seconds` is the read timeout of the request."""
         causes = list(_causes(error))
         for cause in causes:
             if isinstance(cause, ssl.SSLCertVerificationError):
@@ -189,14 +189,14 @@ class HttpSession(requests.Session):
             for name, reason in reasons.items():
                 if name in class_names:
                     messages = [cause.strerror for cause in causes if isinstance(cause, OSError) and cause.strerror]
-                    # Message of the operating system, for example "No route to host".
+                    # The operating system's message, for example "No route to host".
                     detail = f": {messages[0]}" if messages and name == "NewConnectionError" else ""
                     hint = f"{hint}, and {self._availability_hint()}"
                     return Failure(reason + detail, hint, maybe_sent=reasons is _CLOSED_REASONS)
         return Failure(type(error).__name__, f"{hint}, and check that the service is running", maybe_sent=True)
 
     def _availability_hint(self) -> str:
-        """Return the hint for a failed or closed connection. With TLS 1.3, a missing certificate can be the cause."""
+        """Return the hint for a broken connection. With TLS 1.3, a missing client certificate can be the cause."""
         hint = "check that the service is running"
         if self._endpoint.url.startswith("https:") and not self._endpoint.certificate_file:
             return f"{hint}; if it requires a client certificate, set {self._section}.certificate_file"
@@ -211,7 +211,7 @@ class HttpSession(requests.Session):
         return Failure(f"TLS: the server's certificate is not trusted: {reason}", hint)
 
     def _explain_tls(self, error: ssl.SSLError) -> Failure:
-        """Return the failure for a TLS error. Only a certificate alert proves that the server read nothing."""
+        """Return the failure for a TLS error. Only a certificate alert proves that the server read no request."""
         reason = (error.reason or str(error)).replace("_", " ").lower()
         if _CERTIFICATE_ALERT.search(reason):
             hint = f"set {self._section}.certificate_file to a certificate of an authority that the server trusts"
@@ -229,7 +229,7 @@ def has_user_info(url: str) -> bool:
 
 
 def error_message(response: requests.Response) -> str:
-    """Return the field `message` of an error response from Kafka Connect or the registry, or an empty text."""
+    """Return the field `message` of an error response from Connect or the registry, or '' if the field is missing."""
     try:
         return str(response.json()["message"])
     except (ValueError, KeyError, TypeError):

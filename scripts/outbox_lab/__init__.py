@@ -1,1 +1,1 @@
-"""Code that is not part of any distribution: the fault drill and the document generators."""
+"""Run the fault drill, and generate reference documents. This package is not part of any distribution."""

@@ -1,4 +1,4 @@
-"""Errors of the jobs, in addition to outbox_events.errors. `transient` (retryable) determines the exit code."""
+"""Define errors of the jobs, in addition to outbox_events.errors. `transient` (retryable) determines the exit code."""
 
 from __future__ import annotations
 

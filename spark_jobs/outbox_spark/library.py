@@ -1,4 +1,4 @@
-"""Functions for programs that have their own Spark session, such as notebooks, Airflow tasks and dbt models.
+"""Provide functions for programs, such as notebooks, Airflow tasks and dbt models, that have their own Spark session.
 
 The functions raise OutboxError for expected errors. Other exceptions come from Spark and the database drivers.
 """
@@ -24,7 +24,7 @@ _WARNING = "warning: "
 
 
 def _log(line: str) -> None:
-    """Log a line of a Reporter: a warning at level WARNING, which is visible by default, any other line at INFO."""
+    """Log a line of a Reporter: a warning at level WARNING, which is visible by default, other lines at INFO."""
     if line.startswith(_WARNING):
         _logger.warning("%s", line.removeprefix(_WARNING))
     else:
@@ -40,9 +40,9 @@ def materialize(
 ) -> Outcome:
     """Apply the new records of the job's topic to its table, up to the end of the topic.
 
-    `report` receives progress messages, and warnings that begin with `warning: `. By default, they are logged by the
-    logger `outbox_spark` at levels INFO and WARNING. Batches that were committed before an error remain committed, and
-    the next call continues after these batches. Raises ConfigurationError if the application lacks a jar.
+    `report` receives progress messages, and warnings that begin with `warning: `. By default, the logger `outbox_spark`
+    logs them at levels INFO and WARNING. Batches that were committed before an error remain committed, and the next
+    call continues after these batches. Raises ConfigurationError if the application lacks a jar.
     """
     check_application(spark, job.target)
     return materialize_table.materialize(spark, job, report, batch_records)
@@ -53,7 +53,7 @@ def read_state(spark: SparkSession, job: MaterializeJob) -> DataFrame:
 
     The columns are `aggregate_id`, the fields of the schema, the metadata columns of the tables, and `__outbox_reason`.
     Keys whose newest record is a tombstone have no row. If the newest record is unreadable, `__outbox_reason` contains
-    the same reason as the quarantine would, and the fields are NULL. Each record without a readable key or with a
+    the reason that the quarantine would contain, and the fields are NULL. Each record without a readable key or with a
     malformed sequence has its own row, whose `aggregate_id` is NULL. Every action on the result reads the topic.
     """
     check_application(spark)
@@ -70,10 +70,10 @@ def read_changes(
 ) -> DataFrame:
     """Return the records of the job's topic as a streaming DataFrame, one row per record.
 
-    The columns are those of read_state, `__outbox_deleted` (whether the record is a tombstone), `__outbox_schema_id`,
-    and `__outbox_key` and `__outbox_value` (the bytes of an unreadable record). The schemas are the versions of the
-    subject `<topic>-value` that the registry has when this function is called. A record with any other schema has the
-    `__outbox_reason` `unknown-schema-id`. The parameters are options of Spark's Kafka source.
+    The columns are those of read_state, plus `__outbox_deleted` (whether the record is a tombstone),
+    `__outbox_schema_id`, and `__outbox_key` and `__outbox_value` (the bytes of an unreadable record). The schemas are
+    the versions of the subject `<topic>-value` that the registry has when this function is called. A record with any
+    other schema has the `__outbox_reason` `unknown-schema-id`. The parameters are options of Spark's Kafka source.
     """
     check_application(spark)
     with run_session(spark, job) as session:

@@ -1,4 +1,4 @@
-"""Collects the files for spark-submit in one folder: `python -m outbox_spark.spark_submit_files DIR`.
+"""Collect the files for spark-submit in one folder: `python -m outbox_spark.spark_submit_files DIR`.
 
 outbox-spark-pyfiles.zip    for --py-files: outbox_spark, outbox_common and outbox_events
 materialize.py, ...         the launchers, which are the application files of spark-submit
@@ -22,7 +22,7 @@ from outbox_spark.commands.exit_codes import print_message, run_command
 
 ZIP_NAME = "outbox-spark-pyfiles.zip"
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
-"""Modification time of every file in the zip, which makes the zip reproducible."""
+"""Modification time of every file in the zip. A constant time makes the zip reproducible."""
 
 
 def build(folder: Path, jars: Path | None = None) -> list[Path]:
@@ -51,7 +51,7 @@ def build(folder: Path, jars: Path | None = None) -> list[Path]:
 
 
 def _zip_entries(package: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield the names of the zip's files and their content: this package, outbox_common and outbox_events."""
+    """Yield the name and content of each file in the zip: all files of this package, outbox_common, outbox_events."""
     for folder in (package, *(Path(module.__file__ or "").parent for module in (outbox_common, outbox_events))):
         for path in [*folder.rglob("*.py"), *folder.rglob("py.typed")]:
             yield f"{folder.name}/{path.relative_to(folder).as_posix()}", path.read_bytes()

@@ -1,1 +1,1 @@
-"""The contract for records (docs/contract.md): headers, source_sequence, wire format and partitioner."""
+"""Define the contract for records (docs/contract.md): headers, source_sequence, wire format and partitioner."""

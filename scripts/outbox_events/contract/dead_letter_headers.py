@@ -1,4 +1,4 @@
-"""Names of dead letter headers (docs/contract.md). A consumer adds all of them to the headers of the record."""
+"""Define the headers of dead letters (docs/contract.md). A consumer adds all of them to the record's own headers."""
 
 REASON, MESSAGE = "dead_letter_reason", "dead_letter_message"
 CONNECTOR_HEADERS = (REASON, MESSAGE)

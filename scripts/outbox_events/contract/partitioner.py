@@ -1,4 +1,4 @@
-"""Kafka's hash of a record key (org.apache.kafka.common.utils.Utils.murmur2), and the partition selected by it."""
+"""Compute Kafka's hash of a record key (org.apache.kafka.common.utils.Utils.murmur2), and the resulting partition."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ SEED, MULTIPLIER, SHIFT, MASK_32 = 0x9747B28C, 0x5BD1E995, 24, 0xFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
-    """Return the hash as an unsigned 32-bit number."""
+    """Return the hash of `data` as an unsigned 32-bit number."""
     length = len(data)
     value = SEED ^ length
     block_end = length - length % 4

@@ -1,4 +1,4 @@
-"""Confluent's wire format for Avro values: a zero byte, the schema id in four bytes, and the Avro body."""
+"""Split values in Confluent's wire format for Avro: a zero byte, the schema id in four bytes, and the Avro body."""
 
 from __future__ import annotations
 

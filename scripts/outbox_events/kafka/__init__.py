@@ -1,1 +1,1 @@
-"""Helpers for the Kafka client: records and headers, metadata requests, and reading of topics to their end."""
+"""Define records for the Kafka client, send metadata requests, and read topics to their end."""

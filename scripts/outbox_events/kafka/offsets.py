@@ -14,14 +14,14 @@ REVOKED = (KafkaError._STATE, KafkaError._UNKNOWN_PARTITION)
 
 
 def store(consumer: Consumer, messages: Sequence[Message]) -> None:
-    """Store the offsets of the records that follow the batch, as `store_positions` does."""
+    """Call `store_positions` with the offsets that follow the batch."""
     store_positions(consumer, _positions(messages, after=True))
 
 
 def store_positions(consumer: Consumer, positions: list[TopicPartition]) -> None:
-    """Store the offsets of the next records, so that the consumer commits them.
+    """Store `positions`, the offsets of the next records to process, so that the consumer commits them.
 
-    Raises ConfigurationError if the consumer stores offsets automatically, which happens before records are processed.
+    Raises ConfigurationError if the consumer stores offsets automatically, because it does so before processing.
     """
     try:
         consumer.store_offsets(offsets=positions)
@@ -34,12 +34,12 @@ def store_positions(consumer: Consumer, positions: list[TopicPartition]) -> None
 
 
 def rewind(consumer: Consumer, messages: Sequence[Message]) -> None:
-    """Continue at the beginning of the batch."""
+    """Seek to the beginning of the batch, so that the consumer reads its records again."""
     seek(consumer, _positions(messages, after=False))
 
 
 def seek(consumer: Consumer, positions: Iterable[TopicPartition]) -> None:
-    """Seek to the positions in the partitions that are still assigned. Raises KafkaException."""
+    """Seek to those positions whose partitions are still assigned. Raises KafkaException."""
     for position in positions:
         try:
             consumer.seek(position)
@@ -50,7 +50,7 @@ def seek(consumer: Consumer, positions: Iterable[TopicPartition]) -> None:
 
 
 def committed(consumer: Consumer, partitions: Iterable[TopicPartition], seconds: float) -> dict[tuple[str, int], int]:
-    """Return the group's committed offsets, without partitions that have none. Raises KafkaException."""
+    """Return the group's committed offset for each partition that has one. Raises KafkaException."""
     asked = [TopicPartition(partition.topic, partition.partition) for partition in partitions]
     answers = consumer.committed(asked, timeout=seconds) if asked else []
     for answer in answers:
@@ -60,7 +60,7 @@ def committed(consumer: Consumer, partitions: Iterable[TopicPartition], seconds:
 
 
 def _positions(messages: Sequence[Message], *, after: bool) -> list[TopicPartition]:
-    """Return the offset of the first record of each partition, or the offset after the last."""
+    """Return each partition's first offset in `messages` or, with `after`, the offset after its last message."""
     positions: dict[tuple[str, int], int] = {}
     for message in messages:
         partition, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0

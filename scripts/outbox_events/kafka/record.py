@@ -1,4 +1,4 @@
-"""Records to send, and headers of received records."""
+"""Define records to produce, and read the headers of received records."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ PRODUCER_SETTINGS: dict[str, str | bool] = {
     "acks": "all",
     "partitioner": "murmur2_random",  # default of Kafka's Java client, but not of librdkafka
 }
-"""Settings of a confluent-kafka producer for retries without duplicates and the same partitions as Java clients."""
+"""Producer settings that prevent duplicates after retries and select the same partitions as Java clients."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Record to produce. `value` None makes it a tombstone. If `partition` is None, the partitioner selects one."""
+    """Record to produce. If `value` is None, it is a tombstone. If `partition` is None, the partitioner selects it."""
 
     topic: str
     key: bytes | None

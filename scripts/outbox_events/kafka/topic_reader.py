@@ -1,7 +1,7 @@
 """Read topics from given offsets to their end, with isolation level read_committed and without committing offsets.
 
-The end of a partition is requested before reading begins. It is reached when the consumer's position is at or after
-this offset. Transaction markers and aborted records advance the position too.
+The end offset of each partition is requested before reading begins. The end is reached when the consumer's position is
+at or after this offset. Transaction markers and aborted records also advance the position.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ Process = Callable[[Message], bool | None]
 def read_bounds(
     settings: Mapping[str, Any], topics: Collection[str], level: IsolationLevel, *, seconds: float = REQUEST_S
 ) -> dict[str, dict[int, Bounds]]:
-    """Return the bounds of every partition by topic and partition number. `seconds` limits each request.
+    """Return a mapping from topic and partition number to the partition's bounds. `seconds` limits each request.
 
-    With READ_COMMITTED, the end is the last stable offset. With READ_UNCOMMITTED, the end is the offset after the
-    records of open transactions. Raises UnreachableError.
+    With READ_COMMITTED, the end is the last stable offset. With READ_UNCOMMITTED, the end is the high watermark, which
+    includes records of open transactions. Raises UnreachableError.
     """
     with _readable(topics):
         admin = topic_requests.admin_client(settings)
@@ -53,14 +53,14 @@ def read_bounds(
 
 @contextmanager
 def open_consumer(settings: Mapping[str, Any], starts: Mapping[Partition, int]) -> Iterator[Consumer]:
-    """Open a consumer that begins at these offsets. Errors of the consumer are raised as UnreachableError."""
+    """Open a consumer that begins at the offsets `starts`. Its errors are raised as UnreachableError."""
     with _readable({topic for topic, _ in starts}):
         consumer = Consumer(
             {
                 "group.id": "outbox-reader",
                 **settings,
                 **READER_SETTINGS,
-                "auto.offset.reset": "earliest",  # the first records may have been deleted since the request
+                "auto.offset.reset": "earliest",  # the first records might have been deleted since the request
                 "fetch.wait.max.ms": 20,  # by default, the end of an idle partition is reported after 0.5 s
             }
         )
@@ -81,11 +81,11 @@ def read_records(
     limit: int | None = None,
     hint: str = "",
 ) -> set[Partition]:
-    """Call `process` with each committed record from `first` up to, but not including, `end`, until it returns True.
+    """Call `process` for each committed record from `first` up to, but not including, `end`. If it returns True, stop.
 
-    `ranges` are keyed by topic and partition. Read at most `limit` records per partition, and return the partitions
-    with unread offsets. Raises UnreachableError. Raises WaitTimeoutError with `hint` after `seconds`, or with
-    `is_idle_limit` after `seconds` without progress.
+    `ranges` maps topic and partition number to bounds. Read at most `limit` records per partition, and return the
+    partitions that have unread offsets. Raises UnreachableError. Raises WaitTimeoutError with `hint` after `seconds`
+    or, if `is_idle_limit` is set, after `seconds` without progress.
     """
     places = [(topic, number, bounds) for topic, by_number in ranges.items() for number, bounds in by_number.items()]
     starts = {(topic, number): bounds.first for topic, number, bounds in places if bounds.first < bounds.end}
@@ -104,9 +104,9 @@ def read_records(
 
 
 def read_record(settings: Mapping[str, Any], topic: str, partition: int, offset: int) -> Message | None:
-    """Return the committed record at an offset before the end of the partition, or None if the offset has none.
+    """Return the committed record at `offset`, or None if no committed record has this offset.
 
-    Raises UnreachableError and WaitTimeoutError.
+    `offset` must be before the end of the partition. Raises UnreachableError and WaitTimeoutError.
     """
     messages: list[Message] = []
     read_records(settings, {topic: {partition: Bounds(offset, offset + 1)}}, messages.append)
@@ -115,9 +115,9 @@ def read_record(settings: Mapping[str, Any], topic: str, partition: int, offset:
 
 @dataclass
 class _Reading:
-    """Progress of a read. `unread` are the ends that are not reached yet. Records of other partitions are ignored.
+    """Progress of a read. `unread` contains the ends that are not reached yet. Other partitions are ignored.
 
-    `limited` are the partitions with unread offsets after the first `limit` records.
+    `limited` contains the partitions that have unread offsets after their first `limit` records.
     """
 
     unread: dict[Partition, int]
@@ -131,7 +131,7 @@ class _Reading:
         return f"{self.counts.total()} records, unread partitions {sorted(self.unread)}"
 
     def read(self, consumer: Consumer) -> bool:
-        """Process the messages that arrived. Return whether any is of an unread partition. Raises KafkaException."""
+        """Process new messages. Return whether any of them is from an unread partition. Raises KafkaException."""
         first = consumer.poll(POLL_S)
         # With a time limit, consume() would wait until the batch is full.
         messages = [] if first is None else [first, *consumer.consume(BATCH - 1, timeout=0)]
@@ -171,7 +171,7 @@ def _names(topics: Collection[str]) -> str:
 
 @contextmanager
 def _readable(topics: Collection[str]) -> Iterator[None]:
-    """Raise errors of requests and of a consumer as UnreachableError."""
+    """Raise errors of requests and consumers as UnreachableError."""
     try:
         yield
     except KafkaException as error:

@@ -1,4 +1,4 @@
-"""Metadata requests. They raise KafkaException, or TimeoutError if librdkafka does not respond."""
+"""Send metadata requests. They raise KafkaException, or TimeoutError if librdkafka does not respond."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_LEADER = frozenset(
     {KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.OFFSET_NOT_AVAILABLE}
 )
 NO_ID = str(Uuid(0, 0))
-# Callbacks run only in a client that is polled. Statistics that no callback takes would accumulate.
+# Callbacks run only in a client that is polled. Statistics that are not passed to a callback would accumulate.
 CONSUMER_ONLY = ("on_commit", "error_cb", "stats_cb", "throttle_cb", "logger", "statistics.interval.ms")
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Bounds:
-    """First offset and end of a partition. By default, the end is the last stable offset, as with read_committed."""
+    """Log start offset and end of a partition. By default, the end is the last stable offset (read_committed)."""
 
     first: int
     end: int
@@ -41,7 +41,7 @@ READ_HINT = "check that the topic exists, and check the brokers and the settings
 
 
 class ClientErrors:
-    """Callback for librdkafka that stores the last cause of a timeout, such as a wrong password or unknown host."""
+    """Error callback that stores why the next request will time out, such as a wrong password or unknown host."""
 
     cause = ""
 
@@ -51,7 +51,7 @@ class ClientErrors:
 
 
 def unreadable(topics: str, error: KafkaError, cause: str = "", hint: str = READ_HINT) -> UnreachableError:
-    """Return the error for topics that cannot be read. `cause` is an earlier error of the connection."""
+    """Return the error for topics that cannot be read. `cause` is an earlier connection error."""
     is_missing = error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
     reason = "it does not exist" if is_missing else error.str()
     return UnreachableError(f"cannot read topic {topics}: {reason}{cause and f'; {cause}'}", hint)
@@ -66,9 +66,9 @@ def admin_client(settings: Mapping[str, Any]) -> AdminClient:
 def describe(
     admin: AdminClient, topics: Collection[str], seconds: float = REQUEST_S
 ) -> dict[str, tuple[str, list[int]]]:
-    """Return the id and partition numbers of each topic, by name.
+    """Return a mapping from topic names to topic ids and partition numbers.
 
-    The id differs from the id of an earlier topic with the same name. It is empty if the cluster assigns no topic ids.
+    A recreated topic gets a new id. The id is empty if the cluster does not assign topic ids.
     """
 
     def request() -> dict[str, TopicDescription]:
@@ -87,7 +87,7 @@ def bounds(
     level: IsolationLevel = IsolationLevel.READ_COMMITTED,
     seconds: float = REQUEST_S,
 ) -> dict[int, Bounds]:
-    """Return the bounds of partitions by number. With READ_UNCOMMITTED, the end is after open transactions."""
+    """Return a mapping from partition numbers to bounds. With READ_UNCOMMITTED, the end is the high watermark."""
 
     def request(spec: OffsetSpec) -> dict[int, int]:
         places = {TopicPartition(topic, number): spec for number in numbers}
@@ -101,7 +101,7 @@ def bounds(
 def configs(
     admin: AdminClient, names: Collection[str], kind: ResourceType = ResourceType.TOPIC, *, seconds: float = REQUEST_S
 ) -> dict[str, dict[str, str]]:
-    """Return the effective values of all settings that are not null, by name of the topic or broker."""
+    """Return a mapping from topic or broker names to effective settings. Settings with a null value are omitted."""
     resources = [ConfigResource(kind, name) for name in names]
     futures = admin.describe_configs(resources, request_timeout=seconds) if resources else {}
     return {
@@ -125,7 +125,7 @@ def _repeat_without_leader(request: Callable[[], T], seconds: float) -> T:
 
 
 def kafka_error(error: KafkaException) -> KafkaError:
-    """Return the KafkaError of an exception, with its code and whether it is fatal."""
+    """Return the KafkaError that an exception contains."""
     cause = error.args[0]
     assert isinstance(cause, KafkaError)  # noqa: S101 - for the type checker
     return cause

@@ -1,1 +1,1 @@
-"""Keep the latest state of each aggregate of a compacted topic in memory. See docs/latest-state.md."""
+"""Keep the latest state of each aggregate in a compacted topic in memory. See docs/latest-state.md."""

@@ -1,4 +1,4 @@
-"""LatestState: the latest state of each aggregate of a compacted topic."""
+"""Define LatestState, which keeps the latest state of each aggregate in a compacted topic in memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LOG = logging.getLogger(__name__)
 HOUR_S = 3600.0
 POLL_S = 0.2
 RESEND_HINT = "send the current state again: `outbox republish`"
-# surrogateescape: every key can be decoded, and different keys decode to different texts.
+# With surrogateescape, every key can be decoded, and different keys are decoded to different texts.
 KEY_ERRORS = "surrogateescape"
 RETRY_S = 1.0
 STOP_S = 60.0
@@ -31,7 +31,7 @@ STOP_S = 60.0
 
 
 class StaleStateError(OutboxError):
-    """A state is not returned, because it may not be the latest state."""
+    """A state is not returned, because it might not be the latest state."""
 
 
 @dataclass(frozen=True)
@@ -43,15 +43,15 @@ class StateStatus:
     is_following: bool
     keys: int
     tombstones: int
-    """Deleted keys whose versions are still kept."""
+    """Number of deleted keys whose versions are still kept."""
     undecodable: int
-    """Keys whose newest record has no valid source_sequence or could not be decoded when it was requested."""
+    """Number of keys whose newest record has no valid source_sequence or could not be decoded when it was requested."""
     ignored: int
-    """Records that were older than the state of their key."""
+    """Number of records that were older than the state of their key."""
     rebuilds: int
     """Number of times that the topic was read again from its beginning."""
     unread: int
-    """Offsets between the current positions and the ends of the partitions at the last check."""
+    """Number of offsets between the current positions and the ends that the last check found."""
     seconds_behind: float | None
     """All records older than this many seconds have been read. None if the end has not been reached yet."""
     error: str
@@ -59,7 +59,7 @@ class StateStatus:
 
 
 class LatestState:
-    """Latest states by aggregate id. The states are kept as bytes, and each call of `get` decodes the state.
+    """Maps aggregate ids to latest states. The states are kept as bytes, and each call to `get` decodes one state.
 
         with LatestState(settings, "library.author", decode=AvroValues(url)) as authors:
             authors.load()
@@ -67,7 +67,7 @@ class LatestState:
             authors.get("a-1")
 
     Several threads can call the methods that read states. These methods raise StaleStateError instead of returning a
-    state that may be outdated.
+    state that might be outdated.
     """
 
     def __init__(
@@ -85,8 +85,8 @@ class LatestState:
     ) -> None:
         """`settings` are librdkafka properties. Events passed to `decode` have only the header source_sequence.
 
-        A snapshot older than `snapshot_max_age_s` or delete.retention.ms of the topic is ignored. The version of a
-        deleted key is kept for `tombstone_ttl_s`. While the thread runs, states are not returned if the end of the
+        A snapshot is ignored if it is older than `snapshot_max_age_s` or the topic's delete.retention.ms. The version
+        of a deleted key is kept for `tombstone_ttl_s`. While the thread runs, states are not returned if the end of the
         topic was last confirmed more than `max_staleness_s` ago; None disables this check. Raises ConfigurationError.
         """
         if max_staleness_s is not None and max_staleness_s <= check_interval_s:
@@ -116,8 +116,8 @@ class LatestState:
     def load(self, *, seconds: float = 60) -> None:
         """Read all records that were written before the call.
 
-        After `seconds`, raises WaitTimeoutError with the number of unread offsets. Another call continues the reading.
-        Raises UnreachableError.
+        After `seconds`, raises WaitTimeoutError, which contains the number of unread offsets. Another call continues
+        where this call stopped. Raises UnreachableError.
         """
         begin, deadline = time.time(), time.monotonic() + seconds
         with self._reading():
@@ -129,7 +129,7 @@ class LatestState:
                 self._step(is_due=not self._reader.unread)
 
     def poll(self, seconds: float = 0) -> int:
-        """Apply the records that arrive within `seconds`, and return the number of records. Raises UnreachableError."""
+        """Apply the records that arrive within `seconds`, and return their number. Raises UnreachableError."""
         with self._reading():
             self._start()
             count, _ = self._step(seconds)
@@ -143,7 +143,7 @@ class LatestState:
         return self
 
     def stop(self) -> None:
-        """Stop the background thread. The states are kept as they are."""
+        """Stop the background thread. The current states are kept."""
         self._follower.stop()
 
     def close(self) -> None:
@@ -185,11 +185,11 @@ class LatestState:
         return [key.decode(errors=KEY_ERRORS) for key in list(self._current()[0])]
 
     def items(self) -> Iterator[tuple[str, Any]]:
-        """Yield the id and state of each aggregate at the time of the call. Raises the same errors as get()."""
+        """Yield the id and state of each aggregate that exists at the time of the call. Raises the errors of get()."""
         entries, unordered = self._current()
         for key in list(unordered):
             raise _unordered(key)
-        # list() copies the entries atomically, because another thread may write.
+        # list() copies the entries atomically, because another thread might write.
         copied = list(entries.items())
         return ((key.decode(errors=KEY_ERRORS), self._decoded(key, entry)) for key, entry in copied)
 
@@ -231,7 +231,7 @@ class LatestState:
         return self._lock
 
     def _start(self) -> None:
-        """Continue after the snapshot, or read from the beginning. Called first by load, poll and the thread."""
+        """Begin after the snapshot, or at the beginning of the topic. load, poll and the thread call this first."""
         if self._is_started:
             return
         description, position = self._reader.requests.describe(), None
@@ -252,9 +252,9 @@ class LatestState:
             return self._step()[1]
 
     def _step(self, seconds: float = POLL_S, *, is_due: bool = False) -> tuple[int, bool]:
-        """Apply records. Check the topic and save the snapshot if their intervals have passed.
+        """Apply new records. Check the topic and save the snapshot when the interval for each has passed.
 
-        Return the number of records and whether the topic was checked. With `is_due`, check the topic in any case.
+        Return the number of records and whether the topic was checked. If `is_due` is set, always check the topic.
         """
         now = time.time()
         is_due = is_due or abs(now - self._checked_at) >= self._check_interval_s
@@ -288,15 +288,15 @@ class LatestState:
         )
 
     def _entry(self, key: bytes) -> Entry | None:
-        """Return the entry of a key. Raises StaleStateError if the entry may not be the latest."""
+        """Return the entry of a key. Raises StaleStateError if the entry might not be the latest."""
         entries, unordered = self._current()
         if key in unordered:  # check before reading the entry, because a newer record replaces the entry first
             raise _unordered(key)
         return entries.get(key)
 
     def _current(self) -> tuple[dict[bytes, Entry], set[bytes]]:
-        """Return the entries and the keys whose order is unknown. Raises StaleStateError if they are outdated."""
-        # Read both before the checks: a rebuild replaces them, and until then the earlier objects are current.
+        """Return the entries, and the keys whose newest record is unknown. Raises StaleStateError if outdated."""
+        # Read both objects before the checks, because a rebuild replaces them. They are current until the rebuild.
         unordered, entries = self._states.unordered, self._states.entries
         read_until, follower = self._reader.read_until, self._follower
         if follower.has_failed:
@@ -304,7 +304,7 @@ class LatestState:
             raise StaleStateError(message, "see the log, then call stop() and follow()") from follower.error
         if read_until is None:
             raise StaleStateError(f"topic {self.topic} has not been read to its end yet", "call load(), or wait")
-        age_s = abs(time.time() - read_until)  # abs(), because the clock may have been set back
+        age_s = abs(time.time() - read_until)  # abs(), because the clock might have been set back
         if follower.is_running and self._max_staleness_s is not None and age_s > self._max_staleness_s:
             message = f"the end of topic {self.topic} was last confirmed {age_s:.0f} s ago; {self._progress()}"
             raise StaleStateError(message, "check the brokers, or set max_staleness_s") from follower.error
@@ -331,16 +331,16 @@ def _unordered(key: bytes) -> StaleStateError:
 
 
 class Follower:
-    """Calls `step` in a thread until stop() is called. After a transient error, stores it and calls `step` again."""
+    """Calls `step` in a thread until stop() is called. A transient error is stored, and `step` is called again."""
 
     def __init__(self, name: str, step: Callable[[], bool]) -> None:
-        """`step` returns whether it has contacted the brokers successfully. A success clears an earlier error."""
+        """`step` returns whether it has contacted the brokers successfully. Success clears a stored error."""
         self._name = name
         self._step = step
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self.error: Exception | None = None
-        """Last error of a step, unless a later step succeeded."""
+        """Error of the last failed step, or None if a later step succeeded."""
 
     @property
     def is_running(self) -> bool:

@@ -22,15 +22,15 @@ _DEFAULT_DELETE_RETENTION_S = 24 * 3600.0
 BATCH = 10_000
 REQUEST_S = 5.0
 MIN_GAP_S = 60.0
-"""Shorter interruptions of reading do not cause a rebuild, even if tombstones are removed sooner."""
+"""Interruptions shorter than this do not cause a rebuild, even if tombstones are removed sooner."""
 
 
 @dataclass(frozen=True)
 class TopicDescription:
-    """Identity of a topic, and its bounds by partition number. `ends` are the last stable offsets."""
+    """Id of a topic, and the bounds of its partitions by number. `ends` contains the last stable offsets."""
 
     id: str
-    """Differs from the id of an earlier topic with the same name. Empty if the cluster assigns no topic ids."""
+    """A recreated topic gets a new id. The id is empty if the cluster does not assign topic ids."""
     starts: dict[int, int]
     ends: dict[int, int]
 
@@ -42,7 +42,7 @@ class TopicDescription:
 
 
 class TopicRequests:
-    """Sends requests about one topic. Methods raise UnreachableError after `seconds` or if the topic does not exist."""
+    """Sends requests about one topic. They raise UnreachableError after `seconds` or if the topic does not exist."""
 
     def __init__(self, settings: Mapping[str, Any], topic: str, seconds: float) -> None:
         self._topic = topic
@@ -55,7 +55,7 @@ class TopicRequests:
             raise invalid_settings(error) from None
 
     def describe(self) -> TopicDescription:
-        """Return the identity and bounds of the topic."""
+        """Return the id and bounds of the topic."""
         with self._request():
             topic_id, numbers = topic_requests.describe(self._admin, [self._topic], self._seconds)[self._topic]
             bounds = topic_requests.bounds(self._admin, self._topic, numbers, seconds=self._seconds)
@@ -63,7 +63,7 @@ class TopicRequests:
         return TopicDescription(topic_id, starts, {number: bound.end for number, bound in bounds.items()})
 
     def delete_retention_s(self) -> float:
-        """Return delete.retention.ms in seconds, the time for which readers can still find a tombstone.
+        """Return the topic's delete.retention.ms in seconds. Readers can still find a tombstone for this time.
 
         Return Kafka's default if the client is not allowed to read the settings of the topic.
         """
@@ -97,20 +97,20 @@ def invalid_settings(error: KafkaException) -> ConfigurationError:
 class TopicReader:
     """Applies the records of a topic to `states`. Only one thread at a time may use it.
 
-    `check` requests the ends of the partitions. At these ends, all records written before the check have been read.
+    `check` requests the ends of the partitions. At these ends, it has read all records written before the check.
     """
 
     def __init__(self, settings: Mapping[str, Any], topic: str, states: States) -> None:
         self.topic = topic
         self._states = states
         self.positions: dict[int, int] = {}
-        """Offset of the next record by partition."""
+        """Maps each partition to the offset of its next record."""
         self.topic_id = ""
         self.read_until: float | None = None
-        """All records written before this time, in seconds since 1970, are read. None until an end is first reached."""
+        """All records written before this time (seconds since 1970) have been read. None until an end is reached."""
         self.restarts = 0
         self.max_gap_s = 0.0
-        """Time after which unread tombstones may have been removed."""
+        """Time after which unread tombstones might have been removed."""
         self._received_at = 0.0
         self._resumed_from: float | None = None
         self._awaited: tuple[float, dict[int, int]] | None = None  # time and ends of the last check
@@ -148,15 +148,15 @@ class TopicReader:
     def restart(self, description: TopicDescription) -> None:
         """Discard all states, and read the topic from its beginning."""
         self.read_until, self._awaited, self._must_restart = None, None, False
-        self._states.clear()  # after read_until is reset, so that no thread takes the empty states for the latest
+        self._states.clear()  # after read_until is reset, so that no thread mistakes the empty states for the latest
         self.resume(description, {})
 
     def restart_at_check(self) -> None:
-        """Read the topic from its beginning at the next check. `read_until` is None until the end is reached."""
+        """At the next check, restart at the beginning of the topic. `read_until` is None until the end is reached."""
         self.read_until, self._awaited, self._must_restart = None, None, True
 
     def check(self) -> None:
-        """Request the identity and ends of the topic. Add new partitions, and restart if the topic must be read again.
+        """Request the topic's id and ends, add new partitions, and restart if the topic must be read again.
 
         Raises UnreachableError.
         """
@@ -174,7 +174,7 @@ class TopicReader:
         self._confirm()
 
     def poll(self, seconds: float) -> int:
-        """Apply the records that arrive within `seconds`. Return the number of records. Raises UnreachableError."""
+        """Apply the records that arrive within `seconds`. Return their number. Raises UnreachableError."""
         messages: list[Message] = []
         try:
             first = self._consumer.poll(seconds)
@@ -199,8 +199,8 @@ class TopicReader:
 
     @property
     def unread(self) -> dict[int, int]:
-        """Number of unread offsets up to the ends of the last check, by partition. Zeros are omitted."""
-        awaited = self._awaited  # another thread may set it to None
+        """Maps each partition to the number of unread offsets up to the end at the last check. Zeros are omitted."""
+        awaited = self._awaited  # another thread might set it to None
         if awaited is None:
             return {}
         left = {number: end - self.positions.get(number, 0) for number, end in awaited[1].items()}
@@ -213,7 +213,7 @@ class TopicReader:
         self._consumer.assign([TopicPartition(self.topic, number, offset) for number, offset in offsets.items()])
 
     def _is_other(self, description: TopicDescription) -> bool:
-        """Return whether the topic was recreated, or records may have been deleted before they were read."""
+        """Return whether the topic was recreated, or whether records might have been deleted before they were read."""
         if self._must_restart or description.id != self.topic_id:
             return True
         # The first read can take longer than tombstones are kept, but it must make progress.
@@ -221,12 +221,12 @@ class TopicReader:
         return gap_s > max(MIN_GAP_S, self.max_gap_s) or not description.contains(self.positions)
 
     def _process(self, message: Message) -> KafkaError | None:
-        """Process the end of a partition or an offset that does not exist. Return any other error."""
+        """Handle a message for the end of a partition or for an invalid offset. Return any other error."""
         error, number, offset = message.error(), message.partition(), message.offset()
         if error is None:
             return None
         if error.code() == KafkaError._PARTITION_EOF and number is not None and offset is not None:
-            # Transaction markers occupy offsets too, so the position may be lower than the end.
+            # Transaction markers occupy offsets too, so the position can be lower than the end.
             self.positions[number] = max(self.positions.get(number, 0), offset)
         elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             self.restart_at_check()

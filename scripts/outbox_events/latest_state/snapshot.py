@@ -1,4 +1,4 @@
-"""Snapshot of a LatestState in a local SQLite file. The file is replaced atomically and validated when it is read."""
+"""Save a LatestState as a snapshot in a local SQLite file, which is replaced atomically and validated when read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class UnusableSnapshotError(Exception):
 
 @dataclass(frozen=True)
 class Position:
-    """Position in a topic up to which a snapshot contains the records."""
+    """Position in a topic. The snapshot contains all records before it."""
 
     topic: str
     topic_id: str
@@ -60,10 +60,10 @@ def save(path: Path, position: Position, states: States) -> None:
 def load(path: Path, states: States) -> Position:
     """Add the states of the snapshot to the empty `states`, and return the position of the snapshot.
 
-    If the file is missing or damaged, raises UnusableSnapshotError, and `states` may be partially filled.
+    If the file is missing or damaged, raises UnusableSnapshotError. `states` might then be partially filled.
     """
     if not path.is_file():
-        raise UnusableSnapshotError("there is no file")
+        raise UnusableSnapshotError("the file does not exist")
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
             return _read(database, states)
@@ -72,7 +72,7 @@ def load(path: Path, states: States) -> Position:
 
 
 def restore(path: Path, topic: str, description: TopicDescription, max_age_s: float, states: States) -> Position | None:
-    """Fill the empty `states` from the snapshot. Return its position, or None if it does not match the topic."""
+    """Fill the empty `states`, and return the snapshot's position, or None if the snapshot cannot be used."""
     try:
         position = load(path, states)
         _check(position, topic, description, max_age_s)
@@ -92,7 +92,7 @@ def _check(position: Position, topic: str, description: TopicDescription, max_ag
     if not description.contains(position.offsets):
         raise UnusableSnapshotError("its offsets are outside the current range of the topic")
     age_s = time.time() - position.read_until
-    # Compaction removes old tombstones. Without a tombstone, the key that it deleted would remain in the states.
+    # Compaction removes old tombstones. If a tombstone was removed unread, its key would remain in the states.
     if not 0 <= age_s < max_age_s:
         raise UnusableSnapshotError(f"it is {age_s:.0f} s old, and tombstones are kept only for {max_age_s:.0f} s")
 
@@ -137,7 +137,7 @@ def _rows(states: States) -> Iterator[Row]:
 
 
 class Checksum:
-    """CRC-32 of a text and of rows. It detects damage that SQLite does not detect."""
+    """CRC-32 checksum of a text and of rows. It detects damage that SQLite does not detect."""
 
     def __init__(self, text: str) -> None:
         self.value = zlib.crc32(text.encode())

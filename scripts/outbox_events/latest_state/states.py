@@ -1,4 +1,4 @@
-"""Newest record of each key, in the order of Version."""
+"""Keep the newest record of each key. The order of records is the order of their versions."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from outbox_events.contract.headers import SOURCE_SEQUENCE
 from outbox_events.contract.source_sequence import PATTERN_OF_BYTES
 
 Entry = tuple[bytes, int, int, int, bytes]
-"""Members of Version (source_sequence as bytes), partition, value. A plain tuple needs little memory and time. Its
-first three members sort like a Version."""
+"""The members of Version (with source_sequence as bytes), the partition and the value. A plain tuple is compact and
+fast. Its first three members sort like a Version."""
 Tombstone = tuple[bytes, int, int, int, float]
 """Like Entry, but with the time after which the version is discarded, in seconds since 1970, instead of the value."""
 
 
 class States:
-    """States and recent tombstones by key, as bytes. One thread writes, and others can read at the same time."""
+    """Maps keys to states and recent tombstones, as bytes. While one thread writes, other threads can read."""
 
     def __init__(self, tombstone_ttl_s: float) -> None:
         self._tombstone_ttl_s = tombstone_ttl_s
@@ -28,28 +28,28 @@ class States:
     def clear(self) -> None:
         self.entries: dict[bytes, Entry] = {}
         self.tombstones: dict[bytes, Tombstone] = {}
-        """Sorted by time, so that the oldest are removed first."""
+        """Tombstones, sorted by time so that the oldest are removed first."""
         self.unordered: set[bytes] = set()
-        """Keys with a record whose position in the order is unknown. A newer record removes the key."""
+        """Keys that have a record whose position in the order is unknown. The key's next ordered record removes it."""
         self.partition_epoch = 0
         self.ignored = 0
 
     def apply(self, messages: Iterable[Message], positions: dict[int, int]) -> list[Message]:
-        """Apply records, and set the positions of their partitions. Return the messages that are not records."""
+        """Apply records, and advance the positions of their partitions. Return the messages that are not records."""
         entries, tombstones, epoch = self.entries, self.tombstones, self.partition_epoch
         unordered, is_valid, others = self.unordered, PATTERN_OF_BYTES.fullmatch, []
         for message in messages:
             if message.error() is not None:
                 others.append(message)
                 continue
-            # Typed as Any: in a record only the value and, outside compacted topics, the key can be None.
+            # Typed as Any, because only the value and, if the topic is not compacted, the key of a record can be None.
             key: Any = message.key()
             partition: Any = message.partition()
             offset: Any = message.offset()
             headers: Any = message.headers()
             value: Any = message.value()
             positions[partition] = offset + 1
-            # dict() keeps the last header with a name, which is the valid one.
+            # If a header name occurs more than once, dict() keeps the last header, which is the valid one.
             sequence = (dict(headers).get(SOURCE_SEQUENCE) if headers else None) or b""
             current = entries.get(key) or (tombstones.get(key) if tombstones else None)
             if key is None:
@@ -71,7 +71,7 @@ class States:
         version: tuple[bytes, int, int, int],
         current: Entry | Tombstone | None,
     ) -> None:
-        # A repeated copy of the current state or tombstone does not establish the order of the other record.
+        # A repeated copy of the current record does not show whether the record without a known position is older.
         is_ordered = key in self.unordered and version[0] > (current[0] if current else b"")
         if self.tombstones:
             self.tombstones.pop(key, None)  # even before re-adding it, because tombstones are sorted by time

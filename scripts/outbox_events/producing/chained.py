@@ -1,12 +1,12 @@
-"""Chained best-effort commit: a Kafka transaction and a database transaction commit one after the other.
+"""Commit a Kafka transaction and a database transaction one after the other (chained best-effort commit).
 
     sender = ChainedSender(connection, producer, order="database-first", store=store)
     with sender.transaction() as transaction:
         connection.execute("update ...")
         transaction.send(record)
 
-A failure before the first commit rolls back both transactions. After a crash between the two commits, only the first
-one is committed. Without a recovery store, the record is then lost (database-first) or is a phantom (kafka-first).
+A failure before the first commit rolls back both transactions. After a crash between the two commits, only one
+is committed. Without a recovery store, the record is then lost (database-first) or is a phantom (kafka-first).
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from outbox_events.producing.recovery_store import RecoveryStore
 class ChainedSender:
     """Pairs transactions of one connection with transactions of one transactional producer. Not thread-safe.
 
-    First call `fence(producer)` or, with a store, `recover(...)` once. With a `store`, each transaction that sends
-    records executes two more statements: an insert before the commits and a delete after them. Reading the xid of the
-    transaction does not need another round trip, because BEGIN and the query are sent together.
+    Before the first transaction, call `fence(producer)` or, with a store, `recover(...)` once. With a `store`, each
+    transaction that sends records executes two more statements: an insert before the commits and a delete after them.
+    Reading the xid of the transaction does not need another round trip, because BEGIN and the query are sent together.
     """
 
     def __init__(
@@ -82,12 +82,12 @@ class ChainedSender:
         finally:
             self._open = None
         if self._store is not None and transaction.records:
-            # Both have committed. A remaining row is harmless: the next recovery finds its record on the topic.
+            # Both have committed. A remaining row is harmless: the next recovery finds the row's record on the topic.
             with suppress(psycopg.Error):
                 self._store.forget(transaction_id)
 
     def _begin(self) -> tuple[str, KafkaTransaction]:
-        """Begin both transactions. Return the xid of the database transaction, or an empty text without a store."""
+        """Begin both transactions. Return the xid of the database transaction, or '' if there is no store."""
         require_idle(self._connection)
         with rolled_back_on_error(self._connection):
             transaction_id = begin(self._connection, self._store.sender) if self._store is not None else ""

@@ -1,9 +1,9 @@
-"""Business transaction on the caller's psycopg connection: begin, commit, roll back, and wait for other processes.
+"""Begin, commit and roll back business transactions on the caller's connection, and wait for other processes.
 
-A fenced process may have delivered its records but not yet committed. If the recovery read the topic at this point, it
-would leave the transaction unresolved until the next recovery. Therefore each business transaction takes a shared
-advisory lock of its sender before it sends a record. Transactions that begin after the fence cannot deliver records, so
-the recovery waits only for the locks that are held when it fences the producer.
+A fenced process might have delivered its records but not yet committed. If the recovery read the topic at this point,
+it would leave the transaction unresolved until the next recovery. Therefore each business transaction takes a shared
+advisory lock for its sender before it sends a record. Transactions that begin after the fence cannot deliver records,
+so the recovery waits only for the locks that are held when it fences the producer.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def require_idle(connection: Connection) -> None:
 
 
 def require_committable(connection: Connection) -> None:
-    """Raise RefusedError for a failed transaction, because the server would silently roll back on COMMIT."""
+    """Raise RefusedError for a failed transaction, because COMMIT would silently roll it back."""
     status = connection.info.transaction_status
     if status not in (TransactionStatus.INTRANS, TransactionStatus.IDLE):
         message = f"the database transaction cannot commit: its status is {status.name}"
@@ -52,14 +52,14 @@ def require_committable(connection: Connection) -> None:
 def commit(connection: Connection) -> None:
     """Commit the transaction. Raises RefusedError if a statement of the transaction has failed.
 
-    After an OperationalError the outcome is unknown: the server may have committed before the connection was lost.
+    After an OperationalError, the outcome is unknown: the server might have committed before the connection was lost.
     """
     require_committable(connection)
     connection.commit()
 
 
 def roll_back(connection: Connection) -> None:
-    """Roll back. A lost connection is not an error, because the server then rolls back the transaction."""
+    """Roll back the transaction. A lost connection is not an error, because the server then rolls back by itself."""
     with suppress(psycopg.OperationalError):
         connection.rollback()
 
@@ -74,7 +74,7 @@ def rolled_back_on_error(connection: Connection) -> Iterator[None]:
 
 
 def begin(connection: Connection, sender: str) -> str:
-    """Begin a transaction for which recoveries of the sender wait. Return its xid. Needs only one round trip."""
+    """In one round trip, begin a transaction that the sender's recoveries wait for. Return the xid."""
     query = "select pg_current_xact_id()::text, pg_advisory_xact_lock_shared(hashtextextended(%s::text, 0))"
     # In pipeline mode, BEGIN and this statement need only one round trip.
     with connection.pipeline(), psycopg.Cursor(connection, row_factory=tuple_row) as cursor:

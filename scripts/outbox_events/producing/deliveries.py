@@ -21,7 +21,7 @@ ANY_PARTITION = -1
 
 
 class Deliveries:
-    """Records that were passed to a producer and are not yet confirmed. Not thread-safe."""
+    """Records that were passed to a producer but are not yet confirmed. Not thread-safe."""
 
     def __init__(self, producer: Producer, *, seconds: float = DELIVERY_S) -> None:
         self._producer = producer
@@ -85,7 +85,7 @@ class Deliveries:
     def wait(self) -> None:
         """Wait until all records are confirmed.
 
-        Raises NotDeliveredError for the first record that is not confirmed. If brokers rejected it, the cause is set.
+        Raises NotDeliveredError if a record is not confirmed. If the brokers rejected it, the error has a cause.
         """
         try:
             self._producer.flush(self._seconds)
@@ -106,7 +106,7 @@ class Deliveries:
 
 
 def _fatal(error: KafkaException | SystemError) -> Exception:
-    """Return the error to raise for a fatal error that the client raised while it ran callbacks.
+    """Return the error to raise after the client raised a fatal error while running callbacks.
 
     If a delivery callback runs after the fatal error, a SystemError is raised, and its cause is the fatal error.
     """
@@ -119,7 +119,7 @@ def _fatal(error: KafkaException | SystemError) -> Exception:
 
 def _rejection_hint(error: KafkaException) -> str:
     if kafka_error(error).code() == KafkaError._STATE:
-        return "send records of a transactional producer inside a transaction"
+        return "send a transactional producer's records inside a transaction"
     return "check its size and partition"
 
 
@@ -127,7 +127,7 @@ def fence(producer: Producer, *, seconds: float = DELIVERY_S) -> None:
     """Initialize a transactional producer, and end all earlier transactions of its transactional.id.
 
     Afterwards, an earlier producer with this transactional.id can no longer commit. Transactions whose commit had begun
-    are committed, and all others are aborted. Call it once per producer.
+    are committed, and all others are aborted. Call this function once per producer.
     """
     try:
         producer.init_transactions(seconds)
@@ -162,7 +162,7 @@ class KafkaTransaction:
 
     @contextmanager
     def joined(self) -> Iterator[None]:
-        """Run a nested block in this transaction. After an exception, the transaction can only be rolled back.
+        """Run a nested block in this transaction. After an exception in the block, only a rollback is possible.
 
         Kafka has no savepoints, so records of the nested block cannot be withdrawn separately.
         """
@@ -182,10 +182,10 @@ class KafkaTransaction:
         self._deliveries.wait()
 
     def commit(self) -> None:
-        """Commit. Raises NotCommittedError if Kafka certainly did not commit, or else UnknownOutcomeError.
+        """Commit the transaction. Raises NotCommittedError, or UnknownOutcomeError if Kafka might have committed.
 
-        The outcome is certain only after a failed delivery, because the producer then does not send a commit request. A
-        commit that timed out is continued until the time limit.
+        After an error, the outcome is certain only if a delivery failed, because the producer then does not send a
+        commit request. A commit that timed out is retried until the time limit.
         """
         deadline = Deadline(self._seconds)
         while True:
@@ -193,11 +193,11 @@ class KafkaTransaction:
                 self._producer.commit_transaction(max(deadline.seconds_left, 1.0))
             except KafkaException as error:
                 cause = kafka_error(error)
-                # Without a failed delivery, the commit may have succeeded even if the error requires an abort.
+                # Unless a delivery failed, the commit might have succeeded even if the error requires an abort.
                 if cause.txn_requires_abort() and self._deliveries.has_failed:
                     message = f"the Kafka transaction did not commit: {cause.str()}"
                     raise NotCommittedError(message, "repeat the business transaction") from error
-                # A fenced producer may have missed the response to a successful commit, so the outcome is unknown.
+                # A fenced producer might have missed the response to a successful commit, so the outcome is unknown.
                 if cause.retriable() and not cause.fatal() and deadline.seconds_left:
                     continue
                 message = f"it is unknown whether the Kafka transaction committed: {cause.str()}"
@@ -207,9 +207,9 @@ class KafkaTransaction:
                 return
 
     def abort(self) -> None:
-        """Abort if the producer can still abort. Otherwise the broker aborts after transaction.timeout.ms.
+        """Abort the transaction if the producer still can. Otherwise the broker aborts it after transaction.timeout.ms.
 
-        Errors are ignored, because the caller reports the reason for the abort and the next transaction cannot begin.
+        Errors are ignored, because the caller reports why it aborts and the next transaction then cannot begin.
         """
         with suppress(KafkaException):
             self._producer.abort_transaction(self._seconds)

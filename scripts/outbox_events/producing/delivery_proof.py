@@ -1,4 +1,4 @@
-"""Use the topic as proof of delivery: save records in the business transaction until they are read from the topic.
+"""Save records in the business transaction, and delete them when they are read from the topic, as proof of delivery.
 
     with connection.transaction():
         connection.execute("update ...")
@@ -6,7 +6,7 @@
     deliveries.send(record)
 
 A listener on the topic deletes the rows of delivered records. The recovery sends the records of the remaining rows
-again, so each record is delivered at least once. The table does not depend on Kafka. For example, a row can also be
+again, so each record is delivered at least once. The table can also be used without Kafka. For example, a row can be
 deleted when a mail server has accepted a mail.
 """
 
@@ -69,7 +69,7 @@ class DeliveryProof:
             return cursor.execute(statement.format(self._table), [ids]).rowcount
 
     def unproven(self, connection: Connection, *, min_age_s: float = MIN_AGE_S) -> list[Record]:
-        """Return the records that were saved at least `min_age_s` seconds ago, in the order of saving."""
+        """Return the records that were saved at least `min_age_s` seconds ago, in the order they were saved."""
         statement = sql.SQL(
             "select topic, partition, key, value, headers from {} "
             "where created_at <= clock_timestamp() - make_interval(secs => %s::float8) order by position"
@@ -86,8 +86,8 @@ class DeliveryProof:
         Call it in a loop. The connection must be in autocommit mode or be used only for this purpose. The consumer must
         set enable.auto.offset.store=False. Offsets are stored after the delete, and the consumer commits them
         periodically. If the delete fails, the next call reads the same records; reading a record again has no effect.
-        Raises KafkaException for an error of the consumer after deleting the rows of the other records, and
-        ConfigurationError if the consumer stores offsets automatically.
+        If the consumer reports an error, raises KafkaException after deleting the rows of the records that were read.
+        Raises ConfigurationError if the consumer stores offsets automatically.
         """
         polled = consumer.consume(max_records, timeout=seconds)
         messages = [message for message in polled if message.error() is None]
@@ -117,9 +117,9 @@ class DeliveryProof:
         min_age_s: float = MIN_AGE_S,
         seconds: float = READ_S,
     ) -> tuple[int, int]:
-        """Read the topics to their end, delete proven rows and send the other records. Return (proven, resent).
+        """Read the topics, delete the rows of proven records and resend the other records. Return (proven, resent).
 
-        Rows younger than `min_age_s` are skipped, because a running process may be about to send their records. The
+        Rows younger than `min_age_s` are skipped, because a running process might be about to send their records. The
         rows of resent records remain until the listener or the next recovery reads the records. `settings` are consumer
         properties of confluent-kafka, at least bootstrap.servers.
         """

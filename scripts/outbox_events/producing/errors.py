@@ -1,4 +1,4 @@
-"""Errors of producing to Kafka alongside a database transaction."""
+"""Define the errors of producers that send to Kafka alongside a database transaction."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from outbox_events.errors import RejectedError, UnreachableError
 
 
 class NotDeliveredError(UnreachableError):
-    """A record was not confirmed within the time limit. A producer without transactions may still deliver it later."""
+    """A record was not confirmed within the time limit. A producer without transactions can still deliver it later."""
 
 
 class NotCommittedError(RejectedError):
@@ -16,7 +16,7 @@ class NotCommittedError(RejectedError):
 
 
 class UnknownOutcomeError(UnreachableError):
-    """The outcome of a commit request is unknown. The transaction may be committed, or prepared in the database."""
+    """The outcome of a commit request is unknown. The transaction might be committed, or prepared in the database."""
 
 
 class ProducerUnusableError(RejectedError):
@@ -29,7 +29,7 @@ FENCED_CODES = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVAL
 
 
 def hint_for(cause: KafkaError, otherwise: str) -> str:
-    """Return the hint for an error of a producer. If the producer can be used again, the hint is `otherwise`."""
+    """Return the hint for a producer's error. If the producer can be used again, the hint is `otherwise`."""
     if cause.code() in FENCED_CODES:
         return FENCED_HINT
     return UNUSABLE_HINT if is_unusable(cause) else otherwise
@@ -41,6 +41,6 @@ def is_unusable(cause: KafkaError) -> bool:
 
 
 def unusable(action: str, cause: KafkaError) -> ProducerUnusableError:
-    """Return the error for a producer with a fatal error."""
+    """Return the error that reports a producer's fatal error."""
     message = f"cannot {action}: {cause.str()}"
     return ProducerUnusableError(message, hint_for(cause, UNUSABLE_HINT))

@@ -28,8 +28,8 @@ from outbox_events.waiting import Deadline, Observation, wait_for
 DEFAULT_TABLE = "public.recovery_store"
 
 # After a crash, PostgreSQL can assign an xid again if no WAL of its transaction was flushed. This statement prevents
-# it: its transaction gets a later xid than the business transaction, and its commit flushes the WAL with that xid.
-# After a crash, PostgreSQL continues after that xid. The commit must therefore wait for the flush.
+# that reuse: its transaction gets a later xid than the business transaction, and its commit flushes the WAL with
+# the later xid. After a crash, PostgreSQL continues after that xid. The commit must therefore wait for the flush.
 SAVE = sql.SQL(
     "insert into {table} (transaction_id, sender, {columns}) "
     "select %(transaction_id)s::text::xid8, %(sender)s::text, {columns} "
@@ -83,7 +83,7 @@ class RecoveryStore:
         self._table = stored_record.identifier(table)
 
     def save(self, transaction_id: str, records: Sequence[Record]) -> None:
-        """Save the records of a business transaction durably. If psycopg raises an error, abort that transaction."""
+        """Save a business transaction's records durably. If psycopg raises an error, abort the business transaction."""
         if self.connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
             raise RefusedError("the connection of the recovery store has an open transaction", "commit it first")
         values = {"transaction_id": transaction_id, "sender": self.sender, **stored_record.parameters(records)}
@@ -139,13 +139,13 @@ class Recovered:
 def recover(
     store: RecoveryStore, producer: Producer, settings: Mapping[str, Any], *, seconds: float = READ_S
 ) -> Recovered:
-    """Resolve the rows that crashes left, and return the result. It can be repeated at any time.
+    """Resolve the rows that crashes left, and return the result. The recovery can be repeated at any time.
 
     `producer` is a new transactional producer with the transactional.id of the crashed producer. The recovery first
-    fences earlier producers, so that a process that still runs cannot commit in Kafka. Then it waits until the business
-    transactions of that process have ended, because they could still add rows. `settings` are consumer properties of
-    confluent-kafka, at least bootstrap.servers. Raises WaitTimeoutError if a business transaction is still open after
-    `seconds`.
+    fences earlier producers, so that a process that is still running cannot commit in Kafka. Then it waits until the
+    business transactions of that process have ended, because they could still add rows. `settings` are consumer
+    properties of confluent-kafka, at least bootstrap.servers. Raises WaitTimeoutError if a business transaction is
+    still open after `seconds`.
     """
     fence(producer, seconds=seconds)
     wait_until_ended(store.connection, store.sender, seconds=seconds)

@@ -27,9 +27,9 @@ UNNEST = sql.SQL(
     "%(values)s::bytea[], %(headers)s::jsonb[])"
 )
 READ_S = 120.0
-"""Default time limit for a read without a new record. It exceeds the default transaction.timeout.ms, after which a
-broker ends open transactions."""
-HINT = "a transaction of another producer may be open: wait for its transaction.timeout.ms"
+"""Default time limit for reading when no new record arrives. It exceeds the default transaction.timeout.ms, after which
+a broker ends open transactions."""
+HINT = "a transaction of another producer might be open: wait until its transaction.timeout.ms has passed"
 
 
 def event_id(record: Record) -> str:
@@ -42,7 +42,7 @@ def event_id(record: Record) -> str:
 
 
 def parameters(records: Sequence[Record]) -> dict[str, list[Any]]:
-    """Return the parameters of UNNEST."""
+    """Return the parameters of UNNEST, one list for each column."""
     return {
         "event_ids": [event_id(record) for record in records],
         "topics": [record.topic for record in records],
@@ -69,11 +69,11 @@ def identifier(table: str) -> sql.Identifier:
 def delivered_event_ids(
     settings: Mapping[str, Any], topics: Iterable[str], wanted: Iterable[str], *, seconds: float = READ_S
 ) -> set[str]:
-    """Return which of the `wanted` event ids have a committed record in the topics.
+    """Return those `wanted` event ids for which the topics contain a committed record.
 
-    The topics are read from their beginning to the end that they have at the time of the call. The function waits for
-    open transactions before that end, because a committed record can follow the records of an open transaction. Reading
-    stops early if all ids are found. Raises WaitTimeoutError after `seconds` without a new record, and
+    The topics are read from their beginning to the end that they have when the function is called. The function waits
+    for open transactions before that end, because a committed record can follow the records of an open transaction.
+    Reading stops early if all ids are found. Raises WaitTimeoutError after `seconds` without a new record, and
     UnreachableError.
     """
     searched, found = set(wanted), set[str]()
@@ -91,6 +91,6 @@ def delivered_event_ids(
 
 
 def message_event_id(message: Message) -> str | None:
-    """Return the event id from the headers of a record, or None."""
+    """Return the event id from the headers of a record, or None if the header is missing."""
     values = [value for name, value in header_pairs(message) if name == EVENT_ID and isinstance(value, bytes)]
     return values[0].decode(errors="replace") if values else None

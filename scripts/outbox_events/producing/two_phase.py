@@ -1,4 +1,4 @@
-"""Last-resource commit: the database prepares, the commit in Kafka decides the outcome, and the database follows it.
+"""Commit in two phases (last-resource commit): the database prepares, and the commit in Kafka decides the outcome.
 
     PREPARE TRANSACTION 'gid'  ->  commit of the Kafka transaction  ->  COMMIT PREPARED 'gid'
 
@@ -50,7 +50,7 @@ class Resolved:
 class TwoPhaseSender:
     """Pairs prepared transactions of one connection with transactions of one transactional producer.
 
-    `transactional_id` is that of the producer. Call `recover` once before the first transaction. Requires
+    `transactional_id` is the producer's transactional.id. Call `recover` once before the first transaction. Requires
     max_prepared_transactions > 0. A prepared transaction keeps its locks until it is resolved. Not thread-safe.
     """
 
@@ -67,8 +67,8 @@ class TwoPhaseSender:
     def transaction(self) -> Iterator[KafkaTransaction]:
         """Run a block in both transactions. Commit both at the end of the block, or roll back both after an exception.
 
-        After UnknownOutcomeError, for example because the connection was lost, the prepared transaction may remain
-        until the recovery has read the topic. The Kafka transaction may be committed.
+        After UnknownOutcomeError, for example because the connection was lost, the prepared transaction might remain
+        until the recovery has read the topic. The Kafka transaction might already be committed.
         """
         require_idle(self._connection)
         transaction = KafkaTransaction(self._producer, seconds=self._seconds)
@@ -124,14 +124,14 @@ class TwoPhaseSender:
         try:
             statement(gid)
         except psycopg.Error as error:
-            raise UnknownOutcomeError(f"{failure}: {gid} may remain prepared", RECOVER_HINT) from error
+            raise UnknownOutcomeError(f"{failure}: {gid} might remain prepared", RECOVER_HINT) from error
 
 
 def make_gid(transactional_id: str, first_event_id: str) -> str:
-    """Return the gid of a prepared transaction: the transactional.id and the id of its first event.
+    """Return a prepared transaction's gid, which consists of the transactional.id and the id of its first event.
 
     The id of one event suffices, because all records of a Kafka transaction become readable together. The gid contains
-    it, because rows of a prepared transaction are not visible. Raises InvalidEventError if the gid is invalid.
+    this id, because the rows of a prepared transaction are not visible. Raises InvalidEventError if the gid is invalid.
     """
     gid = f"{transactional_id}{SEPARATOR}{first_event_id}"
     if SEPARATOR in first_event_id or len(gid.encode()) > MAX_GID_BYTES:
@@ -154,8 +154,8 @@ def recover(
 
     `producer` is a new producer with this transactional.id. The recovery first fences earlier producers, which decides
     the outcome of their Kafka transactions. Then it waits until their open database transactions are prepared or have
-    ended. `topics` are all topics to which the sender sends, and `settings` are consumer properties of confluent-kafka.
-    It can be repeated at any time. Raises ConfigurationError if a transaction is in doubt and `topics` is empty.
+    ended. `topics` must contain every topic to which the sender sends. `settings` are consumer properties of
+    confluent-kafka. It can be repeated. Raises ConfigurationError if a transaction is in doubt without topics.
     """
     require_idle(connection)
     fence(producer, seconds=seconds)
@@ -174,7 +174,7 @@ def recover(
 
 
 def in_doubt(connection: Connection, transactional_id: str) -> dict[str, str]:
-    """Return the id of the first event of each prepared transaction of a transactional.id, by gid."""
+    """Return the gids of a sender's prepared transactions, each mapped to the id of its first event."""
     with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
         gids = [gid for (gid,) in cursor.execute(IN_DOUBT).fetchall()]
     connection.rollback()

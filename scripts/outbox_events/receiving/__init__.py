@@ -1,1 +1,1 @@
-"""Receivers: poll events, apply each event once with a strategy, retry, recover and commit. See docs/receiving.md."""
+"""Receive events: poll, apply each event once with a strategy, retry, recover and commit. See docs/receiving.md."""

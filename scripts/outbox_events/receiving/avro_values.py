@@ -1,4 +1,4 @@
-"""AvroValues: decode record values with the schemas of a registry, for `Event.value`."""
+"""Define AvroValues, which decodes record values with the schemas in a registry, for `Event.value`."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class AvroValues:
     """Decodes values in Confluent's wire format with the schema that the id in the value identifies.
 
     With `reader_schema`, each value is read with this schema, regardless of the version that its writer used, so a
-    service sees new fields only when its own schema changes. Dates, timestamps, decimals and UUIDs are decoded as by
-    fastavro. Thread-safe.
+    service sees new fields only when its own schema changes. Dates, timestamps, decimals and UUIDs are decoded to
+    fastavro's types. Thread-safe.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class AvroValues:
         reader_schema: dict[str, Any] | str | Path | None = None,
         seconds: float | None = None,
     ) -> None:
-        """`registry` is a URL or an HttpEndpoint. `reader_schema` is parsed JSON, JSON text or a file.
+        """`registry` is a URL or an HttpEndpoint. `reader_schema` is parsed JSON, JSON text or a Path.
 
         `seconds` limits each request to the registry. Raises ConfigurationError.
         """
@@ -50,8 +50,8 @@ class AvroValues:
     def __call__(self, event: Event) -> Any:  # noqa: ANN401 - any Avro value
         """Return the decoded value.
 
-        Raises InvalidRecordError if the value cannot be decoded even by a retry, and UnreachableError if the schema is
-        not cached and the registry did not return it.
+        Raises InvalidRecordError if the value cannot be decoded and a retry cannot help, and UnreachableError if the
+        schema is not cached and the registry did not return it.
         """
         found_id = schema_id(event.raw_value)
         if found_id is None or event.raw_value is None:
@@ -98,7 +98,7 @@ class AvroValues:
             raise InvalidRecordError(f"{description} is not a valid Avro schema: {error}", hint) from None
 
     def _unresolved_fields(self, value: bytes, schema: Schema, error: Exception) -> list[str]:
-        """Return the fields of reader_schema that cause a schema resolution error, which does not name them itself."""
+        """Return the fields of reader_schema that cause a schema resolution error. The error does not name them."""
         if not isinstance(error, SchemaResolutionError) or not isinstance(self._reader_schema, dict):
             return []
         names = []
@@ -109,7 +109,7 @@ class AvroValues:
                 fastavro.schemaless_reader(body, schema, {**self._reader_schema, "fields": [field]})
             except SchemaResolutionError:
                 names.append(field["name"])
-            except Exception:  # noqa: S112 - another error than the one that is explained
+            except Exception:  # noqa: S112 - an error other than the one that is explained
                 continue
         return names
 

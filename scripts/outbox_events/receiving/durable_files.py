@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def replace_durably(temporary: Path, path: Path) -> None:
-    """Rename a complete file in its folder. After a crash, `path` has the old or the new content. Raises OSError."""
+    """Rename `temporary` to `path`. After a crash, `path` has either the old or the new content. Raises OSError."""
     with temporary.open("rb") as file:
         os.fsync(file.fileno())
     temporary.replace(path)

@@ -1,4 +1,4 @@
-"""Received events, and the ids by which a strategy recognizes duplicates."""
+"""Define received events, and the ids by which a strategy recognizes duplicates."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class InvalidRecordError(RejectedError):
 
 @dataclass(frozen=True)
 class Event:
-    """One record of a topic. `headers` are text. `timestamp_ms` is the record's timestamp in ms since 1970."""
+    """One record of a topic. `headers` contains text. `timestamp_ms` is the record's timestamp in ms since 1970."""
 
     topic: str
     partition: int
@@ -33,7 +33,7 @@ class Event:
     """Value of the record. None is a tombstone, which means that the aggregate was deleted."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     raw_headers: Sequence[tuple[str, bytes | None]] = field(default=(), repr=False, compare=False)
-    """Headers of the record. A name can occur more than once, and a value can be null or not valid text."""
+    """All headers of the record. A name can occur more than once. A value can be null, or bytes that are not text."""
     timestamp_ms: int = 0
     decode: Callable[[Event], Any] | None = field(default=None, repr=False, compare=False)
 
@@ -46,7 +46,7 @@ class Event:
 
     @property
     def aggregate_id(self) -> str:
-        """Return the key as text. Raises InvalidRecordError if the key is missing or not UTF-8."""
+        """Key as text. Raises InvalidRecordError if the key is missing or not UTF-8."""
         try:
             if self.key is not None:
                 return self.key.decode()
@@ -56,27 +56,27 @@ class Event:
 
     @property
     def event_type(self) -> str:
-        """Header `event_type`, or empty if the header is missing."""
+        """Value of the header `event_type`, or '' if the header is missing."""
         return self.headers.get(EVENT_TYPE, "")
 
     @property
     def event_id(self) -> str:
-        """Header `event_id`, or empty if the header is missing."""
+        """Value of the header `event_id`, or '' if the header is missing."""
         return self.headers.get(EVENT_ID, "")
 
     @property
     def source_sequence(self) -> str:
-        """Header `source_sequence` (docs/contract.md), or empty if the header is missing."""
+        """Value of the header `source_sequence` (docs/contract.md), or '' if the header is missing."""
         return self.headers.get(SOURCE_SEQUENCE, "")
 
     @property
     def source(self) -> tuple[str, int]:
-        """Topic and partition."""
+        """Topic and partition of the record."""
         return self.topic, self.partition
 
     @property
     def place(self) -> str:
-        """TOPIC/PARTITION/OFFSET."""
+        """Position of the record as TOPIC/PARTITION/OFFSET."""
         return f"{self.topic}/{self.partition}/{self.offset}"
 
 
@@ -94,10 +94,10 @@ def header_id(event: Event) -> str:
 
 
 def position_id(event: Event) -> str:
-    """Return TOPIC/PARTITION/OFFSET. It recognizes a repeated delivery, but not an event that was produced twice.
+    """Return TOPIC/PARTITION/OFFSET. This id identifies a redelivered record, but not an event that was produced twice.
 
-    The records of a recreated topic have the same ids as earlier records, and would be treated as duplicates. Delete
-    the ids of the group first.
+    The records of a recreated topic would have the ids of earlier records, and would be treated as duplicates. Delete
+    the group's ids before the recreated topic is read.
     """
     return event.place
 
@@ -121,7 +121,7 @@ def payload_id(field_name: str, *, tombstones: Identify | None = None) -> Identi
 
 
 def from_message(message: Message, decode: Decode | None = None) -> Event:
-    """Return the event of a polled message that is not an error. Headers with null values are omitted."""
+    """Convert a polled message, which must not be an error, to an event. `headers` omits headers with null values."""
     value, key = message.value(), message.key()
     return Event(
         topic=message.topic() or "",

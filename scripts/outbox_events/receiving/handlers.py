@@ -1,4 +1,4 @@
-"""Event handlers, registered by event type."""
+"""Register event handlers by event type."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Handler = Callable[[Event, Context], None]
 
 
 class Handlers(Generic[Context]):
-    """Handlers by event type.
+    """Maps event types to handlers.
 
     handlers = Handlers[psycopg.Connection]()
 

@@ -1,4 +1,4 @@
-"""Partitions that the strategy has not accepted yet, and partitions that are paused until an event is retried."""
+"""Track partitions that the strategy has not accepted yet, and partitions that are paused until a retry."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Assignments:
         self._owned |= added.keys()
         self._waiting |= added
         self._failures, self._due = 0, 0.0
-        with suppress(Exception):  # raised by the next poll; here, the client would lose polled records
+        with suppress(Exception):  # the next poll raises the error; here, it would make the client lose polled records
             self.assign_due()
         if self._waiting:
             self._assign([])  # otherwise the client would assign the partitions
@@ -61,10 +61,10 @@ class Assignments:
         self._owned -= {(place.topic, place.partition) for place in partitions}
         known = [place for place in partitions if not self._waiting.pop((place.topic, place.partition), None)]
         if self._is_incremental and len(known) < len(partitions):
-            self._consumer.incremental_unassign(known)  # by default, the client fails, because some are not assigned
+            self._consumer.incremental_unassign(known)  # otherwise the client fails, because some are not assigned
 
     def assign_due(self) -> None:
-        """Assign the waiting partitions if the delay has passed. Raises the strategy's errors except outages."""
+        """Assign the waiting partitions if the delay has passed. Raises the strategy's errors, except for outages."""
         if not self._waiting or time.monotonic() < self._due:
             return
         partitions = list(self._waiting.values())
@@ -97,7 +97,7 @@ class Assignments:
             self._consumer.consume(DROPPED_RECORDS, timeout=0.1)
 
     def seconds_left(self, limit: float) -> float:
-        """Return the seconds until the next attempt to assign partitions, at most `limit`."""
+        """Return the number of seconds until the next attempt to assign partitions, or `limit` if that is less."""
         return max(0.0, min(limit, self._due - time.monotonic())) if self._waiting else limit
 
     def _assign(self, partitions: list[TopicPartition]) -> None:
@@ -110,16 +110,16 @@ def _names(partitions: Iterable[TopicPartition]) -> str:
 
 @dataclass(frozen=True)
 class Attempt:
-    """Last attempt to apply the event at which its partition is paused. `error` is None before the first attempt."""
+    """Last attempt to apply an event whose partition is paused. `error` is None before the first attempt."""
 
     event: Event
     error: Exception | None = field(default=None, repr=False)
     attempts: int = 0
     """Number of failed attempts, not counting outages."""
     failures: int = 0
-    """Number of failed attempts, including outages. It determines the delay."""
+    """Number of failed attempts, including outages. This number determines the delay."""
     due: float = 0.0
-    """Value of time.monotonic() from which the partition can be resumed."""
+    """Time, in terms of time.monotonic(), after which the partition can be resumed."""
     is_recovering: bool = False
     """Whether all attempts are used up and the recoverer has failed."""
 
@@ -163,7 +163,7 @@ class PausedPartitions:
                 del self._pauses[partition]
 
     def seconds_left(self, limit: float) -> float:
-        """Return the seconds until the next partition can be resumed, at most `limit`."""
+        """Return the number of seconds until the next partition can be resumed, or `limit` if that is less."""
         now = time.monotonic()
         return max(0.0, min([limit, *(attempt.due - now for attempt in self._pauses.values())]))
 

@@ -1,4 +1,4 @@
-"""The loop of a consumer: poll events, apply them with a strategy, retry, and commit offsets."""
+"""Run the loop of a consumer: poll events, apply them with a strategy, retry, and commit offsets."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ Hook = Callable[[str, int], None]
 
 
 class Receiver(Generic[Context]):
-    """Member of a consumer group that applies events with a strategy. Not thread-safe.
+    """Joins a consumer group, and applies events with a strategy. Not thread-safe.
 
         with Receiver(settings, ["library.book"], ProcessedEvents(connect), handlers) as receiver:
             receiver.run(stop)
 
-    `settings` are the properties of a confluent-kafka Consumer. Without `decode`, the value of an event is bytes. Up to
-    `batch_size` events share one transaction. If the transaction fails, each event is applied in a separate
-    transaction, and its handler is called again. Set `batch_size` to 1 if handlers have effects outside the
+    `settings` are the properties of a confluent-kafka Consumer. Without `decode`, the value of an event is its raw
+    bytes. Up to `batch_size` events share one transaction. If the transaction fails, each event is applied in a
+    separate transaction, and its handler is called again. Set `batch_size` to 1 if handlers have effects outside the
     transaction. A batch must end within max.poll.interval.ms. `counters` counts events, and `paused` contains the
     partitions that wait for a retry.
     """
@@ -113,9 +113,9 @@ class Receiver(Generic[Context]):
     def poll(self, seconds: float = 1.0) -> int:
         """Wait up to `seconds` for events, and apply one batch. Return the number of received events.
 
-        Raises ReceiverStoppedError if the recoverer stops or the reaction to an error is STOP. Raises RejectedError for
-        an error from which the client does not recover, such as a missing topic. Raises errors of the strategy when
-        partitions are assigned or revoked.
+        Raises ReceiverStoppedError if the recoverer stops the receiver or the reaction to an error is STOP. Raises
+        RejectedError for an error from which the client does not recover, such as a missing topic. Raises the
+        strategy's errors when partitions are assigned or revoked.
         """
         self._raise_revocation_error()
         self._assignments.assign_due()
@@ -144,7 +144,7 @@ class Receiver(Generic[Context]):
         self._raise_revocation_error()
 
     def lag(self) -> dict[tuple[str, int], int]:
-        """Return the number of records after the position, by topic and partition, as last known to the client.
+        """Return how many records follow the position of each partition, as last known to the client.
 
         The position of a paused partition is the position of the event that waits for a retry.
         """
@@ -170,7 +170,7 @@ class Receiver(Generic[Context]):
         return [event for event in events if event.source not in self.paused], failure
 
     def _poll(self, seconds: float) -> list[Message]:
-        """Poll messages one by one, because `Consumer.consume` can return messages of a partition that it revoked."""
+        """Poll messages one by one, because `Consumer.consume` can return messages from a revoked partition."""
         messages: list[Message] = []
         try:
             message = self.consumer.poll(seconds)
@@ -205,7 +205,7 @@ class Receiver(Generic[Context]):
             raise
 
     def _apply_batch(self, events: Sequence[Event]) -> None:
-        """Apply the events in one transaction. If that fails, apply each event in a separate transaction."""
+        """Apply the events in one transaction. If it fails, apply each event in a separate transaction."""
         if len(events) > 1 and not self.paused.any_failed(events):
             error = _error_of(self._in_transaction, events)
             if error is None:
@@ -218,7 +218,7 @@ class Receiver(Generic[Context]):
                 self._apply_one(event, events[number + 1 :])
 
     def _apply_one(self, event: Event, following: Sequence[Event]) -> None:
-        """Apply one event in a separate transaction. `following` are the next events of the batch."""
+        """Apply one event in a separate transaction. `following` contains the next events of the batch."""
         last = self.paused.last_attempt(event)
         if last.error is not None and last.is_recovering:
             self._recover(last, last.error, last.attempts)
@@ -257,7 +257,7 @@ class Receiver(Generic[Context]):
             self._pause(last, error, attempts)
 
     def _wait(self, events: Sequence[Event], error: Exception) -> None:
-        """Pause the partitions of all events, because the other events would fail too during an outage."""
+        """Pause the partitions of all events, because during an outage the other events would fail too."""
         last_attempts = [self.paused.last_attempt(event) for event in events]
         first, fields = events[0], _log_fields(events[0], last_attempts[0].attempts)
         log.warning("waiting, because events from %s cannot be applied: %s", first.place, describe(error), extra=fields)
@@ -267,7 +267,7 @@ class Receiver(Generic[Context]):
                 self._pause(last, error, last.attempts)
 
     def _recover(self, last: Attempt, error: Exception, attempts: int) -> None:
-        """Run the recoverer. If it fails, it is retried without a limit, with increasing delays."""
+        """Run the recoverer. If the recoverer fails, it is retried without a limit, with increasing delays."""
         event = last.event
         recoverer_error = _error_of(self._run_recoverer, Failure(event, error, attempts, self._group))
         if recoverer_error is None or isinstance(recoverer_error, AlreadyAppliedError):
@@ -280,7 +280,7 @@ class Receiver(Generic[Context]):
             self._pause(last, error, attempts, is_recovering=True)
 
     def _run_recoverer(self, failure: Failure) -> None:
-        if self._recoverer is stop:  # does not need a transaction, which could fail too
+        if self._recoverer is stop:  # stop() does not need a transaction, which could fail too
             stop(failure, None)
         with self._strategy.recovery(failure.event) as context:
             self._recoverer(failure, context)
@@ -307,13 +307,13 @@ class Receiver(Generic[Context]):
         self.paused.forget(partitions)
         try:
             self._strategy.revoked(partitions)
-        except Exception as error:  # raised by the next poll; here, the client would lose polled records
+        except Exception as error:  # the next poll raises the error; here, it would make the client lose polled records
             self._revocation_error = error
         self._assignments.remove(partitions)
 
 
 def _error_of(action: Callable[[Argument], None], argument: Argument) -> Exception | None:
-    """Run an action, and return its error. ReceiverStoppedError is raised, because it must not be retried."""
+    """Run an action, and return its error or None. ReceiverStoppedError is not returned but raised again."""
     try:
         action(argument)
     except ReceiverStoppedError:
@@ -332,7 +332,7 @@ def _log_fields(event: Event, attempts: int) -> dict[str, object]:
 
 
 def _first_offsets(events: Sequence[Event]) -> dict[Partition, int]:
-    """Return the offset of the first event of each partition."""
+    """Return a mapping from each partition to the offset of its first event."""
     return {event.source: event.offset for event in reversed(events)}
 
 
@@ -376,5 +376,5 @@ class Counters:
                     log.exception("the hook of counter %s failed", name)
 
     def to_dict(self) -> dict[str, int]:
-        """Return the counters by name."""
+        """Return a mapping from counter names to counts."""
         return {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "hook"}

@@ -1,4 +1,4 @@
-"""Recoverers, which dispose of events that could not be handled."""
+"""Define recoverers, which dispose of events that could not be handled."""
 
 from __future__ import annotations
 
@@ -80,10 +80,10 @@ def log_and_continue(failure: Failure, context: object, /) -> None:
 
 
 class DeadLetterTopic:
-    """Sends the record to a dead letter topic with its key, value and headers, and with headers that state the cause.
+    """Sends the record's key, value and headers to a dead letter topic, and adds headers that state the cause.
 
     If the strategy uses Kafka transactions, the dead letter and the offset are committed together. Otherwise the dead
-    letter is delivered before the offset is committed, and a crash in between can send it again.
+    letter is delivered before the offset is committed, and after a crash in between it is sent again.
     """
 
     def __init__(self, producer: Producer, topic: str, *, seconds: float = DELIVERY_S) -> None:
@@ -124,7 +124,7 @@ def dead_letter_record(failure: Failure, topic: str) -> Record:
 
 
 def describe(error: BaseException) -> str:
-    """Return an error's class and line of code, and its text if the text cannot contain values of events."""
+    """Return an error's class, and its text or, if the text could contain event data, the line of code that failed."""
     cause = driver_error(error)
     if isinstance(cause, psycopg.Error):
         detail = _describe_database_error(cause)
@@ -151,6 +151,6 @@ def _first_line(error: BaseException) -> str:
 
 
 def _line_of_code(error: BaseException) -> str:
-    """Return the innermost line of the traceback that is not in the database driver."""
+    """Return the innermost line of the traceback outside the database driver."""
     frames = [frame for frame in extract_tb(error.__traceback__) if DRIVER.isdisjoint(Path(frame.filename).parts)]
     return f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""

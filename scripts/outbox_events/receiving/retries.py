@@ -1,4 +1,4 @@
-"""Reactions to errors, delays between retries, and errors that are not caused by the event."""
+"""Classify errors, and determine how a receiver reacts to them and when it retries."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ MAX_EXPONENT = 30
 def is_outage(error: BaseException) -> bool:
     """Return whether the error is an outage of PostgreSQL, Kafka or another system that outbox-kit calls.
 
-    Errors of psycopg, including wrapped errors, are classified by SQLSTATE. Without SQLSTATE, the connection failed.
+    Errors of psycopg, including wrapped errors, are classified by SQLSTATE. A missing SQLSTATE means a lost connection.
     """
     cause = driver_error(error)
     if isinstance(cause, psycopg.Error):
@@ -74,18 +74,18 @@ def is_outage(error: BaseException) -> bool:
 
 
 def is_database_misconfigured(error: BaseException) -> bool:
-    """Return whether a login, privilege, schema, table or column is missing, which does not depend on the event."""
+    """Return whether a login, privilege, schema, table or column is missing. The event is then not the cause."""
     cause = driver_error(error)
     return isinstance(cause, psycopg.Error) and (cause.sqlstate or "").startswith(MISCONFIGURED)
 
 
 def is_kafka_outage(error: KafkaError) -> bool:
-    """Return whether the brokers are unreachable or a later request can succeed."""
+    """Return whether the brokers are unreachable, or whether a later request can succeed."""
     return error.retriable() or error.code() in KAFKA_CODES
 
 
 def driver_error(error: BaseException) -> BaseException:
-    """Return the error of the database driver if SQLAlchemy wrapped it, else the error itself."""
+    """Return the database driver's error if SQLAlchemy wrapped it, and otherwise the error itself."""
     return getattr(error, "orig", None) or error
 
 
@@ -95,7 +95,7 @@ class Reaction(Enum):
     RETRY = "retry"
     """Retry until the attempts are used up, then call the recoverer."""
     WAIT = "wait"
-    """Retry without a limit, because the event is not the cause, for example while the database is unreachable."""
+    """Retry without a limit, because the event is not the cause. For example, the database is unreachable."""
     RECOVER = "recover"
     """Call the recoverer immediately, because retries cannot succeed."""
     STOP = "stop"
@@ -105,9 +105,8 @@ class Reaction(Enum):
 def default_reaction(error: Exception) -> Reaction:
     """Return WAIT for outages, STOP for a misconfigured database, and RECOVER for unusable records.
 
-    The reaction to all other errors is RETRY.
-
-    This includes errors of HTTP clients. To wait for a dependency without a limit, pass your own function.
+    All other errors, including errors of HTTP clients, cause a RETRY. To wait for a dependency without a limit, pass
+    your own function.
     """
     if is_outage(error):
         return Reaction.WAIT
@@ -123,7 +122,7 @@ class Retries:
     """Number of attempts and delays between them. The first delivery is an attempt, so 1 means no retries.
 
     The n-th delay is `first_delay_s` * `factor` ** (n - 1), at most `max_delay_s`, plus or minus the fraction `jitter`.
-    Raises ConfigurationError if a number does not allow an attempt or a valid delay.
+    Raises ConfigurationError if the numbers do not result in at least one attempt and valid delays.
     """
 
     attempts: int = 3
@@ -148,6 +147,6 @@ class Retries:
 
 
 def require_at_least(minimum: float, name: str, value: float) -> None:
-    """Raise ConfigurationError if `value` is less than `minimum` or NaN."""
+    """Raise ConfigurationError if `value` is NaN or less than `minimum`."""
     if not value >= minimum:
         raise ConfigurationError(f"{name} must be at least {minimum:g}, not {value:g}")

@@ -1,4 +1,4 @@
-"""Interface of strategies, which commit the effects of events and the progress of the consumer."""
+"""Define the interface of strategies, which commit the effects of events and the progress of the consumer."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Strategy(Protocol[Context]):
     def assigned(self, partitions: list[TopicPartition]) -> list[TopicPartition] | None:
         """Return the partitions with the offsets at which to start, or None to start at the committed offsets.
 
-        Events of the partitions are received only after this call. If it raises an error that the retries classify as
-        an outage, it is called again. Any other error ends `run()`.
+        Events of the partitions are received only after this call. If the call raises an error that the retries
+        classify as an outage, it is repeated. Any other error ends `run()`.
         """
 
     def revoked(self, partitions: list[TopicPartition]) -> None:
-        """Release partitions, whose events another process can handle from now on. An exception ends `run()`."""
+        """Release partitions. From now on, another process can handle their events. An exception ends `run()`."""
 
     def transaction(self, events: Sequence[Event]) -> AbstractContextManager[Work[Context]]:
         """Open a transaction for these events. Commit it at the end of the block, or roll it back after an error."""

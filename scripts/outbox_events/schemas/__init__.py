@@ -1,1 +1,1 @@
-"""Avro schemas, and a reader for schema registries."""
+"""Parse Avro schemas, and read them from schema registries."""

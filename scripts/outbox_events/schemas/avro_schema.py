@@ -1,4 +1,4 @@
-"""Avro schemas as trees of JSON values in which every named type has its full name."""
+"""Represent Avro schemas as trees of JSON values in which every named type has its full name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Schema:
         return self.named_types.get(node, node) if isinstance(node, str) else node
 
     def branches(self, node: Node) -> list[Node]:
-        """Return the branches of a union, or a list with only `node`. Type names are replaced by definitions."""
+        """Return a union's branches, or a list that contains only `node`. Type names are replaced by definitions."""
         return [self.definition(branch) for branch in (node if isinstance(node, list) else [node])]
 
     def text(self, node: Node = None) -> str:
@@ -57,7 +57,7 @@ class Schema:
 
 
 def load(text: str, references: Sequence[str] = ()) -> Schema:
-    """Parse a schema (JSON text). `references` are the texts of the referenced types, in dependency order."""
+    """Parse a schema (JSON text). `references` contains the texts of the referenced types, in dependency order."""
     named_types: Definitions = {}
     for reference in references:
         _qualified(json.loads(reference), "", named_types)
@@ -75,7 +75,7 @@ def compact(definition: Node) -> str:
 
 
 def kind_of(node: Node) -> str:
-    """Return the type of a node without its logical type, such as record, string or union. Type names are kept."""
+    """Return a node's type, such as record, string or union, without its logical type. Type names are kept."""
     return str(node["type"]) if isinstance(node, dict) else "union" if isinstance(node, list) else str(node)
 
 
@@ -85,7 +85,7 @@ def short_name(node: Node) -> str:
 
 
 def same_kind(branch: Node, candidates: Sequence[Node]) -> list[Node]:
-    """Return the candidates of the same kind as `branch`, those with its full name before those with its short name."""
+    """Return candidates of the same kind as `branch`. Those with its full name precede those with its short name."""
     matches = [candidate for candidate in candidates if kind_of(candidate) == kind_of(branch)]
     if kind_of(branch) in NAMED_TYPES:
         matches.sort(key=lambda match: (match["name"] != branch["name"], short_name(match) != short_name(branch)))
@@ -93,7 +93,7 @@ def same_kind(branch: Node, candidates: Sequence[Node]) -> list[Node]:
 
 
 def source_field(reader_field: Mapping[str, Any], writer_fields: Mapping[str, Node]) -> str | None:
-    """Return the writer's field from which a reader's field is read, matched by name or alias, or None."""
+    """Return the name of the writer's field that matches a reader's field by name or alias, or None."""
     names = (reader_field["name"], *reader_field.get("aliases", ()))
     return next((name for name in names if name in writer_fields), None)
 

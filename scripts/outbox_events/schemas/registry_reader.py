@@ -59,14 +59,14 @@ class SchemaVersion:
     """A schema in the registry. Its `text` refers to the types of `references` by name."""
 
     version: int
-    """0 if the schema was requested by id or GUID."""
+    """Version number. It is 0 if the schema was requested by id or GUID."""
     id: int
-    """0 if the schema was requested by GUID."""
+    """Schema id. It is 0 if the schema was requested by GUID."""
     text: str
     references: tuple[Reference, ...] = ()
     schema_type: str = "AVRO"
     guid: str = ""
-    """Empty unless the response contains a GUID. Only some registries support GUIDs."""
+    """GUID, or '' if the response contains no GUID. Only some registries support GUIDs."""
 
 
 class MissingReferenceError(RejectedError):
@@ -93,21 +93,21 @@ class RegistryReader:
         self._session.close()
 
     def latest(self, subject: str) -> SchemaVersion | None:
-        """Return the latest version of a subject, or None if the subject does not exist."""
+        """Return a subject's latest version, or None if the subject does not exist."""
         path, description = f"{subject_path(subject)}/versions/latest", f"subject {subject}"
         return self._parsed(self._get(path, description), description)
 
     def version(self, subject: str, version: int) -> SchemaVersion | None:
-        """Return one version of a subject, or None if it does not exist."""
+        """Return one version of a subject, or None if this version does not exist."""
         path, description = f"{subject_path(subject)}/versions/{version}", f"subject {subject} version {version}"
         return self._parsed(self._get(path, description), description, version=version)
 
     def versions(self, subject: str, missing_status: Collection[int] = NOT_FOUND) -> list[int]:
-        """Return the version numbers of a subject in ascending order. Empty for an HTTP status in `missing_status`."""
+        """Return a subject's version numbers in ascending order, or [] for an HTTP status in `missing_status`."""
         return sorted(self._get(f"{subject_path(subject)}/versions", f"versions of {subject}", missing_status) or [])
 
     def by_id(self, schema_id: int) -> SchemaVersion | None:
-        """Return the schema with this id, or None if it does not exist."""
+        """Return the schema with this id, or None if no such schema exists."""
         description = f"schema id {schema_id}"
         return self._parsed(self._get(f"/schemas/ids/{schema_id}", description), description, version=0, id=schema_id)
 
@@ -118,7 +118,7 @@ class RegistryReader:
         return self._parsed(response, description, version=0, id=0)
 
     def inlined(self, schema: SchemaVersion, description: str) -> str:
-        """Return the text of a schema with referenced types inlined. MissingReferenceError contains `description`."""
+        """Return a schema's text with referenced types inlined. MissingReferenceError contains `description`."""
         texts: dict[tuple[str, int], str] = {}
         self._collect_references(schema, description, texts)
         return inline(schema.text, list(texts.values()))

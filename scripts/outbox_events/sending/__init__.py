@@ -1,1 +1,1 @@
-"""Write rows of the outbox table in the service's own transaction. See docs/sending.md."""
+"""Write outbox rows in the service's own transaction. See docs/sending.md."""

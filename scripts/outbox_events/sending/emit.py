@@ -1,4 +1,4 @@
-"""emit, emit_many, emit_async: insert one outbox row per event in the caller's transaction."""
+"""Define emit, emit_many and emit_async, which insert one outbox row per event in the caller's transaction."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ def emit(
     additional_columns: Mapping[str, Any] | None = None,
     table: str | OutboxTable = DEFAULT_TABLE,
 ) -> UUID:
-    """Insert one outbox row in the open transaction, and return the event's id. Never commits.
+    """Insert one outbox row in the open transaction, and return the event's id. Does not commit.
 
     `connection` is a psycopg 3 Connection, or a SQLAlchemy 2 Connection or Session. `payload` is the full state of the
-    aggregate after the event. None means that the aggregate was deleted. `additional_columns` are values of other
-    columns that the pipeline file defines, such as partition_field. Pass an OutboxTable as `table` if the pipeline file
+    aggregate after the event. None means that the aggregate was deleted. `additional_columns` maps other columns that
+    the pipeline file defines, such as partition_field, to values. Pass an OutboxTable as `table` if the pipeline file
     sets source.columns.
 
     Before any SQL is executed, raises InvalidEventError for an event that cannot be stored exactly, RefusedError if the
     row would be committed separately, and ConfigurationError for an unsupported kind of connection. Database errors are
-    raised as errors of the driver.
+    raised as the driver's own errors.
     """
     event = OutboxEvent(
         aggregate_type=aggregate_type,
@@ -62,9 +62,9 @@ def emit(
 def emit_many(
     connection: SyncConnection, events: Iterable[OutboxEvent], *, table: str | OutboxTable = DEFAULT_TABLE
 ) -> list[UUID]:
-    """Insert one outbox row per event like `emit`, in the order of `events`. Return the events' ids.
+    """Insert one outbox row per event as `emit` does, in the order of `events`. Return the events' ids.
 
-    All events are validated before the first row is inserted. Without events, no statement is executed.
+    All events are validated before the first row is inserted. If there are no events, no statement is executed.
     """
     outbox, events = _outbox_table(table), list(events)
     batches = _batches(events, outbox)
@@ -84,9 +84,9 @@ def emit_many(
 async def emit_async(
     connection: psycopg.AsyncConnection[Any], *events: OutboxEvent, table: str | OutboxTable = DEFAULT_TABLE
 ) -> list[UUID]:
-    """Insert one outbox row per event like `emit_many`, through psycopg's AsyncConnection.
+    """Insert one outbox row per event as `emit_many` does, but through psycopg's AsyncConnection.
 
-    For an AsyncSession or AsyncConnection of SQLAlchemy use `await session.run_sync(emit_many, events)`.
+    For SQLAlchemy's AsyncSession or AsyncConnection, use `await session.run_sync(emit_many, events)`.
     """
     outbox = _outbox_table(table)
     batches = _batches(events, outbox)
@@ -105,7 +105,7 @@ def _outbox_table(table: str | OutboxTable) -> OutboxTable:
 def _batches(events: Iterable[OutboxEvent], table: OutboxTable) -> list[tuple[tuple[str, ...], list[Row]]]:
     """Split the events into runs with the same additional columns, and return the columns and rows of each run.
 
-    The keys of a row are the keys of OutboxEvent.to_row() and, for each additional column, its position as text.
+    A row's keys are the keys of OutboxEvent.to_row() and, for each additional column, the column's position as text.
     """
     rows = [(event.to_row(), event.additional_values(table)) for event in events]
 

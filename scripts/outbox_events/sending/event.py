@@ -1,4 +1,4 @@
-"""Outbox events and their rows. Events are validated before any SQL is executed."""
+"""Convert outbox events to rows. Events are validated before any SQL is executed."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class OutboxEvent:
     aggregate_type: str
     aggregate_id: str | UUID
     event_type: str
-    # Not in the repr, so that a traceback with local variables does not show business data.
+    # The repr omits this field, so that a traceback with local variables does not show business data.
     payload: Mapping[str, Any] | None = field(repr=False)
     headers: Mapping[str, str] | None = field(default=None, repr=False)
     event_id: UUID = field(default_factory=uuid4)
     additional_columns: Mapping[str, Any] | None = field(default=None, repr=False)
 
     def to_row(self) -> Row:
-        """Return the outbox row. Raises InvalidEventError, whose message contains the field but never its value."""
+        """Return the outbox row. Raises InvalidEventError, whose message names the field but never the value."""
         if not isinstance(self.event_id, UUID):
             raise InvalidEventError(f"event_id must be a UUID, not {type(self.event_id).__name__}")
         aggregate_id = str(self.aggregate_id) if isinstance(self.aggregate_id, UUID) else self.aggregate_id
@@ -58,7 +58,7 @@ class OutboxEvent:
         }
 
     def additional_values(self, table: OutboxTable) -> Row:
-        """Return the additional values by column. Raises InvalidEventError for a column that `emit` itself writes."""
+        """Map additional columns to their values. Raises InvalidEventError for a column that `emit` itself writes."""
         written = {table.column(key) for key in COLUMNS}
         values = dict(self.additional_columns or {})
         for name, value in values.items():
@@ -95,12 +95,12 @@ def _payload_json(payload: object) -> str | None:
     try:
         return to_json(payload)
     except NotEncodableError as error:
-        # Raise it without the cause, because stack frames of the cause contain the value.
+        # Raise the error without its cause, because the cause's stack frames contain the value.
         raise InvalidEventError(f"{error.location('payload')} {error.reason}") from None
 
 
 def _headers_json(headers: object) -> str | None:
-    """Return the headers as JSON text, or None without headers, so that the column is NULL."""
+    """Return the headers as JSON text. If there are none, return None, so that the column is NULL."""
     if headers is None or headers == {}:
         return None
     if not isinstance(headers, Mapping):

@@ -1,4 +1,4 @@
-"""Names of the outbox table to which events are written, and of its columns."""
+"""Define the names of the outbox table and its columns."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class OutboxTable:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Schema and table, or only the table."""
+        """Names of the schema and the table, or only of the table."""
         return tuple(self.name.split("."))
 
     def column(self, key: str) -> str:
-        """Return the name of a contract column in the table."""
+        """Return the name that a contract column has in this table."""
         return self.columns.get(key, key)

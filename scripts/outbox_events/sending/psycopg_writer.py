@@ -42,7 +42,7 @@ async def insert_rows_async(
 
 
 def refuse_autocommit(connection: Connection[Any] | AsyncConnection[Any]) -> None:
-    """Raise RefusedError in autocommit mode without an open transaction, because each statement would be committed.
+    """Raise RefusedError if each statement would commit separately (autocommit mode without an open transaction).
 
     In pipeline mode, a transaction is also refused if the server has not yet responded to its BEGIN.
     """

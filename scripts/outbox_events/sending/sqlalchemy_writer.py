@@ -55,7 +55,7 @@ def insert_rows(
 
 @lru_cache(maxsize=64)
 def insert_statement(table: OutboxTable, additional: tuple[str, ...]) -> Insert:
-    """Return the INSERT statement. JSON is passed as text and cast, to bypass a JSON serializer of the engine.
+    """Return the INSERT statement. JSON is passed as text and cast, to bypass the engine's JSON serializer.
 
     Parameters of additional columns are named by position.
     """

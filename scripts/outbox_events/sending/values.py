@@ -1,4 +1,4 @@
-"""Exact encoding of Python values as JSON text for a jsonb column.
+"""Encode Python values exactly as JSON text for a jsonb column.
 
 The encoder of the standard library can write a Decimal only as a float. It also accepts NaN, NUL and lone surrogates,
 which jsonb rejects.
@@ -29,7 +29,7 @@ class NotEncodableError(Exception):
     """JSON or jsonb cannot represent a value. Internal to this package.
 
     `reason` does not contain the value. `path` is filled while the error propagates through the containers, innermost
-    key or index first, so that valid values have no overhead.
+    key or index first, so that encoding valid values has no overhead.
     """
 
     def __init__(self, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""Commands that write latest states to the outbox table, and `adopt`, which replaces a connector of another tool."""
+"""Write latest states to the outbox table, and replace a connector that another tool created (`adopt`)."""
 
 from outbox_kit.backfill.adopt import AdoptResult, adopt
 from outbox_kit.backfill.backfill_batches import BackfillOptions, BackfillResult, backfill

@@ -1,11 +1,11 @@
-"""`outbox adopt`, which replaces a Debezium connector that outbox-kit did not create (OLD) with the pipeline's (NEW).
+"""Implement `outbox adopt`, which replaces another tool's Debezium connector (OLD) with the pipeline's connector (NEW).
 
 Rows are neither lost nor sent twice.
 
     checks → topics, schemas, lock file → stop OLD → create NEW in state STOPPED → write OLD's offset to NEW → start NEW
-    → wait until NEW has confirmed the WAL from before the stop of OLD → delete OLD → write the rendered config to NEW
+    → wait until NEW has confirmed the WAL from before OLD stopped → delete OLD → write the rendered config to NEW
 
-Every step first reads the actual state, so that the command can be repeated after an interruption. OLD and NEW never
+Every step first reads the actual state, so the command can be repeated after an interruption. OLD and NEW never
 run at the same time.
 """
 
@@ -37,7 +37,7 @@ SKIPPED_OPERATIONS = {"skipped.operations": "u,d,t"}
 
 @dataclass(frozen=True)
 class AdoptResult:
-    """Names of the pipeline's connector and the replaced connector, and the source offset of the replacement."""
+    """Names of the new and the replaced connector, and the source offset at which the new connector started."""
 
     connector: str
     old: str
@@ -45,7 +45,7 @@ class AdoptResult:
 
 
 def adopt(deployment: Deployment, old_name: str, progress: Reporter) -> AdoptResult:
-    """Stop connector `old_name`, start the pipeline's connector at its offset, and delete connector `old_name`.
+    """Stop connector `old_name`, start the pipeline's connector at the same offset, and delete connector `old_name`.
 
     Raises RefusedError, RejectedError, ConfigurationError, UnreachableError, WaitTimeoutError.
     """
@@ -83,13 +83,13 @@ def _refuse_conflicting_connectors(deployment: Deployment, old_connector: Foreig
 
 
 def _refuse_unsuitable_database(deployment: Deployment, old_connector: ForeignConnector) -> None:
-    """Raise RefusedError if slot or publication is missing: after creating it, rows that OLD has not sent are lost."""
+    """Raise RefusedError if the slot or publication is missing. Creating it would lose rows that OLD has not sent."""
     database, source = deployment.read_database(), deployment.pipeline.source
     if database.slot is None:
         hint = f"set source.slot to the slot that connector {old_connector.name!r} uses; see docs/migrating.md"
         raise RefusedError(f"slot {source.slot!r} does not exist in database {database.database!r}", hint)
     if database.publication is None:
-        hint = "create it as in docs/migrating.md, or set source.publication to a publication of the outbox table only"
+        hint = "create it (see docs/migrating.md), or set source.publication to a publication of the outbox table only"
         raise RefusedError(f"publication {source.publication!r} does not exist in database {database.database!r}", hint)
     lock = deployment.lock()
     postgres_state.refuse_unsafe(deployment.pipeline, database, lock.source if lock else None)
@@ -108,7 +108,7 @@ def _replace_connector(
             wait_confirmed(connection, source.slot, end_lsn, old_name)
         offset = _switch_connectors(deployment, connection, old_connector, config, progress)
         # OLD is deleted last: while OLD exists, `outbox apply` refuses to run and `outbox adopt` can be repeated.
-        progress(f"wait until connector {name} has confirmed the WAL from before the stop of {old_name}")
+        progress(f"wait until connector {name} has confirmed the WAL from before {old_name} was stopped")
         wait_confirmed(connection, source.slot, end_lsn, name)
     progress(f"delete connector {old_name}")
     connect_lifecycle.remove(deployment.connect, old_name, progress=progress)

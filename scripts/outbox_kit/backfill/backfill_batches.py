@@ -1,4 +1,4 @@
-"""`outbox backfill`, which writes the latest state of each aggregate as one outbox row. A batch is one transaction."""
+"""Implement `outbox backfill`, which writes each aggregate's latest state as one outbox row, in batches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from outbox_kit.results import Reporter
 
 EVENT_TYPE = "backfill"
 REPORT_INTERVAL_S = 1.0
-# The planner's estimate of the row count is -1 before the first ANALYZE. PostgreSQL 13 lacks it for partitioned tables.
+# The planner's row count estimate is -1 before the first ANALYZE. PostgreSQL 13 has none for partitioned tables.
 ESTIMATE_SQL: LiteralString = "select reltuples::bigint as row_count from pg_class where oid = to_regclass(%s)"
 
 
@@ -47,11 +47,11 @@ class BackfillResult:
 def backfill(
     deployment: Deployment, aggregate_types: Sequence[str], progress: Reporter, options: BackfillOptions | None = None
 ) -> list[BackfillResult]:
-    """Write the latest state of every aggregate of `aggregate_types`, by default of all types with a `backfill`.
+    """Write the latest state of every aggregate of the given types, or of all types that have a `backfill`.
 
     Each batch commits its outbox rows together with its progress. The next run continues an interrupted backfill, and
     does not write an aggregate twice. A completed backfill is repeated only with `options.restart`, or if the lock file
-    requires a backfill of the topic. In that case, the completion is recorded in the lock file.
+    requires a backfill of the topic. In the latter case, the completion is recorded in the lock file.
 
     Raises ConfigurationError, RefusedError, RejectedError, UnreachableError.
     """
@@ -93,7 +93,7 @@ def _backfill_type(
 
 
 def _begin(session: Session, table: ProgressTable, *, restart: bool) -> BackfillProgress:
-    """Return the stored progress. It is deleted first if the topic has lost states since it was stored."""
+    """Return the stored progress. Delete it first if the topic has lost states since the progress was stored."""
     is_required = pending_backfills.is_required(session.deployment, table.aggregate_type)
     with session.connection.transaction():
         table.create(session.connection)
@@ -103,7 +103,7 @@ def _begin(session: Session, table: ProgressTable, *, restart: bool) -> Backfill
 
 
 def _write_batch(session: Session, states: AggregateStates, table: ProgressTable, limit: int) -> BackfillProgress:
-    """Write the states of the next keys, at most `limit`, and the progress in one transaction. Return the progress."""
+    """In one transaction, write the states of at most `limit` keys, and the progress. Return the progress."""
     connection = session.connection
     with session.transaction(f"rows of {states.backfill.table}"):
         previous_state = table.lock(connection)
@@ -136,7 +136,7 @@ class ProgressMeter:
             self._progress(self.describe())
 
     def describe(self) -> str:
-        """Return a text with the counts of all runs, the rate of this run, and the estimated remaining aggregates."""
+        """Return a text with the counts of all runs, the rate of this run, and how many aggregates are left."""
         state = self._current_state
         processed_count = state.row_count + state.skipped_count
         remaining_text = "" if self._total is None else f", about {max(0, self._total - processed_count)} left"
@@ -153,7 +153,7 @@ class ProgressMeter:
     def finish(self, state: BackfillProgress) -> BackfillResult:
         self._current_state = state
         skipped = state.skipped_count
-        skipped_text = f", {skipped} skipped, because the query returns no state of them" if skipped else ""
+        skipped_text = f", {skipped} skipped, because the query returns no state for them" if skipped else ""
         self._progress(f"{self._aggregate_type}: finished, {state.row_count} rows{skipped_text}")
         return BackfillResult(self._aggregate_type, state.row_count, skipped, self._new_count, round(self._seconds, 3))
 

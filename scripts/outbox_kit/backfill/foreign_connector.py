@@ -1,4 +1,4 @@
-"""A Debezium connector that outbox-kit did not create, and the preconditions of replacing it with `adopt`."""
+"""Read a Debezium connector that outbox-kit did not create, and check whether `adopt` can replace it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def read_foreign(deployment: Deployment, name: str) -> ForeignConnector:
 
 
 def refuse_different_outbox(deployment: Deployment, old_connector: ForeignConnector, database: ActualDatabase) -> None:
-    """Raise RefusedError if slot or database differ from `old_connector`, or the publication options are unsuitable."""
+    """Raise RefusedError if `old_connector` uses another slot or database, or if the publication is unsuitable."""
     source, publication = deployment.pipeline.source, database.publication or {}
     actual = {"slot.name": old_connector.slot, "database.dbname": old_connector.config.get("database.dbname")}
     expected = {"slot.name": source.slot, "database.dbname": deployment.environment.source.database}
@@ -69,7 +69,7 @@ def refuse_different_outbox(deployment: Deployment, old_connector: ForeignConnec
 
 
 def offset_of(deployment: Deployment, old_connector: ForeignConnector) -> dict[str, Any]:
-    """Return the offset of the stopped connector. Raises RefusedError without an offset or a complete snapshot."""
+    """Return the stopped connector's offset. Raises RefusedError if it is missing or the snapshot is incomplete."""
     prefix = old_connector.config.get("topic.prefix", "")
     entries = deployment.connect.offsets(old_connector.name)
     offsets = [entry["offset"] for entry in entries if entry["partition"] == {"server": prefix} and entry["offset"]]

@@ -1,4 +1,4 @@
-"""Latest states of aggregates, read from the business tables and written as outbox rows.
+"""Read the latest states of aggregates from the business tables, and write them as outbox rows.
 
 A state written by this module cannot overwrite a newer event. A service changes an aggregate while it holds the row
 lock, and writes the event in the same transaction. write_states() first takes the row lock. It reads the state in a
@@ -75,14 +75,14 @@ class AggregateStates:
         return list(dict.fromkeys(normalized.get(key, key) for key in keys))
 
     def row_keys(self, connection: Connection, keys: Sequence[str]) -> list[str]:
-        """Return those `keys` that a business row can have. These keys equal the text of a value of the key column."""
+        """Return those `keys` that a business row can have, because they equal the text of a valid column value."""
         normalized = self._cast_keys(connection, keys)
         return [key for key in keys if normalized.get(key) == key]
 
     def write_states(self, connection: Connection, keys: Sequence[str], event_type: str) -> list[str]:
         """Lock the business rows of `keys`, then write the states of the locked rows. Return the written keys.
 
-        A null payload is a deletion, and is written only by write_tombstones().
+        A null payload means that the aggregate was deleted. Only write_tombstones() writes such payloads.
         """
         locked_keys = self._lock_rows(connection, keys)
         return self._write_locked(connection, locked_keys, event_type, sql.SQL(" and not {}").format(IS_DELETED))
@@ -92,8 +92,8 @@ class AggregateStates:
     ) -> list[str]:
         """Write a tombstone for each key without a business row. Return the keys for which an outbox row was written.
 
-        The value of the partition field comes from an earlier outbox row, otherwise from `partition_values`. Keys
-        without a value are omitted.
+        The value of the partition field comes from an earlier outbox row or else from `partition_values`. Keys without
+        a value are omitted.
 
         The business table is locked against all writers, because a missing row cannot be locked. If the row of a key
         was inserted before the lock was granted, its state is written instead of a tombstone.
@@ -135,7 +135,7 @@ class AggregateStates:
             with connection.transaction():
                 refuse_row_security(connection)
                 columns = connection.execute(query, {"keys": []}).description or []
-                # This fails if row security hides rows, because their aggregates would look like deleted aggregates.
+                # This fails if row security hides rows, because the aggregates of hidden rows would look deleted.
                 connection.execute(sql.SQL("select from {table} limit 0").format(**self._identifiers()))
         except psycopg.errors.InsufficientPrivilege as error:
             raise privilege_error(connection, self._config_key, self.backfill, error) from None
@@ -145,13 +145,13 @@ class AggregateStates:
         required_columns = ["aggregate_id", "payload", *([self.partition_field] if self.partition_field else [])]
         missing_columns = [name for name in required_columns if name not in {column.name for column in columns}]
         if missing_columns:
-            message = f"{self._config_key}.query returns no column {', '.join(missing_columns)}"
+            message = f"{self._config_key}.query does not return column {', '.join(missing_columns)}"
             raise ConfigurationError(message, f"change the query to return {', '.join(required_columns)}")
 
     def _cast_keys(self, connection: Connection, keys: Sequence[str]) -> dict[str, str]:
         """Return the normalized text of each key that is valid for the type of the key column.
 
-        PostgreSQL rejects all keys if one key is invalid, so halves are cast separately until that key is found.
+        PostgreSQL rejects all keys if one key is invalid. The keys are therefore halved until the invalid key is found.
         """
         query = sql.SQL("select k as given, k::{type}::text as key from unnest(%s::text[]) as u (k)")
         try:
@@ -177,7 +177,7 @@ class AggregateStates:
         return self._insert(connection, self._state_rows(condition), parameters) if keys else []
 
     def _insert(self, connection: Connection, query: sql.Composed, parameters: Mapping[str, object]) -> list[str]:
-        """Insert the rows of `query`. Return their aggregate ids. Raises RefusedError if an aggregate id recurs."""
+        """Insert the rows of `query`. Return their aggregate ids. Raises RefusedError for a repeated aggregate id."""
         columns = self.source.columns
         partition_columns = [self.partition_field] if self.partition_field else []
         statement = sql.SQL("{insert} returning {id} as id, {aggregate_id} as key").format(
@@ -206,7 +206,7 @@ class AggregateStates:
         ).format(field=field, query=self._subquery(), condition=condition)
 
     def _tombstone_rows(self) -> sql.Composed:
-        """Return a query of tombstones. If there is a partition field, keys without a value of it are excluded."""
+        """Return the query for tombstones. If there is a partition field, keys without a value for it are excluded."""
         if self.partition_field is None:
             return sql.SQL(TOMBSTONES).format()
         return sql.SQL(PARTITIONED_TOMBSTONES).format(

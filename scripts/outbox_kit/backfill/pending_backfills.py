@@ -1,4 +1,4 @@
-"""Pending backfills in the lock file. They are recorded as started, completed or acknowledged."""
+"""Record in the lock file that pending backfills were started, completed or acknowledged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOCK_FILE_TIMEOUT_S = 60
 
 
 def is_required(deployment: Deployment, aggregate_type: str) -> bool:
-    """Return whether the topic needs a backfill that has not started. Stored progress is then from before the loss."""
+    """Return whether the topic needs a backfill that has not started. Any stored progress is then outdated."""
     return _pending(deployment, aggregate_type) == "required"
 
 
@@ -31,7 +31,7 @@ def finish(deployment: Deployment, aggregate_type: str) -> None:
 
 
 def acknowledge(deployment: Deployment, aggregate_types: Sequence[str], progress: Reporter) -> None:
-    """Record that the topics have the latest state of every aggregate. Raises ConfigurationError for unknown types."""
+    """Record that the topics contain all latest states. Raises ConfigurationError for unknown types."""
     known_types = deployment.pipeline.aggregates.keys()
     unknown_types = sorted(set(aggregate_types) - known_types)
     if unknown_types or not aggregate_types:

@@ -1,4 +1,4 @@
-"""Table outbox_backfill. It stores the progress of each backfill, in the transactions that write outbox rows."""
+"""Store each backfill's progress in the table outbox_backfill, in the transactions that write outbox rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TABLE_NAME = "outbox_backfill"
 
 @dataclass(frozen=True)
 class BackfillProgress:
-    """Progress of one backfill: last key read, numbers of written and skipped aggregates, and time of completion."""
+    """Progress of one backfill: the last key read, the numbers of written and skipped aggregates, and the end time."""
 
     last_key: str | None
     row_count: int
@@ -25,7 +25,7 @@ class BackfillProgress:
 
 @dataclass(frozen=True)
 class ProgressTable:
-    """Access to the row of one pipeline and aggregate type. Every method must be called in an open transaction."""
+    """Accesses the row for one pipeline and aggregate type. Every method must be called in an open transaction."""
 
     pipeline: Pipeline
     aggregate_type: str
@@ -33,7 +33,7 @@ class ProgressTable:
     def create(self, connection: Connection) -> None:
         """Create the table if it does not exist.
 
-        The existence is checked first, because `create table if not exists` always requires the CREATE privilege.
+        The method first looks up the table, because `create table if not exists` always requires the CREATE privilege.
         """
         row = connection.execute("select to_regclass(%s) as oid", (self._table.as_string(),)).fetchone()
         if row and row["oid"] is not None:

@@ -1,4 +1,4 @@
-"""`outbox republish`, which writes the latest states of selected aggregates to the outbox table."""
+"""Implement `outbox republish`, which writes the latest states of selected aggregates to the outbox table."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def republish(
     exact: bool = False,
     lock_seconds: float = LOCK_TIMEOUT_S,
 ) -> int:
-    """Write one outbox row with the aggregate's latest state per key. Return the number of rows.
+    """For each key, write one outbox row with the aggregate's latest state. Return the number of rows.
 
-    `tombstones` are the keys for which a tombstone is written if they do not have a state, or None if tombstones were
-    not requested. If the type has a partition field, the partitions of these keys are read from the topic.
-    With `exact`, the keys are record keys, and are not normalized.
+    `tombstones` contains the keys for which a tombstone is written if they have no state. It is None if tombstones were
+    not requested. If the type has a partition field, the partitions of these keys are read from the topic. With
+    `exact`, the keys are record keys, and are not normalized.
 
-    Raises RefusedError with a list of the keys that could not be written, after all other keys were written. Also
+    Raises RefusedError with a list of the keys that could not be written, after all other keys have been written. Also
     raises ConfigurationError, RejectedError, UnreachableError and WaitTimeoutError.
     """
     written_keys: set[str] = set()
@@ -76,12 +76,12 @@ def _write_all_tombstones(
 
 
 def read_partition_values(deployment: Deployment, aggregate_type: str, keys: Iterable[str]) -> dict[str, str]:
-    """Read the entire topic. Return a value of the partition field for each key that has a record on the topic.
+    """Read the entire topic. Return a mapping from each key on the topic to a value of the partition field.
 
     The value comes from the header of the record if the field is one of `source.header_columns`.
 
-    Raises UnreachableError, RejectedError, WaitTimeoutError, and RefusedError if the partition count differs from the
-    pipeline file.
+    Raises UnreachableError, RejectedError, WaitTimeoutError, and RefusedError if the topic's partition count differs
+    from the pipeline file.
     """
     pipeline = deployment.pipeline
     aggregate, topic = pipeline.aggregates[aggregate_type], pipeline.topic_of(aggregate_type)
@@ -90,15 +90,15 @@ def read_partition_values(deployment: Deployment, aggregate_type: str, keys: Ite
     records.read()
     if records.partition_count != aggregate.partitions:
         raise RefusedError(
-            f"topic {topic} has {records.partition_count} partitions, the pipeline file has {aggregate.partitions}: "
-            "the partitions of tombstones are unknown",
+            f"topic {topic} has {records.partition_count} partitions, "
+            f"but the pipeline file has {aggregate.partitions}, so the partitions of tombstones are unknown",
             f"correct aggregates.{aggregate_type}.partitions in the pipeline file, and run `outbox apply`",
         )
     return {key: _value(records.by_key[key], aggregate.partitions) for key in keys if key in records.by_key}
 
 
 def _value(record: LatestRecord, partition_count: int) -> str:
-    """Return the record's header if it maps to the record's partition, otherwise the first number that does."""
+    """Return the record's header value if it maps to the record's partition, or else the first number that does."""
     if record.header and partition_of(record.header.encode(), partition_count) == record.partition:
         return record.header
     return next(
@@ -119,8 +119,8 @@ def _refuse_unwritten_keys(states: AggregateStates, keys: list[str], written: se
         return
     listed_keys = shortened_list(unwritten, MAX_LISTED_KEYS)
     raise RefusedError(
-        f"{plural(len(unwritten), 'key')} not written, because {states.backfill.table} has no row of the key, or the "
-        f"query returns no state of the key: {listed_keys}; {plural(len(written), 'other key')} written",
+        f"{plural(len(unwritten), 'key')} not written, because {states.backfill.table} has no row for the key, or the "
+        f"query returns no state for the key: {listed_keys}; {plural(len(written), 'other key')} written",
         "change the query to return a state, or omit keys that have neither an outbox row nor a record on the topic: "
         "their partition field is unknown, and they do not need a tombstone"
         if tombstones

@@ -1,4 +1,4 @@
-"""Database session of backfill and republish, with READ COMMITTED transactions and lock and statement timeouts.
+"""Open the database session of backfill and republish, which limits waits for locks and the time of statements.
 
 While a transaction waits for a lock, a second connection queries the sessions that block it.
 """
@@ -35,7 +35,7 @@ BLOCKING_SESSIONS_SQL: LiteralString = """
 
 
 class LockMonitor:
-    """Queries the sessions that block `connection` every `interval` seconds, until the context is left."""
+    """Every `interval` seconds, queries the sessions that block `connection`, until the context is left."""
 
     def __init__(self, database: SourceDatabase, connection: Connection, *, interval: float) -> None:
         self._database = database
@@ -71,7 +71,7 @@ class LockMonitor:
 
 @dataclass(frozen=True)
 class Session:
-    """Deployment, connection to its source database, and lock timeout of transactions in seconds."""
+    """A deployment, a connection to its source database, and the lock timeout of transactions in seconds."""
 
     deployment: Deployment
     connection: Connection
@@ -81,7 +81,7 @@ class Session:
     def transaction(self, lock_target: str) -> Iterator[None]:
         """Open a transaction with lock and statement timeouts. Raises RefusedError if the slot is unusable.
 
-        Raises RejectedError if a lock is not granted. `lock_target` is the name of the rows or table in its message.
+        Raises RejectedError if a lock is not granted. `lock_target` names the locked rows or table in the message.
         """
         database = self.deployment.environment.source
         with LockMonitor(database, self.connection, interval=self.lock_seconds / 3) as monitor:
@@ -113,13 +113,13 @@ class Session:
 
 @contextmanager
 def open_session(deployment: Deployment, *, lock_seconds: float) -> Iterator[Session]:
-    """Connect to the source database. Raises RefusedError if the pipeline is not deployed, or rows could be lost."""
+    """Connect to the source database. Raises RefusedError if the pipeline is not deployed or rows could be lost."""
     name, source = deployment.pipeline.name, deployment.pipeline.source
     if not source.uses_table:
         raise RefusedError(
             f"pipeline {name} has no outbox table, because its events are logical decoding messages "
             f"(source.message_prefix {source.message_prefix!r})",
-            "let the service emit the states as messages, in the transaction that locks the business rows",
+            "have the service emit the states as messages, in the transaction that locks the business rows",
         )
     lock = deployment.lock()
     if lock is None or lock.source is None:
@@ -127,7 +127,7 @@ def open_session(deployment: Deployment, *, lock_seconds: float) -> Iterator[Ses
         raise RefusedError(f"{message}: its outbox rows would not reach a topic", "run `outbox apply` first")
     postgres_state.refuse_unsafe(deployment.pipeline, deployment.read_database(), lock.source)
     with postgres_client.connected(deployment.environment.source) as connection:
-        # A snapshot of the whole transaction would hide changes that are committed while it waits for a lock.
+        # A transaction-wide snapshot would hide changes that are committed while the transaction waits for a lock.
         connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         yield Session(deployment, connection, lock_seconds)
 

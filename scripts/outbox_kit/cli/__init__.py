@@ -1,4 +1,4 @@
-"""Command line of `outbox`: options, prompts, output and exit codes. Other packages contain all further logic."""
+"""Implement the `outbox` command line: options, prompts, output and exit codes. All other logic is elsewhere."""
 
 from __future__ import annotations
 

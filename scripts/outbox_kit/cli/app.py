@@ -1,4 +1,4 @@
-"""Typer application with all commands and command groups."""
+"""Assemble the Typer application from all commands and command groups."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from outbox_kit.cli.options import CommonOptions, common_options
 
 app = typer.Typer(
     epilog="The common options can be given before or after the command.\n\n"
-    "See docs/sending-again.md to choose the command that sends states or events again.",
+    "Several commands send states or events again. See docs/sending-again.md to choose one of them.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -63,7 +63,7 @@ for command in (
 
 @common_options("output", "yes")
 def group_callback(common: CommonOptions) -> None:
-    """Declare the common options of a command group, so that they can also be given before its subcommand."""
+    """Declare the common options of a command group, so that they can also be given before a subcommand."""
 
 
 for name, commands in (("offsets", offsets.app), ("dead-letter", dead_letter.app), ("stack", stack.app)):

@@ -1,4 +1,4 @@
-"""Confirmation prompts. Each prompt names the environment, the database and the Kafka cluster."""
+"""Ask the user for confirmation. Each prompt names the environment, the database and the Kafka cluster."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ def confirm_tombstones(
     *,
     exact: bool = False,
 ) -> dict[str, tuple[str, ...]]:
-    """Show the tombstones that a command would write for `keys` by aggregate type, and ask whether to write them.
+    """Show the tombstones that a command would write for `keys`, and ask whether to write them.
 
-    Return the keys of the tombstones by aggregate type. `limit` is the value of --max-deletions. With `exact`, `keys`
-    are record keys and are not normalized. Raises RefusedError if the tombstones exceed the limit.
+    `keys` and the returned mapping contain the keys for each aggregate type. `limit` is the value of --max-deletions.
+    If `exact` is true, `keys` contains unnormalized record keys. Raises RefusedError if there are too many tombstones.
     """
     maximum = parse_limit(limit)
     deletions = preconditions.read_allowed_deletions(deployment, keys, maximum, print_message, exact=exact)
@@ -84,9 +84,9 @@ def confirm_tombstones(
 def confirm_misplaced(
     common: CommonOptions, deployment: Deployment, found: Collection[MisplacedStates], limit: str
 ) -> None:
-    """Show the tombstones for states in wrong partitions that a command would write, and ask whether to write them.
+    """Show the tombstones that a command would write for states in wrong partitions, and ask whether to write them.
 
-    Raises RefusedError if the tombstones exceed the limit, or if the latest states would not be sent after them.
+    Raises RefusedError if there are too many tombstones, or if the latest states would not be sent after them.
     """
     misplaced_states.refuse_unsafe(deployment, found, parse_limit(limit))
     for states in found:

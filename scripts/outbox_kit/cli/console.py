@@ -1,4 +1,4 @@
-"""Output: messages to stderr, data to stdout, plans and reports to files.
+"""Write messages to stderr, data to stdout, and plans and reports to files.
 
 Control characters are escaped in all printed text except JSON.
 """
@@ -36,7 +36,7 @@ stdout = Console(highlight=False)
 
 @contextmanager
 def commands_completed(options: str) -> Iterator[None]:
-    """Make completed() add `options` within the block, and add them to the hint of an error that the block raises."""
+    """Have completed() add `options` within the block, and add them to the hint of an error that the block raises."""
     token = _options.set(options)
     try:
         yield
@@ -48,13 +48,13 @@ def commands_completed(options: str) -> Iterator[None]:
 
 
 def completed(text: str) -> str:
-    """Return the text, with the options of commands_completed() added to each `outbox` command that lacks -p."""
+    """Return the text, with the options from commands_completed() added to each `outbox` command that lacks -p."""
     options = _options.get()
     return OUTBOX_COMMAND.sub(lambda match: _complete(match[1], options), text) if options else text
 
 
 def completed_checks(checks: list[Check]) -> list[Check]:
-    """Return the checks, with the options added to the commands in their remedies."""
+    """Return the checks, with the options from commands_completed() added to the commands in their remedies."""
     return [replace(check, remedy=completed(check.remedy)) for check in checks]
 
 
@@ -63,7 +63,7 @@ def _complete(command: str, options: str) -> str:
 
 
 def print_message(message: str) -> None:
-    """Print one line to stderr. Add the options that select this pipeline and environment to the commands in it."""
+    """Print one line to stderr, with the options that select this pipeline and environment added to its commands."""
     stderr.print(Text(one_line(completed(message))))
 
 

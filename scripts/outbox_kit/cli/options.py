@@ -1,4 +1,4 @@
-"""Common options, which can be given before or after the command."""
+"""Declare the common options, which can be given before or after the command."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Output(StrEnum):
 
 @dataclass(frozen=True)
 class CommonOptions:
-    """Values of the common options of one command line."""
+    """Values of the common options on one command line."""
 
     pipeline: Path
     environment: str
@@ -71,7 +71,7 @@ class CommonOptions:
         return shlex.join(options)
 
     def deployment(self) -> AbstractContextManager[Deployment]:
-        """Return a context manager that loads the files of the deployment, and closes its connections on exit."""
+        """Return a context manager that loads the deployment's files, and closes the deployment's connections."""
         return open_deployment(self.pipeline, self.environment, self.overrides)
 
 
@@ -95,7 +95,7 @@ def _declarations(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Override KEY of the pipeline file; environment.KEY overrides the environment file; repeatable.",
+            help="Override KEY of the pipeline file. environment.KEY overrides the environment file. Repeatable.",
         ),
     ] = None,
     output: Annotated[Output, typer.Option("--output", help="Format of the data on stdout.")] = Output.TABLE,
@@ -131,7 +131,7 @@ def common_options(*optional: Literal["output", "yes"]) -> Callable[[Callable[..
 
 
 def _merge_common_options(context: typer.Context) -> CommonOptions:
-    """Merge the options before and after the command. The last value of an option applies; every --set applies."""
+    """Merge the options given before and after the command. All --set apply; of other options, the last value does."""
     contexts: list[Any] = [context]
     while contexts[0].parent is not None:
         contexts.insert(0, contexts[0].parent)

@@ -1,4 +1,4 @@
-"""Kafka Connect: the connector's config, state and offsets, through the REST API.
+"""Read and change the connector's config, state and offsets through the REST API of Kafka Connect.
 
-Code that also accesses another system, such as Kafka, is in other packages.
+Code that accesses another system as well, such as Kafka, is in other packages.
 """

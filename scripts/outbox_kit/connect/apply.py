@@ -1,4 +1,4 @@
-"""Execution of the planned changes of a connector."""
+"""Execute the planned changes to a connector."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def refuse_missing_plugins(client: ConnectClient, config: dict[str, str]) -> Non
 
 def refuse_invalid(client: ConnectClient, name: str, config: dict[str, str], *, progress: Reporter = silent) -> None:
     """Raise RefusedError if the worker rejects the config or does not resolve a placeholder. Nothing is written."""
-    # This is reported before the validation, which connects to the database and takes long if it is unreachable.
+    # Report this step first, because the validation connects to the database, which takes long if it is unreachable.
     progress("validate the connector config on the worker")
     validation = client.validate(name, config)
     if validation.unresolved_keys:
@@ -36,7 +36,7 @@ def refuse_invalid(client: ConnectClient, name: str, config: dict[str, str], *, 
         problems = "; ".join(f"{key}: {' '.join(messages)}" for key, messages in sorted(validation.errors.items()))
         raise RefusedError(
             f"Kafka Connect rejects the connector config: {problems}",
-            "correct these keys in the files of the deployment, or the values of their placeholders on the worker",
+            "correct these keys in the deployment's files, or the values of their placeholders on the worker",
         )
 
 
@@ -50,10 +50,10 @@ def apply(
     progress: Reporter,
     state: State = "running",
 ) -> bool:
-    """Make the `changes` of state.diff(). Return whether a start of the connector was requested.
+    """Make the `changes` that state.diff() returned. Return whether the connector was requested to start.
 
-    A new connector gets an offset before its start. Without an offset, a restart before the first event would begin at
-    the server's current LSN, and rows written since the slot was created would be lost without an error
+    A new connector gets an offset before its start. Without an offset, a connector that restarts before its first event
+    would begin at the server's current LSN, and rows written since the slot was created would be lost without an error
     (PostgresOffsetContext).
     """
     updater = _ConnectorUpdater(client, name, config, start, state, progress)
@@ -66,7 +66,7 @@ def apply(
 
 @dataclass
 class _ConnectorUpdater:
-    """Makes the changes of one connector. Methods with a boolean result return whether they requested a start."""
+    """Makes the changes to one connector. Methods with a boolean result return whether they requested a start."""
 
     client: ConnectClient
     name: str
@@ -92,14 +92,14 @@ class _ConnectorUpdater:
         return self._bring_to_declared_state()
 
     def _bring_to_declared_state(self) -> bool:
-        """Bring a STOPPED connector, which is new or was stopped before this apply, into the declared state."""
+        """Bring a STOPPED connector that is new, or was stopped before this apply, into the declared state."""
         wait_stopped(self.client, self.name)
         return self._seed_and_request_state(was_stopped=True)
 
     def _update(self) -> bool:
         """Update the config. A running connector is stopped first; a paused or stopped connector keeps its state.
 
-        Without the stop, the RUNNING state of the previous task could be mistaken for that of the new task.
+        Without the stop, the RUNNING state of the previous task could be mistaken for the state of the new task.
         """
         if is_paused_or_stopped(self.client.status(self.name)):
             put_config(self.client, self.name, self.config, self.progress)
@@ -115,7 +115,7 @@ class _ConnectorUpdater:
             raise
 
     def _request_state_after_failure(self) -> str:
-        """After an incomplete update, request the declared state if the config is unchanged. Return what was done."""
+        """After a failed update, request the declared state if the live config is unchanged. Describe the outcome."""
         try:
             actual = self.client.config(self.name)
             if actual is not None and different_keys(self.config, actual):

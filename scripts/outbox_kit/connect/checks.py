@@ -1,4 +1,4 @@
-"""Checks of `outbox verify` on Kafka Connect."""
+"""Check Kafka Connect for `outbox verify`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from outbox_kit.results.checks import Check, Finding, Rules, Severity
 EXACTLY_ONCE = "exactly.once.support"
 KIT_PACKAGE = "io.outboxkit."
 NO_CONNECTOR = "no connector"
-# Endpoints whose responses each check needs. If an endpoint fails, the first check that needs it reports the failure.
+# Maps each check to the endpoints that it needs. If an endpoint fails, the first check that needs it reports this.
 ENDPOINTS: dict[str, tuple[Endpoint, ...]] = {
     "connect.cluster": ("worker",),
     "connect.plugins": ("plugins",),
@@ -39,7 +39,7 @@ UNREAD_REMEDY = (
 
 @dataclass(frozen=True)
 class ConnectState:
-    """Input of the checks. `cluster_id` is that of kafka.bootstrap_servers; it is None if Kafka does not respond."""
+    """Input of the checks. `cluster_id` is the id that kafka.bootstrap_servers report; None if Kafka is down."""
 
     name: str
     desired: dict[str, str]
@@ -64,7 +64,7 @@ def _reachable(live: ConnectState) -> Finding:
 
 @RULES.rule(
     "connect.cluster",
-    condition="the Connect worker uses the Kafka cluster of kafka.bootstrap_servers",
+    condition="the Connect worker uses the Kafka cluster to which kafka.bootstrap_servers belongs",
     remedy="correct connect.url or kafka.bootstrap_servers in the environment file, so that both belong to one cluster",
 )
 def _cluster(live: ConnectState) -> Finding:
@@ -83,7 +83,7 @@ def _plugins(live: ConnectState) -> Finding:
 @RULES.rule(
     "connect.smt-version",
     condition="outbox-kit's transforms on the worker have the same version as outbox-kit, which renders their config",
-    remedy="install the outbox-smt version that matches outbox-kit on every worker, and restart the workers; "
+    remedy="on every worker, install the outbox-smt version that matches outbox-kit; then restart the workers; "
     "see docs/smt.md",
     severity=Severity.WARNING,
 )
@@ -97,8 +97,8 @@ def _smt_version(live: ConnectState) -> Finding:
 
 @RULES.rule(
     "connect.workers",
-    condition="every worker has the same versions of the plugins, because the task may start on any worker",
-    remedy="install the same versions of the plugins on every worker and restart the workers; see docs/smt.md",
+    condition="every worker has the same plugin versions, because the task can start on any worker",
+    remedy="on every worker, install the same plugin versions; then restart the workers; see docs/smt.md",
 )
 def _workers(live: ConnectState) -> Finding:
     expected = "the same plugins on every worker"
@@ -131,7 +131,7 @@ def _connector(live: ConnectState) -> Finding:
 
 @RULES.rule(
     "connect.running",
-    condition="connector and tasks are RUNNING, or the connector is in the state that connector.state declares",
+    condition="the connector is in the state that connector.state declares; if `running`, all its tasks are RUNNING",
     remedy="if FAILED, fix the cause and run `outbox restart`; otherwise run `outbox apply`; see docs/operations.md",
 )
 def _running(live: ConnectState) -> Finding:
@@ -165,8 +165,8 @@ def _config(live: ConnectState) -> Finding:
 @RULES.rule(
     "connect.valid",
     condition="the worker accepts the live config, and can log in to the database with this config",
-    remedy="correct the reported keys and run `outbox apply`, or correct the secrets to which the worker resolves "
-    "their placeholders, and run `outbox restart`",
+    remedy="correct the reported keys and run `outbox apply`; or, if a key has a placeholder, correct the secret on "
+    "the worker and run `outbox restart`",
 )
 def _valid(live: ConnectState) -> Finding:
     validation = live.observed.validation
@@ -179,7 +179,7 @@ def _valid(live: ConnectState) -> Finding:
 @RULES.rule(
     "connect.placeholders",
     condition="the worker resolves every `${...}`; an unresolved placeholder remains in the value without an error",
-    remedy="correct name and path in the placeholder, or allow them in the provider's settings on the worker; then run "
+    remedy="correct the placeholder's name and path, or allow them in the provider's settings on the worker; then run "
     "`outbox restart`; if the rendered config has no such placeholder, run `outbox apply`",
 )
 def _placeholders(live: ConnectState) -> Finding:
@@ -193,7 +193,7 @@ def _placeholders(live: ConnectState) -> Finding:
 
 @RULES.rule(
     "connect.exactly-once",
-    condition="the worker supports exactly-once for this connector, and exactly.once.support is set as in the files",
+    condition="the worker supports exactly-once for this connector, and exactly.once.support has the configured value",
     remedy="set exactly.once.source.support=enabled on every worker, and then run `outbox apply`",
 )
 def _exactly_once(live: ConnectState) -> Finding:
@@ -212,7 +212,7 @@ def _exactly_once(live: ConnectState) -> Finding:
     condition="no other connector of this Connect cluster uses the slot, the publication, the topic prefix or a topic",
     remedy="delete the other connector, or give it its own slot, publication, prefix and topics; then run "
     "`outbox backfill --restart`, then `outbox stuck --resend`, because connectors that share a slot miss rows, and "
-    "states of another database may have replaced those of this pipeline on the topics",
+    "states from another database may have replaced this pipeline's states on the topics",
 )
 def _exclusive(live: ConnectState) -> Finding:
     conflicts = live.observed.conflicts
@@ -223,7 +223,7 @@ def _exclusive(live: ConnectState) -> Finding:
 
 @RULES.rule(
     "connect.offsets",
-    condition="Connect has stored an offset of the connector, because a restart without an offset can skip rows",
+    condition="Connect has stored an offset for the connector; a connector that restarts without one can skip rows",
     remedy="run `outbox stop`, then `outbox apply`, which stores an offset",
 )
 def _offsets(live: ConnectState) -> Finding:
@@ -237,7 +237,7 @@ def _offsets(live: ConnectState) -> Finding:
 
 
 def check(live: ConnectState) -> list[Check]:
-    """Evaluate the rules. If an endpoint was not read, the first check that needs it fails; the others are unknown."""
+    """Evaluate the rules. If an endpoint was not read, the first check that needs it fails, the others are unknown."""
     reporting_ids: dict[Endpoint, str] = {}
     checks: list[Check] = []
     for rule in RULES:

@@ -1,6 +1,6 @@
-"""Kafka Connect REST client, one method per endpoint.
+"""Call the REST API of Kafka Connect, with one method per endpoint.
 
-Unknown fields of responses are ignored, because newer workers add fields. rest.py handles retries and errors.
+Unknown response fields are ignored, because newer workers add fields. rest.py handles retries and errors.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from outbox_kit.connect.rest import NotFoundError, RestClient, path_segment
 CAUSED_BY = "Caused by: "
 POSTGRES_EXCEPTION = "PSQLException"
 MAX_CHARACTERS = 400
-# Text that may quote a row: Jackson's source, Connect's structs and records, and rows that PostgreSQL rejects.
+# Matches text that may quote a row: Jackson's source, Connect's structs and records, and rows that PostgreSQL rejects.
 PAYLOAD_PATTERN = re.compile(
     r"\[Source: .*|(?<!\$)\{.*|Failing row contains.*|Key \(.*?\)=\(.*?\)|(?<=value: ).*|(?<=record: ).*", re.DOTALL
 )
@@ -42,7 +42,7 @@ class ConnectorStatus:
 
 @dataclass(frozen=True)
 class LiveConnector:
-    """Config and status of one connector of the Connect cluster; `status` is None if Connect has none yet."""
+    """Config and status of one connector in the Connect cluster; `status` is None if it has no status yet."""
 
     config: dict[str, str]
     status: ConnectorStatus | None
@@ -50,12 +50,12 @@ class LiveConnector:
 
 @dataclass(frozen=True)
 class Validation:
-    """Result of validating a config: errors by key, and keys with an unresolved placeholder.
+    """Result of a config's validation: the errors of each key, and the keys that have an unresolved placeholder.
 
     Values are omitted, because the worker returns them with resolved secrets. Unresolved placeholders are detected in
-    the keys of the worker, transforms, converters and producer. They are not detected in masked values, or in keys of
-    Debezium, whose values the worker does not return. Debezium's validation connects to the database, so a wrong
-    address or login is reported as an error of a key.
+    keys for the worker, transforms, converters and producer. They are not detected in masked values, or in keys for
+    Debezium, because the worker does not return their values. Debezium's validation connects to the database, so a
+    wrong address or login is reported as an error for a key.
     """
 
     errors: dict[str, list[str]]
@@ -63,7 +63,7 @@ class Validation:
 
 
 class ConnectClient(RestClient):
-    """Client of one Connect cluster. Raises UnreachableError, RejectedError (NotFoundError for 404; see rest.py)."""
+    """Client of one Connect cluster. Raises UnreachableError and RejectedError (for HTTP 404, NotFoundError)."""
 
     def for_worker(self, url: str) -> ConnectClient:
         """Return a client for one worker, with the same credentials. Some responses describe only that worker."""
@@ -74,16 +74,16 @@ class ConnectClient(RestClient):
         return ConnectClient(self._service, self._addresses, read_seconds=seconds)
 
     def worker_info(self) -> dict[str, Any]:
-        """Return version, commit and kafka_cluster_id of the worker."""
+        """Return the worker's version, commit and kafka_cluster_id."""
         return dict(self._call("GET", "/"))
 
     def plugin_versions(self) -> dict[str, str]:
-        """Return the versions of the worker's plugins by class name. A plugin without a version has `unknown`."""
+        """Return a mapping from the class name of each plugin on the worker to its version, or to `unknown`."""
         plugins = self._call("GET", "/connector-plugins?connectorsOnly=false")
         return {entry["class"]: entry.get("version") or "unknown" for entry in plugins}
 
     def listed_connectors(self) -> dict[str, LiveConnector]:
-        """Return config and status of each connector by name. Connect omits a new connector that has no status yet."""
+        """Return a mapping from name to config and status. Connect omits a new connector that has no status yet."""
         response = self._call("GET", "/connectors?expand=info&expand=status")
         return {
             name: LiveConnector(dict(entry["info"]["config"]), _status(entry.get("status")))
@@ -143,7 +143,7 @@ class ConnectClient(RestClient):
         self._call("DELETE", f"/connectors/{path_segment(name)}")
 
     def offsets(self, name: str) -> list[dict[str, Any]]:
-        """Return the offsets as dicts {partition, offset}; an empty list before the first commit of an offset."""
+        """Return the offsets as dicts {partition, offset}; an empty list if no offset has been committed yet."""
         return list(self._call("GET", f"/connectors/{path_segment(name)}/offsets")["offsets"])
 
     def delete_offsets(self, name: str) -> None:
@@ -183,7 +183,7 @@ def _status(body: dict[str, Any] | None) -> ConnectorStatus | None:
 
 
 def root_cause(traces: tuple[str, ...]) -> str:
-    """Return PostgreSQL's error with its hint if the first trace contains one, else the innermost cause.
+    """Return PostgreSQL's error and hint if the first trace contains such an error, else the innermost cause.
 
     Stack frames and text that may quote a row are removed.
     """

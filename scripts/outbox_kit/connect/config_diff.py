@@ -1,8 +1,8 @@
-"""Comparison of the config rendered from the files with the config that Connect returns.
+"""Compare the config rendered from the files with the config that Connect returns.
 
 Some distributions (Confluent's since 7.9.3) return a mask instead of a password, even if the stored value is a
-placeholder. Therefore outbox-kit adds a fingerprint to each config. If the returned fingerprint equals that of the
-rendered config, masked values count as unchanged; otherwise they count as unknown.
+placeholder. Therefore outbox-kit adds a fingerprint to each config. If the fingerprint in the returned config equals
+the one in the rendered config, masked values count as unchanged; otherwise they count as unknown.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def with_fingerprint(pipeline_name: str, config: dict[str, str]) -> dict[str, st
 
 
 def short_fingerprint(config: dict[str, str]) -> str:
-    """Return the first digits of the fingerprint in a config, or of its computed fingerprint if it contains none."""
+    """Return the first digits of the fingerprint in a config. If the config has none, compute the fingerprint."""
     return (config.get(FINGERPRINT_KEY) or fingerprint(config))[:SHORT_FINGERPRINT_LENGTH]
 
 
@@ -61,7 +61,7 @@ class KeyChange:
 
     @property
     def text(self) -> str:
-        """The change as text, without secrets and schemas, and with long values shortened."""
+        """Description of the change, without secrets and schemas, and with long values shortened."""
         if self.is_unknown:
             return f"unknown: {self.key} is masked"
         if is_secret_name(self.key) or any(has_secret(value or "") for value in (self.before, self.after)):
@@ -88,7 +88,7 @@ def different_keys(desired: dict[str, str], actual: dict[str, str]) -> list[str]
 
 
 def compare(desired: dict[str, str], actual: dict[str, str]) -> list[KeyChange]:
-    """Return the changes sorted by key. A masked live value is a change unless the fingerprints are equal."""
+    """Return the changes, sorted by key. A masked live value counts as a change unless the fingerprints are equal."""
     actual_values = {key: _to_text(value) for key, value in actual.items() if value is not None}
     same_fingerprint = FINGERPRINT_KEY in desired and actual_values.get(FINGERPRINT_KEY) == desired[FINGERPRINT_KEY]
     ignored = WORKER_KEYS if FINGERPRINT_KEY in desired else WORKER_KEYS | OUTBOX_KIT_KEYS
@@ -102,7 +102,7 @@ def compare(desired: dict[str, str], actual: dict[str, str]) -> list[KeyChange]:
 
 
 def was_edited(actual: dict[str, str]) -> bool:
-    """Return whether the live config contradicts its fingerprint; False without a fingerprint or with masked values."""
+    """Return whether the live config was edited after its fingerprint was computed; False if this is unknown."""
     if FINGERPRINT_KEY not in actual or any(is_masked(_to_text(value)) for value in actual.values()):
         return False
     return fingerprint(actual) != actual[FINGERPRINT_KEY]

@@ -1,4 +1,4 @@
-"""Conflicts with other connectors: a shared slot, publication, prefix or topic, or an earlier name of the connector."""
+"""Find conflicts with other connectors: a shared slot, publication, prefix or topic, or a connector's earlier name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from outbox_kit.connect.config_diff import PIPELINE_KEY
 from outbox_kit.connect.connector_config import routes
 
 POSTGRES_CONNECTOR_PREFIX = "io.debezium.connector.postgresql."
-# Defaults of Debezium for keys that a config can omit.
+# Debezium's defaults for keys that a config can omit.
 DEBEZIUM_DEFAULTS = {"slot.name": "debezium", "publication.name": "dbz_publication", "database.port": "5432"}
 
 # Keys whose value must be unique in a scope (server, database, Kafka cluster), and the keys that identify the scope.
@@ -36,7 +36,7 @@ class Duplicate:
 
 
 def duplicates(name: str, config: dict[str, str], other_connectors: Mapping[str, LiveConnector]) -> list[Duplicate]:
-    """Return the slot, publication and topic prefix that connector `name` shares with another connector.
+    """Return each slot, publication or topic prefix that connector `name` shares with another connector.
 
     A connector that this pipeline created under an earlier name is excluded.
     """
@@ -51,7 +51,7 @@ def duplicates(name: str, config: dict[str, str], other_connectors: Mapping[str,
 
 
 def shared_topics(name: str, config: dict[str, str], other_connectors: Mapping[str, LiveConnector]) -> list[Duplicate]:
-    """Return the topics of connector `name` to which another connector, such as a copy of `name`, also writes.
+    """Return the topics to which both connector `name` and another connector, such as a copy of `name`, write.
 
     A connector that this pipeline created under an earlier name is excluded.
     """
@@ -67,7 +67,7 @@ def shared_topics(name: str, config: dict[str, str], other_connectors: Mapping[s
 
 
 def slots_of(connectors: Iterable[LiveConnector]) -> set[str]:
-    """Return the slots of all PostgreSQL connectors, on any server, because a server can have several addresses."""
+    """Return the slots of all PostgreSQL connectors. Servers are not compared, because one can have several names."""
     return {
         {**DEBEZIUM_DEFAULTS, **connector.config}["slot.name"]
         for connector in connectors
@@ -76,7 +76,7 @@ def slots_of(connectors: Iterable[LiveConnector]) -> set[str]:
 
 
 def refuse_duplicates(name: str, config: dict[str, str], other_connectors: Mapping[str, LiveConnector]) -> None:
-    """Raise RefusedError if another connector has the same slot, publication or prefix: rows would be mixed or lost."""
+    """Raise RefusedError if another connector has the same slot, publication or prefix, which mixes or loses rows."""
     shared_values = duplicates(name, config, other_connectors)
     if not shared_values:
         return
@@ -89,7 +89,7 @@ def refuse_duplicates(name: str, config: dict[str, str], other_connectors: Mappi
 
 
 def orphans(name: str, config: dict[str, str], other_connectors: Mapping[str, LiveConnector]) -> list[str]:
-    """Return connectors that the same pipeline created under another name.
+    """Return the names of connectors that the same pipeline created under another name.
 
     Only connectors with the same slot or prefix are returned, because a second environment of the pipeline may use the
     same Connect cluster.
@@ -107,7 +107,7 @@ def orphans(name: str, config: dict[str, str], other_connectors: Mapping[str, Li
 
 
 def _value_in_scope(config: dict[str, str], key: str) -> tuple[str, ...] | None:
-    """Return the value of a key and the values that identify its scope; None if the connector has no such key."""
+    """Return the key's value, followed by the values that identify its scope; None if the connector lacks the key."""
     is_postgres = config.get("connector.class", "").startswith(POSTGRES_CONNECTOR_PREFIX)
     settings = {**DEBEZIUM_DEFAULTS, **config} if is_postgres else config
     if key not in settings or (SCOPES[key] and not is_postgres):

@@ -1,4 +1,4 @@
-"""Functions that parse a connector config: lists, transforms, routes, producer settings."""
+"""Parse a connector config: its lists, transforms, routes and producer settings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROUTED_BY_VALUE = "${routedByValue}"
 GROUP_REFERENCE = re.compile(r"\$\{?(\d+|[A-Za-z]\w*)\}?")
 
 MAX_BLOCK_MS_LIMIT = 600_000  # a higher limit hides an outage: connectors stay RUNNING while producers block
-# Defaults of a connector's producer: those of Kafka (ProducerConfig) or of Connect (Worker.baseProducerProps).
+# Defaults for a connector's producer, which come from Kafka (ProducerConfig) or Connect (Worker.baseProducerProps).
 PRODUCER_DEFAULTS = {
     "max.request.size": 1_048_576,
     "buffer.memory": 33_554_432,
@@ -66,7 +66,7 @@ class SchemaVersion:
 
 @dataclass(frozen=True)
 class Route:
-    """Topic of an aggregate type, or of all types if `aggregate` is empty. The setting `key` defines the topic."""
+    """Topic for an aggregate type, or for all types if `aggregate` is empty. `key` is the setting with the topic."""
 
     aggregate: str
     topic: str
@@ -91,7 +91,7 @@ def settings_under(config: Mapping[str, str], prefix: str) -> dict[str, str]:
 
 
 def parse_int(text: str | None, default: int = 0) -> int:
-    """Parse an integer; return `default` if it is missing or malformed. Connect itself rejects malformed values."""
+    """Parse an integer, or return `default` if `text` is missing or malformed. Connect rejects malformed values."""
     return int(text) if text is not None and re.fullmatch(r"-?\d+", text.strip()) else default
 
 
@@ -101,7 +101,7 @@ def producer_setting(config: Mapping[str, str], key: str) -> int:
 
 
 def schema_texts(config: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield key and value of each setting that is probably an Avro schema: JSON text that contains `"type"`."""
+    """Yield the key and value of each setting that is probably an Avro schema: JSON text that contains `"type"`."""
     for key, value in config.items():
         if value.startswith(("{", "[")) and '"type"' in value and parse_json(value) is not None:
             yield key, value
@@ -125,12 +125,12 @@ def transforms(config: Mapping[str, str]) -> list[Transform]:
 
 
 def outbox_router(config: Mapping[str, str]) -> Transform | None:
-    """Return the first OutboxRouter of the chain of transforms; None if there is no OutboxRouter."""
+    """Return the first OutboxRouter in the chain of transforms; None if the chain does not contain an OutboxRouter."""
     return next((transform for transform in transforms(config) if transform.class_name == ROUTER), None)
 
 
 def schema_versions(transform: Transform, aggregate: str) -> list[SchemaVersion]:
-    """Return the schema versions of an aggregate type in the order of the config, with the latest first."""
+    """Return the schema versions for an aggregate type in the order of the config, which lists the latest first."""
     prefix = f"aggregate.{aggregate}.schema."
     settings = transform.settings
     return [
@@ -164,7 +164,7 @@ def router_routes(router: Transform) -> Iterator[Route]:
 
 
 def _event_router_routes(transform: Transform, aggregates: Iterable[str]) -> Iterator[Route]:
-    """Yield the routes of Debezium's EventRouter, whose pattern and replacement define the topic of each type."""
+    """Yield the routes of Debezium's EventRouter, whose pattern and replacement define the topic for each type."""
     pattern = transform.settings.get("route.topic.regex", "(?<routedByValue>.*)")
     replacement = transform.settings.get("route.topic.replacement", f"outbox.event.{ROUTED_BY_VALUE}")
     for name in aggregates:
@@ -200,7 +200,7 @@ def _renamed_routes(config: Mapping[str, str], chain: list[Transform]) -> Iterat
 
 
 def _replace(pattern: str, replacement: str, text: str) -> str | None:
-    """Return the new topic name that RegexRouter would give to `text`; None if Python cannot evaluate the pattern."""
+    """Return the name to which RegexRouter renames topic `text`; None if Python cannot evaluate the pattern."""
     try:
         compiled = re.compile(re.sub(r"\(\?<(?![=!])", "(?P<", pattern))
         if compiled.fullmatch(text) is None:

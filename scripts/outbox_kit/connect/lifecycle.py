@@ -1,4 +1,4 @@
-"""State transitions of a connector: requests, and waits until they are complete."""
+"""Request state transitions of a connector, and wait until they are complete."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class FailedError(RejectedError):
 def put_config(
     client: ConnectClient, name: str, config: dict[str, str], progress: Reporter, *, create: bool = False
 ) -> None:
-    """Update the connector, or create it STOPPED, and confirm that Connect has the config."""
+    """Update the connector, or create it in state STOPPED, and confirm that Connect has the config."""
     write = client.create_stopped if create else client.update_config
 
     def is_done() -> bool:  # masked values are not compared, but a changed value also changes the fingerprint
@@ -54,7 +54,7 @@ def stop(client: ConnectClient, name: str, *, progress: Reporter = silent) -> No
 def remove(client: ConnectClient, name: str, *, with_offsets: bool = False, progress: Reporter = silent) -> None:
     """Delete the connector, if it exists, and wait until Connect no longer lists it. Raises WaitTimeoutError.
 
-    With `with_offsets`, its offsets are deleted too. Otherwise a new connector with this name would use them.
+    If `with_offsets` is set, its offsets are deleted too. Otherwise, a new connector with this name would use them.
     """
     if client.config(name) is None:
         return
@@ -97,7 +97,7 @@ def wait_for_declared_state(
 ) -> bool:
     """Wait until the connector is in its declared state. Raises WaitTimeoutError, FailedError.
 
-    A connector that was paused or stopped after the plan was made keeps this state, unless this apply `started` it.
+    A connector that someone paused or stopped after the plan was made keeps this state, unless this apply `started` it.
     Return whether the connector was RUNNING for `stability_seconds`.
     """
     if state == "stopped":
@@ -120,7 +120,7 @@ def wait_for_state(
     state: State = "running",
     stability_seconds: float = STABILITY_S,
 ) -> None:
-    """Wait until connector and tasks are RUNNING (or PAUSED), without interruption for `stability_seconds`.
+    """Wait until the connector and its tasks are RUNNING (or PAUSED) for `stability_seconds` without interruption.
 
     The wait takes at most `seconds` plus `stability_seconds`. Raises WaitTimeoutError, FailedError.
     """
@@ -150,7 +150,7 @@ def wait_for_state(
 
 @contextmanager
 def resume_on_error(client: ConnectClient, name: str, progress: Reporter, *, was_running: bool) -> Iterator[None]:
-    """Resume the stopped connector, if it `was_running`, when the body of the `with` statement raises an error."""
+    """If the body of the `with` statement raises an error and the connector `was_running` before, resume it."""
     try:
         yield
     except BaseException:
@@ -178,7 +178,7 @@ def is_running(status: ConnectorStatus | None) -> bool:
 
 
 def _is_paused(status: ConnectorStatus | None) -> bool:
-    """Return whether connector and tasks are PAUSED. A connector that is paused after a stop has no task."""
+    """Return whether the connector and its tasks are PAUSED. A connector that is paused after a stop has no task."""
     return status is not None and {status.connector_state, *status.task_states} == {"PAUSED"}
 
 
@@ -187,7 +187,7 @@ def has_failed(status: ConnectorStatus | None) -> bool:
 
 
 def raise_if_failed(name: str, status: ConnectorStatus | None) -> None:
-    """Raise FailedError if the connector or a task is FAILED. Connect does not restart it by itself."""
+    """Raise FailedError if the connector or a task is FAILED, because Connect does not restart it by itself."""
     if status and has_failed(status):
         raise FailedError(f"connector {name} FAILED: {root_cause(status.traces)}", RESTART_HINT)
 

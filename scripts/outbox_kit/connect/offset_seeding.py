@@ -1,4 +1,4 @@
-"""Source offset of a stopped connector: the stored offset is kept if it is usable, else the slot's LSN is written."""
+"""Ensure that a stopped connector has a usable source offset: keep the stored offset, or write the slot's LSN."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ LSN_KEYS = ("lsn", "lsn_proc", "lsn_commit")
 
 @dataclass(frozen=True)
 class StartPosition:
-    """Start position of a connector: the topic prefix of its offsets, and the slot's confirmed LSN.
+    """Start position of a connector: the topic prefix under which its offsets are stored, and the slot's confirmed LSN.
 
-    `wal_position` is the server's LSN; None if unknown. `ignore_stored_offset` means that the stored offset was written
+    `wal_position` is the server's LSN; None if unknown. `ignore_stored_offset` is set if the stored offset was written
     for another slot or database, or by a deleted connector. LSNs are integers.
     """
 
@@ -32,17 +32,17 @@ def seed(lsn: int) -> dict[str, int]:
 
 
 def is_absent_or_seed(offset: dict[str, Any] | None) -> bool:
-    """Return whether an offset is absent or equals seed() of an LSN. Offsets from Debezium have more keys."""
+    """Return whether an offset is absent or was made by seed(). Offsets that Debezium writes have more keys."""
     return offset is None or (offset.keys() == set(LSN_KEYS) and len(set(offset.values())) == 1)
 
 
 def offset_of_prefix(offsets: list[dict[str, Any]], prefix: str) -> dict[str, Any] | None:
-    """Return the offset under this topic prefix. Debezium ignores offsets under other prefixes."""
+    """Return the offset that is stored under this topic prefix. Debezium ignores offsets under other prefixes."""
     return next((entry["offset"] for entry in offsets if entry["partition"] == {"server": prefix}), None)
 
 
 def highest_lsn(offset: dict[str, Any] | None) -> int:
-    """Return the highest LSN of an offset; 0 if there is no offset.
+    """Return the highest LSN in an offset; 0 if the offset is absent.
 
     Debezium confirms `lsn_commit` to the slot. `lsn`, the LSN of the last event, can be lower than `lsn_commit` if
     transactions are concurrent (PostgresStreamingChangeEventSource.commitOffset, 3.7).
@@ -55,7 +55,7 @@ def ensure_offset(
 ) -> None:
     """Write the slot's LSN as the offset of a stopped connector unless its stored offset is usable.
 
-    Connect keeps the offsets of a deleted connector for the next connector of that name. If the offset is before the
+    Connect keeps the offsets of a deleted connector for the next connector of that name. If the offset is below the
     slot's LSN, the task fails; if it is beyond the server's LSN, PostgreSQL silently skips all rows up to the offset.
     The server's LSN is compared only if it was read after the connector stopped (`was_stopped`).
     """

@@ -1,4 +1,4 @@
-"""Dangers of changes to a connector config. The packages of the other systems define the dangers of their changes."""
+"""Find the dangers of changes to a connector config. Packages for other systems define the dangers of their changes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ PARTITION_CHANGED = (
 TOPIC_CHANGED = "records are written to another topic: the states on the old topic are no longer updated"
 TYPE_REMOVED = "rows of this aggregate type become dead letters: the states on its topic are no longer updated"
 DATABASE_CHANGED = "the LSN in the connector's offset is not valid in another database"
-# Dangers of changing a key that matches a pattern. EventRouter and OutboxRouter have the same setting for the key
-# column. The transforms of the connector template outbox-postgres-chain set the key with ValueToKey.
+# Patterns for config keys, each with the danger of changing a matching key. EventRouter and OutboxRouter name the key
+# column in the same setting. The connector template outbox-postgres-chain sets the record key with ValueToKey.
 DANGERS = (
     (
         re.compile(r"topic\.prefix"),
@@ -33,7 +33,7 @@ BACKFILL_HINT = "afterwards run `outbox backfill --restart`"
 
 
 def config_dangers(changes: list[KeyChange], desired: dict[str, str]) -> str:
-    """Return one text with each dangerous change (key and values) and its danger; empty if no change is dangerous."""
+    """Return one text that lists each dangerous change and its danger; empty if no change is dangerous."""
     dangerous_changes = [(change, danger) for change in changes if (danger := _danger(change, desired))]
     dangers = [
         f"{change.key} {change.before or 'unset'} → {change.after or 'unset'}: {danger}"

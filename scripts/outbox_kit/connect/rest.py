@@ -1,8 +1,8 @@
-"""Transport of Kafka Connect requests: failover between workers, retries, and classification of errors.
+"""Send requests to Kafka Connect: fail over between workers, retry, and classify errors.
 
 Source: Kafka's HerderRequestHandler and ConnectorsResource. During a rebalance, Connect returns HTTP 409 or, from some
 endpoints, 500. It also returns 409 for an existing connector, so errors are classified by message. Only rebalances are
-retried, because a write that timed out in the worker or `failed to modify offsets` may have taken effect.
+retried. Other failed writes (a timeout in the worker, `failed to modify offsets`) may have taken effect.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ REBALANCE_BUDGET_S = 60
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.2, 3.0
 REBALANCE_STATUSES = (409, 500)
 GATEWAY_STATUSES = (502, 504)
-# A proxy returns these statuses if its worker is down. Connect never returns them for a read.
+# A proxy returns these statuses if the worker behind it is down. Connect never returns them for a read.
 WORKER_DOWN_STATUSES = (502, 503, 504)
 REBALANCE_MESSAGES = ("rebalance", "no known leader", "stale configuration", "conflicting operation")
 TIMED_OUT_MESSAGE = "request timed out"
-# Error from Kafka's RestClient for a request that a worker could not forward to the leader of the group.
+# Error that Kafka's RestClient returns if a worker could not forward a request to the leader of the group.
 FORWARDING_MESSAGE = "io error trying to forward rest request"
 # With one of these causes, the leader has not received the request. The group elects another leader.
 LEADER_UNREACHABLE_MESSAGES = ("connect timeout", "connection refused", "no route to host", "unresolvedaddress")
-# Errors of a write whose outcome the worker does not know begin with one of these texts.
+# If the worker does not know the outcome of a write, its error message begins with one of these texts.
 UNKNOWN_OUTCOME_MESSAGES = (TIMED_OUT_MESSAGE, "failed to modify offsets", FORWARDING_MESSAGE)
 # While a worker starts, its HTTP server responds to each request with a page for HTTP 404 instead of a JSON document.
 HTTP_SERVER_OF_CONNECT = "Jetty"
@@ -56,7 +56,7 @@ class RebalanceError(RejectedError):
 
 
 class NotFoundError(RejectedError):
-    """The connector or plugin does not exist (HTTP 404), or the connector was created only a moment ago."""
+    """The connector or plugin does not exist (HTTP 404), or the worker does not know the new connector yet."""
 
 
 class AlreadyExistsError(RejectedError):
@@ -91,7 +91,7 @@ class RestClient:
     """Sends requests to one worker: the first of `addresses` that responds to a read.
 
     After this response, requests do not fail over: a read could reach a different cluster, and a write could run twice.
-    Raises UnreachableError if no worker responds, and RejectedError or one of its subclasses for other errors.
+    Raises UnreachableError if no worker responds, and RejectedError or a subclass of RejectedError for other errors.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class RestClient:
         self._session.close()
 
     def _call(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 - JSON
-        """Send a request, and retry it during rebalances. Return the JSON response; None if it is empty."""
+        """Send a request, and retry it during rebalances. Return the JSON response; None if the response is empty."""
         deadline, pause = Deadline(self._read_seconds or REBALANCE_BUDGET_S), FIRST_PAUSE_S
         while True:
             try:
@@ -120,7 +120,7 @@ class RestClient:
             pause = min(2 * pause, MAX_PAUSE_S)
 
     def _send(self, method: str, path: str, body: object) -> Any:  # noqa: ANN401 - JSON
-        """Send a request to the worker. The first read tries each address, and selects the first that responds."""
+        """Send a request to the worker. The first read tries the addresses in order, and selects one that responds."""
         if _is_write(method, path):
             return self._request(method, path, body)
         failures: list[WorkerUnreachableError] = []
@@ -160,7 +160,7 @@ class RestClient:
             raise UnreachableError(message, NOT_CONNECT_HINT) from None
 
     def _timeout_s(self, method: str, path: str) -> float:
-        """Return the time limit of a request. A validation is a read, but includes connections to the database."""
+        """Return a request's time limit. A validation is a read, but takes longer: it connects to the database."""
         if method == "GET":
             return self._read_seconds or READ_TIMEOUT_S
         if self._read_seconds is None or _is_write(method, path):
@@ -201,7 +201,7 @@ class RestClient:
     def _rejection(
         self, message: str, connect_message: str, response: requests.Response
     ) -> RejectedError | UnreachableError:
-        """Return the error for a rejected request. Every HTTP 404 of Connect's REST API contains a message."""
+        """Return the error for a rejected request. Every HTTP 404 response of Connect's REST API contains a message."""
         status = response.status_code
         if status == HTTPStatus.NOT_FOUND and not connect_message:
             if response.headers.get("Server", "").startswith(HTTP_SERVER_OF_CONNECT):

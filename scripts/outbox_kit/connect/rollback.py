@@ -1,4 +1,4 @@
-"""Rollback to the last working config after the connector FAILED with a new config."""
+"""Roll back to the last working config after the connector FAILED with a new config."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def roll_back(
     """Replace the `config` that caused `failure` with `last_working`, and enter `state`. Return the error to raise.
 
     Slot and offsets are retained, so no row is lost. The connector is left STOPPED with the new config if no config has
-    worked before, or if the last working config has an earlier source epoch (every sink would ignore its records) or
-    different OFFSET_KEYS. If the configs are equal, nothing is changed. Raises WaitTimeoutError.
+    worked before, if the last working config has an earlier source epoch (sinks would ignore the connector's records),
+    or if its OFFSET_KEYS differ. If the two configs are equal, nothing is changed. Raises WaitTimeoutError.
     """
     if last_working is not None and not different_keys(last_working, config):
         return failure
@@ -59,7 +59,7 @@ def roll_back(
 
 
 def _reason_unusable(last_working: dict[str, str] | None, config: dict[str, str]) -> str:
-    """Return why the connector must not run with the last working config; an empty text if it can."""
+    """Return why the connector must not run with the last working config; an empty string if the config is usable."""
     if last_working is None:
         return "no earlier config has run"
     if epoch(last_working) != epoch(config):

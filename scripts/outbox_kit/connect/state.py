@@ -1,4 +1,4 @@
-"""Desired and actual state of the connector, and the changes between them."""
+"""Compare the desired with the actual state of the connector, and return the changes that are needed."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ LOST_LOCK_HINT = f"{RESTORE_LOCK_HINT}; if the file is lost, {APPLY_RECOVER_HINT
 
 
 def missing_plugins(config: dict[str, str], installed_classes: list[str]) -> list[str]:
-    """Return the classes (connector, transforms, predicates, converters) of the config that are not installed."""
+    """Return the connector, transform, predicate and converter classes in the config that are not installed."""
     return sorted({value for key, value in config.items() if CLASS_KEYS.fullmatch(key)} - set(installed_classes))
 
 
 @dataclass(frozen=True)
 class ActualConnector:
-    """Live state of the connector (`config` is None if it does not exist), and the other connectors of the cluster."""
+    """Live state of the connector (`config` is None if it does not exist), and the other connectors in the cluster."""
 
     config: dict[str, str] | None
     status: ConnectorStatus | None
@@ -49,7 +49,7 @@ def read_actual(client: ConnectClient, name: str) -> ActualConnector:
 
 
 def read_without_offsets(client: ConnectClient, name: str) -> ActualConnector:
-    """Read the connector and the other connectors. The number of requests is the same for any number of connectors."""
+    """Read the connector and the other connectors. The number of requests is constant."""
     other_connectors = client.listed_connectors()
     entry = other_connectors.pop(name, None)
     # The listing omits a new connector that has no status yet.
@@ -60,14 +60,14 @@ def read_without_offsets(client: ConnectClient, name: str) -> ActualConnector:
 
 
 def stored_lsn(actual: ActualConnector) -> int:
-    """Return the highest LSN of the connector's offsets under its live topic.prefix; 0 if it has no such offset."""
+    """Return the highest LSN among the offsets under the connector's live topic.prefix; 0 if there are no offsets."""
     prefix = (actual.config or {}).get("topic.prefix")
     offsets = [entry["offset"] for entry in actual.offsets if prefix in (None, entry["partition"].get("server"))]
     return max(map(highest_lsn, offsets), default=0)
 
 
 def epoch(config: dict[str, str] | None) -> int:
-    """Return the source epoch in a connector config; 0 if the config has none."""
+    """Return the source epoch in a connector config; 0 if the config does not contain a source epoch."""
     value = (config or {}).get(EPOCH_KEY, "0")
     return int(value) if value.isdecimal() else 0
 
@@ -105,7 +105,7 @@ def refuse_advanced_slot(name: str, slot: str, offset_lsn: int | None, confirmed
 
 
 def refuse_lower_epoch(name: str, actual: ActualConnector, lock: Lock | None, *, increased: bool) -> None:
-    """Raise RefusedError if the lock file's source epoch is lower than the connector's, or equal and `increased`."""
+    """Raise RefusedError if the lock file's source epoch is below the connector's, or `increased` but only equal."""
     actual_epoch, lock_epoch = epoch(actual.config), lock.source_epoch if lock else 1
     if actual_epoch > lock_epoch or (increased and actual_epoch == lock_epoch):
         raise RefusedError(
@@ -126,7 +126,7 @@ def diff(
     """Return the changes that bring the connector to its desired config and state.
 
     `unfinished` is the lock file's entry for an interrupted apply, and `state` is the declared state. OUTBOX_KIT_KEYS
-    are compared if `desired` has them; see with_fingerprint().
+    are compared if `desired` contains these keys; see with_fingerprint().
     """
     changes = []
     for orphan in orphans(name, desired, actual.other_connectors):
@@ -177,13 +177,13 @@ def _update_reason(desired: dict[str, str], actual: dict[str, str]) -> str:
 
 
 def _was_interrupted(actual: ActualConnector, unfinished: str | None, state: State) -> bool:
-    """Return whether an apply was interrupted after it had created or stopped the connector, and before the start.
+    """Return whether an apply was interrupted between the creation or stop of the connector and its start.
 
-    A connector that has never run has no offset or a seeded offset. After a run, it has an offset from Debezium.
+    A connector that has never run has either no offset or a seeded offset. After a run, its offset is from Debezium.
     """
     if actual.status is None or actual.status.connector_state != "STOPPED":
         return False
     if state == "stopped":
-        # This state requires no start, so an interrupted apply can only have omitted the offset for a later resume.
+        # A stopped connector is not started, so only the offset for a later resume can be missing.
         return not any(entry["offset"] for entry in actual.offsets)
     return unfinished is not None or all(is_absent_or_seed(entry["offset"]) for entry in actual.offsets)

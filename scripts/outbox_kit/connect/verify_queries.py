@@ -1,4 +1,4 @@
-"""Requests of `outbox verify` to Connect: every worker, conflicts of connectors, validation of the live config."""
+"""Read what `outbox verify` checks in Connect: every worker, conflicting connectors, the validated live config."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Worker:
 class ObservedConnect:
     """Live state of Connect. `cluster_id` and `versions` belong to the worker in use.
 
-    `workers` are those of connect.workers. `errors` has an entry for each endpoint that could not be read.
+    `workers` contains the workers in connect.workers. `errors` contains an entry for each endpoint that was not read.
     """
 
     actual: ActualConnector
@@ -85,7 +85,7 @@ def observe(client: ConnectClient, service: Connect, name: str, desired: dict[st
 def _validate_live_config(
     client: ConnectClient, name: str, config: dict[str, str] | None, desired: dict[str, str]
 ) -> Validation | None:
-    """Validate the live config, with masked values replaced by the values rendered from the files."""
+    """Validate the live config after replacing masked values with the values rendered from the files."""
     if config is None:
         return None
     unmasked_config = {key: desired.get(key, value) if is_masked(value) else value for key, value in config.items()}
@@ -93,7 +93,7 @@ def _validate_live_config(
 
 
 def _read_workers(client: ConnectClient, urls: list[str]) -> list[Worker]:
-    """Read all workers in parallel, because a read of an unresponsive worker takes the entire time limit."""
+    """Read all workers in parallel, because a read from an unresponsive worker takes the entire time limit."""
     with ThreadPoolExecutor() as executor:
         return list(executor.map(partial(_read_worker, client), urls))
 

@@ -1,4 +1,4 @@
-"""Write requests whose outcome may be unknown: read the state, and repeat the write only if it had no effect."""
+"""Send writes whose outcome may be unknown: read the state, and repeat a write only if it had no effect."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def write_confirmed(
 ) -> None:
     """Send a write. If its outcome is unknown, poll `is_done`, and send the write once more if it had no effect.
 
-    Raises UnknownOutcomeError when the second attempt cannot be confirmed either.
+    Raises UnknownOutcomeError if the second attempt cannot be confirmed either.
     """
     try:
         write()
@@ -39,7 +39,7 @@ def write_confirmed(
 
 
 def send_request(write: Callable[[], None], progress: Reporter) -> None:
-    """Send a write whose effect the caller waits for. An unknown outcome is reported, but does not raise an error."""
+    """Send a write. An unknown outcome is reported but does not raise an error, as the caller awaits the effect."""
     try:
         write()
     except UnknownOutcomeError as error:

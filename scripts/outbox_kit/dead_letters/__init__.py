@@ -1,1 +1,1 @@
-"""Dead letters of the connector and of consumers: read, count, acknowledge. `replay` sends them again."""
+"""Read, count and acknowledge the dead letters of the connector and of consumers. `replay` sends dead letters again."""

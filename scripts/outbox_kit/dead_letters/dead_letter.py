@@ -1,4 +1,4 @@
-"""One dead letter: its place, its reason, and the record that a consumer could not handle."""
+"""Parse a dead letter: its place, its reason, and the record that a consumer could not handle."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class FailedRecord:
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """Record of an outbox row that could not be routed, or of a record that a consumer could not handle (`failed`).
+    """Dead letter for an outbox row that could not be routed, or for a record that a consumer rejected (`failed`).
 
-    Only `record` has the payload, which neither repr() nor to_dict() contains.
+    Only `record` contains the payload. repr() and to_dict() omit `record`.
     """
 
     place: Place
@@ -86,12 +86,12 @@ class DeadLetter:
 
 
 def is_dead_letter(message: Message) -> bool:
-    """Return whether a record has the header that names the reason of a dead letter."""
+    """Return whether a record is a dead letter, which has a header that states the reason."""
     return REASON in text_headers(message)
 
 
 def parse_dead_letter(message: Message) -> DeadLetter:
-    """Return the dead letter of a record."""
+    """Return the dead letter that a record contains."""
     headers = text_headers(message)
     key = message.key()
     return DeadLetter(

@@ -1,6 +1,6 @@
-"""Dead letter topics: list, count, show and acknowledge the dead letters of the connector or of a consumer.
+"""List, count, show and acknowledge the dead letters of the connector or of a consumer.
 
-The committed offsets of a consumer group are the acknowledged offsets; their metadata lists single ones after them. The
+A consumer group's committed offset acknowledges all earlier offsets; its metadata lists further acknowledged ones. The
 group is `outbox-kit.<pipeline>.dead-letter` for the connector's topic, `outbox-kit.<topic>` for a consumer's topic.
 """
 
@@ -30,7 +30,7 @@ class DeadLetterSource:
 
     @property
     def option(self) -> str:
-        """The option of the commands that selects this topic, after a space; empty for the topic of the connector."""
+        """Command-line option that selects this topic, preceded by a space; empty for the connector's topic."""
         return "" if self.of_connector else f" --topic {self.name}"
 
     def require_dead_letter(self, record: Message) -> None:
@@ -42,7 +42,7 @@ class DeadLetterSource:
 
     @property
     def list_hint(self) -> str:
-        """The command that lists all dead letters of this topic."""
+        """Hint to run the command that lists all dead letters of this topic."""
         return f"run `outbox dead-letter list --all{self.option}`"
 
 
@@ -52,7 +52,7 @@ def group_of(pipeline: Pipeline) -> str:
 
 
 def dead_letter_source(pipeline: Pipeline, name: str | None = None) -> DeadLetterSource:
-    """Return the dead letter topic of a consumer, or that of the connector if `name` is None or its name."""
+    """Return a consumer's dead letter topic, or the connector's if `name` is None or names the connector's topic."""
     if name is None or name == pipeline.dead_letter_topic:
         return DeadLetterSource(pipeline.dead_letter_topic, group_of(pipeline), of_connector=True)
     return DeadLetterSource(name, f"outbox-kit.{name}", of_connector=False)
@@ -67,7 +67,7 @@ def read_dead_letters(
     limit: int | None = None,
     seconds: float = READ_TIMEOUT_S,
 ) -> list[DeadLetter]:
-    """Return the unacknowledged dead letters, or all dead letters if `list_all` is set. The oldest is first.
+    """Return the unacknowledged dead letters, or all dead letters if `list_all` is set, from oldest to newest.
 
     At most `limit` dead letters are read. Raises UnreachableError, RejectedError, and WaitTimeoutError after `seconds`.
     """
@@ -104,7 +104,7 @@ def read_dead_letter(client: KafkaClient, pipeline: Pipeline, place: Place, topi
 
 
 def acknowledge(client: KafkaClient, pipeline: Pipeline, upto: Place | None, *, topic: str | None = None) -> int:
-    """Acknowledge all dead letters, or those of one partition up to and including `upto`. Return their number.
+    """Acknowledge all dead letters, or one partition's up to and including `upto`. Return how many were acknowledged.
 
     Records are not deleted, and acknowledged offsets are not lowered. Raises RefusedError if `upto` is after the end.
     """
@@ -131,7 +131,7 @@ def acknowledge(client: KafkaClient, pipeline: Pipeline, upto: Place | None, *, 
 def acknowledge_places(
     client: KafkaClient, pipeline: Pipeline, places: Collection[Place], *, topic: str | None = None
 ) -> int:
-    """Acknowledge single dead letters; return the number of those that were not acknowledged before.
+    """Acknowledge single dead letters, and return how many of them were not acknowledged before.
 
     Raises RefusedError if the list of single offsets is too long for the metadata of a committed offset.
     """
@@ -151,7 +151,7 @@ def acknowledge_places(
 
 
 def purge(client: KafkaClient, pipeline: Pipeline, *, topic: str | None = None) -> int:
-    """Delete the records before the first unacknowledged one of each partition; return the number of their offsets."""
+    """Delete each partition's records before the first unacknowledged record. Return the number of deleted offsets."""
     source = dead_letter_source(pipeline, topic)
     bounds = client.bounds(source.name)
     offsets = {number: entry.upto for number, entry in _acknowledged(client, source, bounds).items()}
@@ -170,9 +170,9 @@ def _commit(client: KafkaClient, source: DeadLetterSource, acknowledged: Mapping
 def _acknowledged(
     client: KafkaClient, source: DeadLetterSource, bounds: Mapping[int, Bounds]
 ) -> dict[int, Acknowledged]:
-    """Return the acknowledged offsets by partition.
+    """Return a mapping from each partition to its acknowledged offsets.
 
-    A committed offset after the end, such as one of a deleted topic, is ignored, because it would hide dead letters.
+    A committed offset beyond the end, for example from a deleted topic, is ignored, because it would hide dead letters.
     """
     committed = client.committed_offsets(source.group, source.name, bounds)
     if any(offset > bounds[number].end for number, (offset, _) in committed.items()):
@@ -193,10 +193,10 @@ def _read_after(
     limit: int | None = None,
     seconds: float = READ_TIMEOUT_S,
 ) -> list[Message]:
-    """Return the unacknowledged records of the partitions in `bounds`, at most `limit`.
+    """Return at most `limit` unacknowledged records from the partitions in `bounds`.
 
-    A partition without records after its acknowledged offset is not read. Raises RefusedError for a record of a
-    consumer's topic that is not a dead letter.
+    A partition without records after its acknowledged offset is not read. Raises RefusedError if a record on a
+    consumer's topic is not a dead letter.
     """
     entries = {number: acknowledged.get(number, Acknowledged(bound.first)) for number, bound in bounds.items()}
     unread = {number: Bounds(entry.upto, bounds[number].end) for number, entry in entries.items()}

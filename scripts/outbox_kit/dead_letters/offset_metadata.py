@@ -1,4 +1,4 @@
-"""Acknowledged offsets of a partition: all before the committed offset, and single ones that its metadata lists."""
+"""Encode a partition's acknowledged offsets: all before the committed offset, and those that its metadata lists."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_METADATA_LENGTH = 4096
 
 @dataclass(frozen=True)
 class Acknowledged:
-    """Acknowledged offsets: all below `upto`, and those in `single`."""
+    """Acknowledged offsets: all offsets below `upto`, and the offsets in `single`."""
 
     upto: int
     single: frozenset[int] = frozenset()
@@ -26,7 +26,7 @@ class Acknowledged:
 
     @classmethod
     def parse(cls, upto: int, metadata: str) -> Acknowledged:
-        """Return the offsets that a committed offset acknowledges. Metadata of another client is ignored."""
+        """Return the offsets that a committed offset acknowledges. Metadata from another client is ignored."""
         text = metadata.strip("\0").removeprefix(PREFIX)
         if text == metadata or RANGES.fullmatch(text) is None:
             return cls(upto)
@@ -34,7 +34,7 @@ class Acknowledged:
         return cls(upto, frozenset(offset for part in ranges for offset in range(part[0], part[-1] + 1)))
 
     def add(self, offsets: Iterable[int], existing: Collection[int]) -> Acknowledged:
-        """Return the acknowledged offsets plus `offsets`. `existing` are the offsets of all records from `upto` on."""
+        """Return the acknowledged offsets plus `offsets`. `existing` contains the offsets of all records after it."""
         added = self.single.union(offsets)
         upto = min((offset for offset in existing if offset not in added), default=max(added, default=-1) + 1)
         upto = max(upto, self.upto)

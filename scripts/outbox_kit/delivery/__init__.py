@@ -1,1 +1,1 @@
-"""Delivery of outbox rows: the rows of the table, the proof of their delivery, and the confirmation by the slot."""
+"""Prove the delivery of outbox rows: read the table, compare it with the topics, and wait for the slot."""

@@ -1,4 +1,4 @@
-"""Rows of the outbox table, which are selected by snapshot, events or aggregate, and their deletion."""
+"""Select rows of the outbox table by snapshot, events or aggregate, and delete rows."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ OTHER_DELETES: LiteralString = """
 
 @dataclass(frozen=True, slots=True)
 class StoredRow:
-    """Identity of an outbox row. `xid` is the transaction that inserted it, `age` the number of later transactions.
+    """Identity of an outbox row. `xid` identifies the transaction that inserted the row; `age` is age(xmin).
 
-    `table_oid` is the partition, or the table if it is not partitioned.
+    `table_oid` identifies the partition, or the table if it is not partitioned.
     """
 
     id: str
@@ -56,7 +56,7 @@ class StoredRow:
 
 
 class OutboxSnapshot:
-    """Rows that were visible at one point in time. `position` is a WAL position after the commit of each row."""
+    """Rows that were visible at one point in time. `position` is a WAL position after the commits of all these rows."""
 
     def __init__(self, connection: Connection, source: Source, position: int) -> None:
         self.connection = connection
@@ -64,7 +64,7 @@ class OutboxSnapshot:
         self.position = position
 
     def aggregates(self, *, older_than: float) -> Iterator[list[StoredRow]]:
-        """Yield a list of rows for each aggregate, in insertion order. The aggregates are sorted by type.
+        """Yield one list per aggregate, which contains its rows in insertion order. Aggregates are sorted by type.
 
         A row is old if its created_at is more than `older_than` seconds ago.
         """
@@ -77,7 +77,7 @@ class OutboxSnapshot:
 
 @contextmanager
 def open_snapshot(connection: Connection, source: Source) -> Iterator[OutboxSnapshot]:
-    """Take a snapshot in a transaction of `connection`, which must not be used for anything else in the context.
+    """Take a snapshot in a transaction of `connection`. Inside the context, use `connection` only for the snapshot.
 
     Raises RefusedError on a standby.
     """
@@ -97,9 +97,9 @@ def open_snapshot(connection: Connection, source: Source) -> Iterator[OutboxSnap
 def select_rows(
     connection: Connection, source: Source, condition: LiteralString, *parameters: object
 ) -> list[StoredRow]:
-    """Return the rows that the condition selects, in the order of OutboxSnapshot.aggregates().
+    """Return the rows that the condition selects, in the order in which OutboxSnapshot.aggregates() yields rows.
 
-    `is_old` is set for all of these rows.
+    `is_old` is true for all of these rows.
     """
     with connection.cursor(row_factory=class_row(StoredRow)) as cursor:
         return cursor.execute(_query(connection, source, condition=condition), parameters).fetchall()
@@ -125,7 +125,7 @@ def _query(
 
 
 def delete_rows(connection: Connection, source: Source, rows: Sequence[StoredRow]) -> int:
-    """Delete rows in one transaction; return their number. Rows that have changed since the snapshot remain."""
+    """Delete rows in one transaction, and return their number. Rows that have changed since the snapshot remain."""
     deletion = sql.SQL(DELETION).format(table=ddl.qualified_name(source.table), id=sql.Identifier(source.columns.id))
     return connection.execute(deletion, ([row.id for row in rows], [row.xid for row in rows])).rowcount
 

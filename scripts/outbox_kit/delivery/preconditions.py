@@ -1,4 +1,4 @@
-"""Conditions under which outbox rows may be deleted: the source is unchanged, and its slot has confirmed the rows."""
+"""Check that outbox rows may be deleted: the source is unchanged, and its slot has confirmed the rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from outbox_kit.results.repair_commands import APPLY_RECOVER_HINT, RECOVER_HINT
 
 
 def refuse_unsafe_pruning(deployment: Deployment, connection: Connection, progress: Reporter) -> Lock:
-    """Return the lock file. Raises RefusedError if the slot cannot prove delivery, or deletes would stop the task."""
+    """Return the lock file. Raises RefusedError if the slot cannot prove delivery, or if deletes would stop a task."""
     pipeline = deployment.pipeline
     require_table(pipeline, "remove `outbox prune` from its schedule: PostgreSQL removes messages with the WAL")
     lock, database = require_applied_source(deployment)
@@ -43,7 +43,7 @@ def require_table(pipeline: Pipeline, hint: str) -> None:
 
 
 def require_applied_source(deployment: Deployment) -> tuple[Lock, ActualDatabase]:
-    """Return the result of require_unchanged_source(). Raises its errors, and RefusedError for an unfinished apply."""
+    """Return the result of require_unchanged_source(). Also raises RefusedError if an apply is unfinished."""
     lock, database = require_unchanged_source(deployment)
     if lock.unfinished is not None:
         raise RefusedError(f"`outbox apply` ({lock.unfinished}) was interrupted", "run `outbox apply` to complete it")
@@ -51,7 +51,7 @@ def require_applied_source(deployment: Deployment) -> tuple[Lock, ActualDatabase
 
 
 def _refuse_older_slot(lock: Lock, database: ActualDatabase) -> None:
-    """Raise RefusedError if the slot has a lower position than the slot that `apply` created."""
+    """Raise RefusedError if the slot's confirmed LSN is below the LSN at which `apply` created the slot."""
     slot, recorded = database.slot, lock.source
     confirmed = slot.confirmed_flush if slot else None
     if recorded is None or confirmed is None or confirmed < lsn.parse(recorded.slot_lsn):
@@ -64,7 +64,7 @@ def _refuse_older_slot(lock: Lock, database: ActualDatabase) -> None:
 
 
 def refuse_published_deletes(source: Source, database: ActualDatabase) -> None:
-    """Raise RefusedError if the publication publishes deletes, at which the task would fail."""
+    """Raise RefusedError if the publication publishes deletes and the task would fail at them."""
     publication = database.publication
     if publication is None or not publication["pubdelete"] or source.deleted_rows == "ignore":
         return
@@ -83,10 +83,10 @@ def wait_delivered(
     seconds: float,
     progress: Reporter,
 ) -> None:
-    """Wait until the slot has confirmed the WAL position `position`. `counters` were read before this position.
+    """Wait until the slot has confirmed the WAL position `position`. `counters` must be read before `position` is read.
 
-    Raises WaitTimeoutError, and RefusedError if the slot or the source was replaced meanwhile, or if the connector is
-    stopped and cannot advance the slot.
+    Raises WaitTimeoutError. Raises RefusedError if the slot or the source was replaced meanwhile, or if the connector
+    is stopped and cannot advance the slot.
     """
     name, slot_name = deployment.pipeline.connector.name, deployment.pipeline.source.slot
     progress(f"wait until slot {slot_name} has confirmed {lsn.format_lsn(position)}")
@@ -104,13 +104,13 @@ def wait_delivered(
     wait_for(f"slot {slot_name} to confirm {lsn.format_lsn(position)}", poll, seconds=seconds, hint=hint)
     _refuse_other_slot(connection, slot_name, counters)
     require_unchanged_source(deployment)
-    # A recreated slot starts after the rows, but the offset of the connector is still before them.
+    # A recreated slot starts after the rows, whereas the connector's offset is still before them.
     positions = read_positions(deployment, require_connector(deployment))
     connect_state.refuse_advanced_slot(name, slot_name, positions.connector, positions.confirmed)
 
 
 def refuse_stopped_connector(name: str, actual: ActualConnector) -> None:
-    """Raise RefusedError for a paused or stopped connector, with which the slot would not advance."""
+    """Raise RefusedError if the connector is paused or stopped, because the slot would not advance."""
     if actual.status is not None and not connect_state.is_in_state("running", actual.status):
         message = f"connector {name!r} is {actual.status.connector_state}, so the slot does not advance"
         raise RefusedError(message, "run `outbox resume`, then the command again")
@@ -122,7 +122,7 @@ def _describe(slot: Slot, position: int) -> str:
 
 
 def _refuse_other_slot(connection: Connection, slot_name: str, before: SlotCounters | None) -> None:
-    """Raise RefusedError if the slot was recreated, which resets its counters, since `before` was read."""
+    """Raise RefusedError if, since `before` was read, the slot was recreated, which resets its counters."""
     after = read_counters(connection, slot_name)
     if before is None or after is None or not before.may_precede(after):
         raise RefusedError(

@@ -1,13 +1,13 @@
-"""Proof that outbox rows were delivered: the records that the topics have after the slot has confirmed the rows.
+"""Prove from the topics' records that outbox rows were delivered. The slot must have confirmed the rows first.
 
 The delivery of a row is proven if one of these conditions holds:
 - a record on the topic of its type has the event id of the row;
-- a record on this topic has the event id of a later row of the aggregate: compaction may have removed the older record;
+- a record on this topic has the event id of a later row of the aggregate; compaction may have removed the older record;
 - the newest record of its key was committed after the WAL position of the snapshot, so it is newer than all rows;
 - a dead letter has the event id of the row.
 
-A later row has a higher `seq`, and its transaction did not begin before that of the earlier row. `seq` increases in the
-order of the writers, because each holds the aggregate's lock. Comparing transactions detects a restarted sequence.
+A later row has a higher `seq`, and its transaction did not begin before the earlier row's transaction. `seq` increases
+in the order of the writers, because each holds the aggregate's lock. Comparing transactions detects sequence restarts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from outbox_kit.postgres.client import Connection, Row
 
 @dataclass(frozen=True)
 class Proof:
-    """Records of the topic of one aggregate type. `dead_letters` is the result of first_versions().
+    """Records on the topic of one aggregate type. `dead_letters` is the result of first_versions().
 
     A record at a position from `after` to `upto` is newer than all rows. A record beyond `upto` is from another source.
     """
@@ -40,7 +40,7 @@ class Proof:
     upto: WalPosition
 
     def proven(self, rows: Sequence[StoredRow]) -> list[bool]:
-        """Return for each row of an aggregate whether it is proven. The rows must be in insertion order."""
+        """Return whether each of `rows` is proven. The rows must belong to one aggregate and be in insertion order."""
         key = rows[0].key
         record = None if key in self.overwritten else self.latest.get(key)
         if record and self.after.precedes(record.version) and not self.upto.is_exceeded_by(record.version):
@@ -49,7 +49,7 @@ class Proof:
         return [*reversed(list(self._proven_by_ids(rows, event_ids)))]
 
     def _proven_by_ids(self, rows: Sequence[StoredRow], event_ids: set[str]) -> Iterator[bool]:
-        """Yield for each row, from last to first, whether its event or that of a later row is on a topic."""
+        """Yield, for each row from last to first, whether the event of this row or of a later row is on a topic."""
         age_of_delivered: int | None = None
         for row in reversed(rows):
             if row.id in event_ids:
@@ -58,7 +58,7 @@ class Proof:
             yield is_delivered or row.id in self.dead_letters
 
     def is_tombstone(self, row: StoredRow) -> bool:
-        """Return whether the newest record of the key is a tombstone with the event id of the row."""
+        """Return whether the newest record of the row's key is a tombstone that has the row's event id."""
         record = self.latest.get(row.key)
         return record is not None and record.event_id == row.id and not record.has_state
 
@@ -67,7 +67,7 @@ class Proof:
 class ProofReader:
     """Reads the proof of one aggregate type at a time. Only the last proof is retained, to limit memory usage.
 
-    `position` is a WAL position that the slot has confirmed, and that is after the commit of each row.
+    `position` is a WAL position that the slot has confirmed and that is after the commits of all rows.
     """
 
     deployment: Deployment
@@ -100,9 +100,9 @@ class ProofReader:
 
 
 def is_confirmed(row: Row, record: LatestRecord | None, position: WalPosition | None) -> bool:
-    """Return whether the latest record of a key proves the newest outbox row. `row` is a row of latest_events().
+    """Return whether the latest record of a key proves the newest outbox row. `row` comes from latest_events().
 
-    `position` is a WAL position after the commit of the row, None if it is unknown.
+    `position` is a WAL position after the commit of the row; None if such a position is unknown.
     """
     if record is None:
         return bool(row["deleted"])
@@ -110,7 +110,7 @@ def is_confirmed(row: Row, record: LatestRecord | None, position: WalPosition | 
 
 
 def first_versions(dead_letters: Iterable[DeadLetter]) -> dict[str, Version]:
-    """Return the first version of each event in the dead letters. A replay gives an old event a higher version."""
+    """Map each event id in the dead letters to the event's first version. A replay gives the event a higher one."""
     result: dict[str, Version] = {}
     for dead_letter in dead_letters:
         result[dead_letter.event_id] = min(dead_letter.version, result.get(dead_letter.event_id, dead_letter.version))
@@ -118,7 +118,7 @@ def first_versions(dead_letters: Iterable[DeadLetter]) -> dict[str, Version]:
 
 
 def is_superseded(dead_letter: DeadLetter, record: LatestRecord | None, first: Mapping[str, Version]) -> bool:
-    """Return whether the newest record of the key is the event of the dead letter or a newer event."""
+    """Return whether `record`, the newest record of the key, is the dead letter's event or a newer event."""
     if record is None:
         return False
     if record.event_id == dead_letter.event_id:

@@ -1,4 +1,4 @@
-"""Dead letters whose key has no newer valid record, so that consumers have an older state."""
+"""Find stale dead letters, whose keys have no newer valid record, so that consumers have an older state."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class KeyRecord:
     place: Place
 
     def is_newer_than(self, dead_letter: DeadLetter, failed: FailedRecord) -> bool:
-        """Return whether the record follows the failed record, by source_sequence if possible, else by offset.
+        """Return whether this record follows the failed record, by source_sequence if possible, else by offset.
 
-        The order of records without a sequence in different partitions is unknown; the record then counts as newer.
+        If neither decides, because the partitions differ and a sequence is missing, this record counts as newer.
         """
         if self.is_copy_of(dead_letter, failed):
             return False
@@ -41,14 +41,14 @@ class KeyRecord:
         return self.place.partition != failed.place.partition or self.place.offset > failed.place.offset
 
     def is_copy_of(self, dead_letter: DeadLetter, failed: FailedRecord) -> bool:
-        """Return whether this is the failed record or another delivery of its event."""
+        """Return whether this record is the failed record, or another delivery of the failed record's event."""
         return self.place == failed.place or (bool(self.event_id) and self.event_id == dead_letter.event_id)
 
 
 def read_key_records(
     client: KafkaClient, topic: str, bounds: Mapping[int, Bounds], keys: Collection[bytes]
 ) -> dict[bytes, list[KeyRecord]]:
-    """Return the records of `keys` by key; the entire topic is read. Raises UnreachableError, WaitTimeoutError."""
+    """Read the entire topic, and map each of `keys` to its records. Raises UnreachableError, WaitTimeoutError."""
     found: dict[bytes, list[KeyRecord]] = {key: [] for key in keys}
 
     def add(message: Message) -> None:
@@ -63,7 +63,7 @@ def read_key_records(
 
 
 def was_delivered_again(dead_letter: DeadLetter, failed: FailedRecord, records: Iterable[KeyRecord]) -> bool:
-    """Return whether a record is newer than the failed record, or is a later delivery of the same event."""
+    """Return whether one of `records` is newer than the failed record, or is a later delivery of the same event."""
     return any(
         record.is_newer_than(dead_letter, failed)
         or (record.is_copy_of(dead_letter, failed) and record.place.offset > failed.place.offset)
@@ -74,7 +74,7 @@ def was_delivered_again(dead_letter: DeadLetter, failed: FailedRecord, records: 
 def list_stale(
     client: KafkaClient, pipeline: Pipeline, *, topic: str | None = None, list_all: bool = False
 ) -> list[DeadLetter]:
-    """Return the stale ones among the dead letters that read_dead_letters() returns.
+    """Read dead letters with read_dead_letters(), and return only the stale ones.
 
     Dead letters of types that have no topic are not stale. Raises UnreachableError, RejectedError, WaitTimeoutError.
     """

@@ -1,6 +1,6 @@
-"""The worked example: workload, comparison of values, and report. Other packages do not import this package.
+"""Run the worked example: workload, comparison of values, and report. Other packages do not import this package.
 
-The workload uses the example service docs/examples/book_management of the checkout. Wheels do not contain it.
+The workload uses the example service in docs/examples/book_management, which a checkout contains but a wheel does not.
 """
 
 import sys

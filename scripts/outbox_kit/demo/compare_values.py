@@ -1,6 +1,6 @@
-"""Comparison of source rows with target rows by column value.
+"""Compare source rows with target rows by column value.
 
-The rows of a target come from a PostgreSQL table or from the JSON export of a lake table. The type of a field in the
+Target rows come from a PostgreSQL table or from the JSON export of a lake table. The type of a field in the
 Avro schema determines the canonical form of its values. Results contain keys and column names, but not values.
 """
 
@@ -22,17 +22,17 @@ from psycopg.rows import dict_row
 from outbox_events.errors import ConfigurationError
 
 KEY_COLUMN = "aggregate_id"
-"""Column of a target that contains the record key. The key of a source row is its column `id`."""
+"""Target column that contains the record key. In source rows, the key is in the column `id`."""
 
 MAX_EXAMPLES = 10
 """Maximum number of keys per kind of difference in a Comparison."""
 
 KINDS = ("missing", "unexpected", "duplicated", "different")
-"""Kinds of differences. Each kind is a field of Comparison, and the field KIND_count contains its number."""
+"""Kinds of differences. For each kind, Comparison has a field with examples and a field KIND_count."""
 
 Rows = Iterable[Mapping[str, Any]]
-"""Rows as values by column name. A value is a Python object or its text: a decimal, an ISO date, an ISO time with a
-UTC offset, or a JSON array. Nulls must be None, because a missing column counts as different."""
+"""Rows, each of which maps column names to values. A value is a Python object or its text: a decimal, an ISO date, an
+ISO time with a UTC offset, or a JSON array. Nulls must be None, because a missing column counts as different."""
 
 Conversion = Callable[[Any], Any]
 
@@ -47,10 +47,10 @@ class DifferentRow:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Differences between the source rows and the target rows of one aggregate type. KIND_count is a number of keys.
+    """Differences between source and target rows of one aggregate type. KIND_count is the number of keys of a kind.
 
-    missing: keys in the source only. unexpected: keys in the target only. duplicated: keys that occur more than once
-    in the target. different: rows whose values differ. Each tuple contains the first MAX_EXAMPLES entries by key.
+    missing: keys in the source only. unexpected: keys in the target only. duplicated: keys that occur more than once in
+    the target. different: rows whose values differ. Each tuple contains the first MAX_EXAMPLES entries, sorted by key.
     """
 
     aggregate: str
@@ -68,7 +68,7 @@ class Comparison:
 
     @property
     def match(self) -> bool:
-        """Whether the target contains exactly the rows of the source."""
+        """Whether the target contains exactly the source rows."""
         return not any(self._counts().values())
 
     def summary(self) -> str:
@@ -80,7 +80,7 @@ class Comparison:
 
 
 class _Unreadable:
-    """A value that does not have its column's type. It is not equal to any value, including itself."""
+    """A value that does not have its column's type. It does not equal any value, not even itself."""
 
     def __eq__(self, other: object) -> bool:
         return False

@@ -1,4 +1,4 @@
-"""Result of a demo run, as data for build/demo/result.json and as tables for a terminal."""
+"""Return the result of a demo run as data for build/demo/result.json and as tables for a terminal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Table:
 class DemoReport:
     """Result of one run. Each step of the demo adds its own results.
 
-    `row_counts` contains the number of rows after the run, by target and table. `seconds` contains the wall-clock
+    `row_counts` maps each target and table to its number of rows after the run. `seconds` contains the wall-clock
     time of each step, in the order of the steps. `expected_dead_letter_count` is the number of invalid events that the
     workload wrote.
     """

@@ -1,4 +1,4 @@
-"""Run of the worked example: stack, apply, workload, verify, Spark job, and comparison of the tables."""
+"""Run the worked example: stack, apply, workload, verify, Spark job, and comparison of the tables."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Demo:
             report.dead_letter_count = (
                 dead_letter_topic.count(deployment.kafka, deployment.pipeline) - dead_letters_before
             )
-            # Acknowledge the dead letters, so that the next `outbox verify` passes, unless some preceded the demo.
+            # Acknowledge the dead letters for the next `outbox verify`, unless some are older than the demo.
             if not dead_letters_before:
                 dead_letter_topic.acknowledge(deployment.kafka, deployment.pipeline, None)
         with report.step("spark"):
@@ -174,9 +174,7 @@ class Demo:
             message = f"the Spark job took more than {SPARK_TIMEOUT_S} s"
             raise OutboxError(message, "run `outbox-materialize`, which does not have a time limit") from None
         if result.returncode != 0:
-            raise OutboxError(
-                f"the Spark job ended with exit code {result.returncode}", "see the output of the job above"
-            )
+            raise OutboxError(f"the Spark job ended with exit code {result.returncode}", "see the job's output above")
 
     def compare(self, report: DemoReport, state: StackState) -> None:
         """Compare every row of every target with the source tables."""

@@ -1,4 +1,4 @@
-"""Random values for the example library. Many of them are difficult to convert correctly."""
+"""Generate random values for the example library. Many of them are difficult to convert correctly."""
 
 from __future__ import annotations
 

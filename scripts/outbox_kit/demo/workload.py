@@ -1,7 +1,7 @@
-"""Transactions of several concurrent writers on the example library.
+"""Run the transactions of several concurrent writers on the example library.
 
 Each writer has its own seeded generator, but its choices depend on the rows that other writers have committed.
-Therefore, a run is repeatable only with a single writer on the same initial data.
+Therefore, a run can be reproduced only with a single writer and the same initial data.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SCHEMA = "library"
 
 @dataclass(frozen=True)
 class WorkloadCounts:
-    """Numbers of transactions and committed events in a run. `events` includes `tombstones`."""
+    """Numbers of transactions and committed events in a run. The number `events` includes `tombstones`."""
 
     committed: int
     rolled_back: int
@@ -88,9 +88,9 @@ def run(
 
 
 def write_invalid_events(connection: psycopg.Connection[Any]) -> list[OutboxEvent]:
-    """Commit two events that must become dead letters: an invalid payload, and an unknown aggregate type.
+    """Commit two events that must become dead letters: one with an invalid payload, one with an unknown type.
 
-    These events do not have business rows, so that source and target tables can still be compared.
+    These events do not have business rows, so source and target tables can still be compared.
     """
     book_id, magazine_id = str(uuid4()), str(uuid4())
     events = [

@@ -1,4 +1,4 @@
-"""One writer of the workload, with its kinds of transactions, and the ids that all writers share."""
+"""Define a writer of the workload, its kinds of transactions, and the ids that all writers share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROLLBACK_SHARE = 0.08  # share of all transactions
 RANDOM_STEPS = 20  # number of random steps to try before a step that can always write a row
 
 CONFLICTS = (LookupError, ForeignKeyViolation, DeadlockDetected, SerializationFailure)
-"""Errors of a step whose row does not exist, was deleted, or is locked by another session."""
+"""Errors that a step raises if its row does not exist, was deleted, or is locked by another session."""
 
 
 class Ids:
@@ -91,7 +91,7 @@ IdUpdate = tuple[Callable[[UUID], None], UUID]
 
 @dataclass
 class Effects:
-    """Event counts of a transaction by aggregate type, and updates to the shared ids after its commit or rollback."""
+    """A transaction's event counts by aggregate type, and the shared ids to update after its commit or rollback."""
 
     states: Counter[str] = field(default_factory=Counter)
     tombstones: Counter[str] = field(default_factory=Counter)

@@ -1,6 +1,6 @@
-"""Planning, deployment and deletion of one pipeline in one environment, across all systems.
+"""Plan, deploy and delete one pipeline in one environment, across all systems.
 
-Requests to a single system are in the package of that system.
+Requests to a single system are in that system's package.
 """
 
 from outbox_kit.deployment.deployment import Deployment, deployment_of, open_deployment, render_config, render_sql

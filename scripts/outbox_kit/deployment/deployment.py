@@ -1,4 +1,4 @@
-"""One pipeline in one environment, with the clients of its systems."""
+"""Combine one pipeline and one environment with clients for the systems to which the pipeline is deployed."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def render_sql(pipeline_file: Path, environment: str, overrides: Overrides | Non
 class Deployment:
     """One pipeline in one environment. Clients connect on first use.
 
-    `read_seconds` limits each request of `kafka`, and each statement of connections that `verify` opens.
+    `read_seconds` limits each request that `kafka` sends, and each statement on connections that `verify` opens.
     """
 
     pipeline: Pipeline
@@ -82,7 +82,7 @@ class Deployment:
 
     @contextmanager
     def bounded(self, seconds: float) -> Iterator[Deployment]:
-        """Open the same deployment with a time limit for each read, for commands that only report what they read."""
+        """Open a copy of this deployment that limits each read to `seconds`. Commands that only report use the copy."""
         with closing(self.registry.bounded(seconds)) as registry, closing(self.connect.bounded(seconds)) as connect:
             yield replace(self, registry=registry, connect=connect, read_seconds=seconds)
 
@@ -94,7 +94,7 @@ class Deployment:
         """Return the content of the lock file; None if there is no lock file. Raises ConfigurationError."""
         lock = read_lock(self.lock_file)
         if lock and (lock.pipeline, lock.environment) != (self.pipeline.name, self.environment.name):
-            message = f"lock file {self.lock_file} is of pipeline {lock.pipeline!r}, environment {lock.environment!r}"
+            message = f"{self.lock_file} is the lock file of {lock.pipeline!r} in environment {lock.environment!r}"
             raise ConfigurationError(message, "restore the lock file of this pipeline from version control")
         return lock
 
@@ -105,7 +105,7 @@ class Deployment:
         return Lock(pipeline=self.pipeline.name, environment=self.environment.name)
 
     def render(self, lock: Lock | None) -> dict[str, str]:
-        """Return the connector's config with the schema ids and the source epoch of `lock`."""
+        """Return the connector's config with the schema ids and the source epoch from `lock`."""
         return render_connector(self.pipeline, self.environment, lock, self.templates)
 
     def render_without_schemas(self, lock: Lock | None) -> dict[str, str]:
@@ -114,9 +114,9 @@ class Deployment:
 
     @contextmanager
     def exclusive(self, command: str, progress: Reporter, *, seconds: float = 0) -> Iterator[None]:
-        """Open a context in which no other command changes this pipeline. Report the state after an interruption.
+        """Open a context in which no other command changes this pipeline. If interrupted, report the connector's state.
 
-        Raises the errors of pipeline_lock().
+        Raises the same errors as pipeline_lock().
         """
         with (
             pipeline_lock(self.environment.source, self.pipeline.name, command=command, seconds=seconds),
@@ -132,7 +132,7 @@ class Deployment:
 
 @contextmanager
 def report_interruption(client: ConnectClient, connector: str, command: str, progress: Reporter) -> Iterator[None]:
-    """If the body of the `with` statement is interrupted, report the connector's state and the `command` to run."""
+    """If the body of the `with` statement is interrupted, report the connector's state and the `command` to rerun."""
     try:
         yield
     except KeyboardInterrupt:

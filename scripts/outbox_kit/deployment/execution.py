@@ -1,4 +1,4 @@
-"""Execution of a plan in dependency order: database, topics, registry, connector.
+"""Execute a plan in dependency order: database, topics, registry, connector.
 
 An execution can be interrupted and repeated: each step first reads the actual state, and state that no system stores is
 written to the lock file immediately.
@@ -50,7 +50,7 @@ def apply(
     increased, so that new states replace all older ones, and the connector starts at the slot's LSN. `rollback`
     restores the last working config if the connector fails with the new config. `before_start` is called with the new
     lock before the connector is changed. If another command that changes the pipeline is running, wait at most
-    `wait_seconds` until it ends.
+    `wait_seconds` for that command to end.
 
     Raises RefusedError, RejectedError, UnreachableError, WaitTimeoutError, ConfigurationError.
     """
@@ -71,11 +71,11 @@ def apply(
 
 
 def apply_prerequisites(deployment: Deployment, plan: Plan, progress: Reporter) -> Lock:
-    """Make the changes that the connector requires (database, topics, schemas); return the new lock."""
+    """Make the changes that the connector requires (database, topics, schemas), and return the new lock."""
     previous_lock = deployment.lock() or deployment.new_lock()
     lock = previous_lock.model_copy(update={"cluster_id": plan.cluster_id or previous_lock.cluster_id})
     systems = set(plan.systems)
-    # A deployed connector requires `source` and `schemas` in the lock file, even if neither system has changes.
+    # A deployed connector requires `source` and `schemas` in the lock file, even if nothing else changes.
     if systems & {"postgres", "connect"}:
         lock = _apply_postgres(deployment, lock, plan.changes_of("postgres"), progress)
     if "kafka" in systems:
@@ -94,7 +94,7 @@ def apply_prerequisites(deployment: Deployment, plan: Plan, progress: Reporter) 
 def _begin_recovery(deployment: Deployment, plan: Plan, progress: Reporter) -> None:
     """Record a new or interrupted recovery in the lock file, then stop the connector.
 
-    The lock file then prevents a start of the connector with the old epoch, until an apply completes the recovery.
+    Until an apply completes the recovery, the lock file prevents the connector from starting with the old epoch.
     """
     lock = lock_for(deployment, recover=plan.recover)
     if lock is None or lock.unfinished != "recover" or not {"postgres", "connect"} & set(plan.systems):
@@ -121,7 +121,7 @@ def _apply_postgres(deployment: Deployment, lock: Lock, changes: list[Change], p
 
 
 def _existing_topics(deployment: Deployment) -> dict[str, LockedTopic]:
-    """Return the topics of a pipeline whose lock file was lost, or is from a release that did not record topics."""
+    """Return the existing topics of a pipeline whose lock file was lost, or predates the recording of topics."""
     topics = kafka_state.desired_topics(deployment.pipeline, deployment.environment)
     return kafka_apply.existing_topics(deployment.kafka, topics, {})
 
@@ -171,7 +171,7 @@ def _wait_or_roll_back(
 ) -> bool:
     """Wait for the declared state, and return whether the connector has run.
 
-    If the connector fails with a new config, restore the `last_working` config. The failure is raised even then.
+    If the connector fails with a new config, restore the `last_working` config. The failure is raised in any case.
     """
     client, name, settings = deployment.connect, deployment.pipeline.connector.name, deployment.environment.connector
     state, stability_seconds = settings.state, settings.stability_seconds
@@ -199,9 +199,9 @@ def _wait_or_roll_back(
 
 
 def start_position(deployment: Deployment, lock: Lock, database: ActualDatabase) -> StartPosition:
-    """Return the start position: the slot's confirmed LSN. Earlier rows are in Kafka (lsn.flush.mode=connector).
+    """Return the start position: the slot's confirmed LSN. Rows below it are in Kafka (lsn.flush.mode=connector).
 
-    A stored offset is ignored if the connector has not run with this lock file, or since the slot was replaced.
+    A stored offset is ignored if the connector has not run since the lock file was created or the slot was replaced.
     """
     if database.slot is None or database.slot.confirmed_flush is None:
         raise ValueError("the slot does not exist, or has no confirmed LSN")

@@ -1,4 +1,4 @@
-"""WAL positions of connector, slot and server, the lag between them, and the wait until a connector reads its slot.
+"""Read the WAL positions of connector, slot and server, compute lags, and wait until a connector reads its slot.
 
 After a start, Debezium searches for its start position until a transaction is committed after its stored offset, and
 then reconnects (WalPositionLocator). During this search, it does not confirm LSNs, so the server retains WAL. Debezium
@@ -41,18 +41,18 @@ class Positions:
 
     @property
     def slot_is_ahead(self) -> bool:
-        """Whether the slot's confirmed LSN is after the connector's offset, so that rows between them are lost."""
+        """Whether the slot's confirmed LSN is beyond the connector's offset, so that the rows in between are lost."""
         return self.confirmed is not None and self.connector is not None and self.confirmed > self.connector
 
     def explanations(self) -> list[str]:
-        """Return one sentence for each consequence of the LSNs, such as rows that are not yet read."""
+        """Return sentences that explain the LSNs, for example how much WAL the connector has not read yet."""
         if self.confirmed is None or self.restart is None:
             return ["the slot does not exist: the connector never receives the rows after the slot's last LSN"]
         messages = [f"{format_size(self.server - self.restart)} of WAL are retained for the slot"]
         if self.connector is None:
             messages.append("the connector has no offset: `outbox apply` seeds it with the slot's LSN")
         elif self.connector > self.server:
-            messages.append("the connector is ahead of the server, as after a restore: PostgreSQL would skip rows")
+            messages.append("the connector is ahead of the server, as happens after a restore: rows would be skipped")
         elif self.slot_is_ahead:
             size = format_size(self.confirmed - self.connector)
             messages.append(f"the slot is {size} ahead of the connector: another client advanced it and rows are lost")
@@ -66,7 +66,7 @@ class Positions:
         return messages
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the document of `--output json`."""
+        """Return the document that `--output json` prints."""
         return {
             "offsets": self.offsets,
             "connector": lsn.as_json(self.connector),
@@ -84,7 +84,7 @@ def read_positions(deployment: Deployment, actual: ActualConnector) -> Positions
         server = postgres_client.read_server(connection)["wal_position"]
     confirmed, restart = (slot.confirmed_flush, slot.restart_lsn) if slot else (None, None)
     positions = Positions(actual.offsets, connect_state.stored_lsn(actual) or None, confirmed, restart, server)
-    if positions.slot_is_ahead:  # a running connector may have advanced offset and slot
+    if positions.slot_is_ahead:  # a running connector may have advanced both since
         actual = connect_state.read_actual(deployment.connect, deployment.pipeline.connector.name)
         return replace(positions, offsets=actual.offsets, connector=connect_state.stored_lsn(actual) or None)
     return positions
@@ -93,7 +93,7 @@ def read_positions(deployment: Deployment, actual: ActualConnector) -> Positions
 def wait_until_reading(deployment: Deployment) -> None:
     """Commit a transaction that does not produce a record, and wait until the connector has read it.
 
-    If this takes longer than SLOT_TIMEOUT_S, wait until the slot is active. Raises FailedError, WaitTimeoutError.
+    If this takes longer than SLOT_TIMEOUT_S, only wait until the slot is active. Raises FailedError, WaitTimeoutError.
     """
     name, slot_name = deployment.pipeline.connector.name, deployment.pipeline.source.slot
     with postgres_client.connected(deployment.environment.source) as connection:

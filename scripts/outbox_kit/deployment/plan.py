@@ -1,4 +1,4 @@
-"""Planning: the changes from the actual to the desired state of all four systems."""
+"""Plan the changes that bring all four systems from their actual to their desired state."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ CONNECTOR: System = "connect"
 def make_plan(deployment: Deployment, *, recover: bool = False, only: Collection[System] = ()) -> Plan:
     """Return a plan with every pending change, in the order in which apply makes them.
 
-    `recover` accepts a replaced slot or database. `only` limits the changes to these systems; if it includes `connect`,
-    all systems are read. Raises UnreachableError, ConfigurationError, and RefusedError if an apply would be unsafe.
+    `recover` accepts a replaced slot or database. `only` names the systems to change; if these include `connect`, all
+    systems are read. Raises UnreachableError and ConfigurationError. Raises RefusedError if an apply would be unsafe.
     """
     if recover and only:
-        hint = "omit --only, because a recovery changes database and connector"
+        hint = "omit --only, because a recovery changes both the database and the connector"
         raise ConfigurationError("--recover cannot be combined with --only", hint)
     lock = lock_for(deployment, recover=recover)
     refuse_violated_rules(check_rules(deployment, lock))
@@ -65,7 +65,7 @@ def make_plan(deployment: Deployment, *, recover: bool = False, only: Collection
 
 
 def _plan_systems(deployment: Deployment, lock: Lock | None, systems: Collection[System], *, recover: bool) -> Plan:
-    """Return the plan with every pending change of `systems`."""
+    """Return a plan with every pending change to `systems`."""
     # The database is read first, because most refusals depend only on the database.
     database = deployment.read_database() if {"postgres", CONNECTOR} & set(systems) else None
     changes = plan_postgres(deployment, lock, database) if database else []
@@ -113,9 +113,9 @@ def files_fingerprint(deployment: Deployment, config: dict[str, str]) -> str:
 
 
 def lock_for(deployment: Deployment, *, recover: bool) -> Lock | None:
-    """Return the lock. With `recover`, it has no `source`, and its source epoch is higher than that of any record.
+    """Return the lock. If `recover` is set, remove its `source`, and raise its source epoch above that of any record.
 
-    The source epoch in the lock file can be lower than the connector's, as after a revert in version control.
+    The source epoch in the lock file can be lower than the connector's, for example after a revert in version control.
     """
     lock = deployment.lock()
     if not recover:
@@ -126,7 +126,7 @@ def lock_for(deployment: Deployment, *, recover: bool) -> Lock | None:
 
 
 def plan_postgres(deployment: Deployment, lock: Lock | None, database: postgres_state.ActualDatabase) -> list[Change]:
-    """Return the pending changes of table, grants, publication and slot. Raises RefusedError if rows could be lost."""
+    """Return the pending changes to table, grants, publication and slot. Raises RefusedError if rows could be lost."""
     locked_source = lock.source if lock else None
     postgres_state.refuse_unsafe(deployment.pipeline, database, locked_source)
     changes = postgres_state.diff(deployment.pipeline, deployment.environment, database, locked_source)
@@ -134,18 +134,18 @@ def plan_postgres(deployment: Deployment, lock: Lock | None, database: postgres_
 
 
 def add_dangers(changes: list[Change], pipeline: Pipeline, lock: Lock | None) -> list[Change]:
-    """Return the changes of the source database with their dangers."""
+    """Add its danger to each change of the source database."""
     return [replace(change, danger=_danger(change, pipeline, lock)) for change in changes] if lock else changes
 
 
 def _danger(change: Change, pipeline: Pipeline, lock: Lock) -> str:
-    # Only a recovery recreates a slot of the lock file: otherwise refuse_unsafe() raises if the slot is missing.
+    # Only a recovery recreates a slot that is in the lock file: otherwise refuse_unsafe() raises if it is missing.
     if lock.unfinished == "recover":
         return _recreation_danger(change)
     if change.kind == "table" and change.action == "update":
         danger = (
-            "rows that were written before the publication contained the new table never reach Kafka, unless it is a "
-            "publication of all tables"
+            "rows that were written before the publication contained the new table never reach Kafka, unless the "
+            "publication contains all tables"
         )
         return f"{danger}; afterwards {resend_steps(pipeline)}"
     retained_types = types_with_pending_backfill(lock.topics)
@@ -165,7 +165,7 @@ def _recreation_danger(change: Change) -> str:
 
 
 def plan_kafka(deployment: Deployment, lock: Lock | None) -> list[Change]:
-    """Return the pending changes of the topics. Raises RefusedError."""
+    """Return the pending changes to the topics. Raises RefusedError."""
     topics = kafka_state.desired_topics(deployment.pipeline, deployment.environment)
     actual = deployment.kafka.describe(topic.name for topic in topics)
     kafka_state.refuse_fewer_partitions(topics, actual)
@@ -174,7 +174,7 @@ def plan_kafka(deployment: Deployment, lock: Lock | None) -> list[Change]:
 
 @dataclass(frozen=True)
 class RegistryPlan:
-    """Changes of subjects, steps for each schema change, and registered schema versions by aggregate type."""
+    """Changes to subjects, deployment steps for each schema change, and each aggregate type's registered versions."""
 
     changes: tuple[Change, ...] = ()
     roll_outs: tuple[RollOut, ...] = ()
@@ -182,7 +182,7 @@ class RegistryPlan:
 
 
 def plan_registry(deployment: Deployment) -> RegistryPlan:
-    """Return the pending changes of the subjects. Raises RefusedError."""
+    """Return the pending changes to the subjects. Raises RefusedError."""
     subjects = all_subjects(deployment)
     actual = registry_state.read_actual(deployment.registry, subjects)
     registry_state.refuse_incompatible(deployment.registry, subjects, actual)
@@ -198,7 +198,7 @@ def plan_registry(deployment: Deployment) -> RegistryPlan:
 def plan_roll_outs(
     subjects: list[registry_state.Subject], actual: dict[str, registry_state.ActualSubject]
 ) -> tuple[RollOut, ...]:
-    """Return the safe order of steps for each aggregate type whose schema gets a new version."""
+    """Return the deployment steps, in safe order, for each aggregate type whose schema gets a new version."""
     roll_outs = []
     for subject in subjects:
         latest = actual[subject.name].latest
@@ -225,7 +225,7 @@ def all_subjects(deployment: Deployment) -> list[registry_state.Subject]:
 
 
 def connector_config(deployment: Deployment, lock: Lock | None) -> dict[str, str]:
-    """Return the rendered config of the connector, with pipeline name and fingerprint."""
+    """Return the connector's rendered config, to which the pipeline's name and the fingerprint are added."""
     return with_fingerprint(deployment.pipeline.name, deployment.render(lock))
 
 
@@ -237,7 +237,7 @@ def plan_connect(
     *,
     recover: bool = False,
 ) -> list[Change]:
-    """Return the pending changes of the connector, to be made after `changes_before`. Raises RefusedError."""
+    """Return the pending changes to the connector, which follow `changes_before`. Raises RefusedError."""
     name, state = deployment.pipeline.connector.name, deployment.environment.connector.state
     actual = connect_state.read_actual(deployment.connect, name)
     is_recovery = lock is not None and lock.unfinished == "recover"
@@ -287,7 +287,7 @@ def _with_new_epoch(changes: list[Change], lock: Lock) -> list[Change]:
 
 
 def _with_new_schemas(deployment: Deployment, lock: Lock | None, changes: list[Change]) -> list[Change]:
-    """Add the connector update that new schema versions cause, unless the connector template does not use schemas."""
+    """If the connector template uses schemas, add the connector update that new schema versions require."""
     if lock is not None and deployment.render(lock) == deployment.render_without_schemas(lock):
         return changes
     after = "schema versions and ids (known after apply)"

@@ -1,4 +1,4 @@
-"""Plan: the pending changes, the files and systems from which they were computed, and the JSON form (docs/plan.md)."""
+"""Define plans: the pending changes, what they were computed from, and their form as JSON (docs/plan.md)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from outbox_kit.pipeline import LockedSchema
 from outbox_kit.results.changes import Action, Change, System, parse_object
 
 SYSTEMS: tuple[System, ...] = get_args(System)
-"""Systems in the order of deployment. The connector is last, because it requires all others."""
+"""Systems in the order of deployment. The connector is last, because it requires all other systems."""
 EXCLUDED_OBJECTS_MESSAGE = "the connector requires changes that --only excludes"
 SAVE_HINT = "write a plan file with `outbox plan --save FILE`"
 
 
 @dataclass(frozen=True)
 class RollOut:
-    """Fields that a schema change of an aggregate type adds and removes, and the `steps` to deploy it safely."""
+    """Fields that a change to an aggregate type's schema adds and removes, and the `steps` that deploy it safely."""
 
     aggregate: str
     added: tuple[str, ...]
@@ -30,12 +30,12 @@ class RollOut:
 
 @dataclass(frozen=True)
 class Plan:
-    """Pending changes of the requested systems, in the order in which apply makes them.
+    """Pending changes to the requested systems, in the order in which apply makes them.
 
-    `only` has the requested systems, or is empty for all. `files` is a fingerprint of the desired state. `waits_for`
-    has the pending objects that the connector requires and `only` excludes. `cluster_id`, `registry` (URL), `database`
-    (SYSTEM_IDENTIFIER/NAME) identify the systems; each is None if the system was not read. `schemas` are the registered
-    versions by aggregate type, with the latest first. `config` is the connector's config without schemas.
+    `only` lists the requested systems; empty means all. `files` is a fingerprint of the desired state. `waits_for`
+    lists pending objects that the connector requires and `only` excludes. `cluster_id`, `registry` (URL) and `database`
+    (SYSTEM_IDENTIFIER/NAME) identify the systems; each is None if the system was not read. `schemas` maps each type to
+    its registered versions, the latest first. `config` is the connector's config without schemas.
     """
 
     pipeline: str
@@ -62,14 +62,14 @@ class Plan:
 
     @property
     def dangerous(self) -> list[Change]:
-        """The changes that require --allow. `--recover` allows the dangerous changes of the database."""
+        """The changes that require --allow. `--recover` already allows the dangerous changes to the database."""
         return [
             change for change in self.changes if change.danger and not (self.recover and change.system == "postgres")
         ]
 
 
 class ChangeDocument(BaseModel):
-    """One change as JSON, with the keys of Change.to_dict()."""
+    """One change as JSON, with the keys that Change.to_dict() returns."""
 
     model_config = ConfigDict(frozen=True)
     system: System
@@ -116,7 +116,7 @@ def to_document(plan: Plan) -> dict[str, Any]:
 
 
 def read_plan(path: Path) -> Plan:
-    """Read a plan written by `plan --save`. Raises ConfigurationError."""
+    """Read a plan file that `plan --save` has written. Raises ConfigurationError."""
     try:
         document = PlanDocument.model_validate_json(path.read_bytes())
     except OSError as error:

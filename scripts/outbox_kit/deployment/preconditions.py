@@ -1,4 +1,4 @@
-"""Conditions under which commands refuse to start: protection, cluster, source, lock file, skipped rows, plan."""
+"""Refuse commands that would be unsafe: check protection, cluster, source, lock file, skipped rows and plan."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def refuse_protected(deployment: Deployment) -> None:
 def refuse_wrong_cluster(deployment: Deployment, lock: Lock | None, systems: Collection[str]) -> str | None:
     """Return the cluster id that the systems report; None if neither Kafka nor Connect is in `systems`.
 
-    The expected id is kafka.cluster_id of the environment file, else the id that the first apply recorded. Raises
-    UnreachableError, and RefusedError if a reported id differs from the expected id or the two reported ids differ.
+    The expected id is kafka.cluster_id in the environment file, or else the id that the first apply recorded. Raises
+    UnreachableError. Raises RefusedError if a reported id is not the expected one, or if the two reported ids differ.
     """
     kafka = deployment.environment.kafka
     cluster_ids: dict[str, str] = {}
@@ -47,7 +47,7 @@ def refuse_wrong_cluster(deployment: Deployment, lock: Lock | None, systems: Col
         cluster_ids[f"kafka.bootstrap_servers ({kafka.bootstrap_servers})"] = deployment.kafka.cluster_id()
     if "connect" in systems:
         cluster_ids[f"Kafka Connect ({deployment.connect.url})"] = deployment.connect.worker_info()["kafka_cluster_id"]
-    expected_id, origin = kafka.cluster_id, "kafka.cluster_id of the environment file"
+    expected_id, origin = kafka.cluster_id, "kafka.cluster_id in the environment file"
     if expected_id is None and lock is not None and lock.cluster_id is not None:
         expected_id, origin = lock.cluster_id, f"the cluster of the first apply ({deployment.lock_file.name})"
     for address, cluster_id in cluster_ids.items():
@@ -75,7 +75,7 @@ def require_connector(deployment: Deployment) -> ActualConnector:
 
 
 def require_unchanged_source(deployment: Deployment) -> tuple[Lock, ActualDatabase]:
-    """Return the lock file and the database state. Raises RefusedError if the two contradict each other."""
+    """Return the lock file and the database state. Raises RefusedError if lock file and database are inconsistent."""
     lock, source = require_locked_source(deployment, deployment.lock())
     database = deployment.read_database()
     postgres_state.refuse_unsafe(deployment.pipeline, database, source)
@@ -93,7 +93,7 @@ def require_locked_source(deployment: Deployment, lock: Lock | None) -> tuple[Lo
 
 
 def refuse_lost_lock(deployment: Deployment, lock: Lock | None) -> None:
-    """Raise RefusedError if the lock file has no source, but a record has its source epoch or a higher one."""
+    """Raise RefusedError if the lock file has no source, but a record's source epoch is not below the lock file's."""
     if lock is not None and lock.source is not None:
         return
     lock_file_epoch = lock.source_epoch if lock else 1
@@ -110,9 +110,9 @@ def refuse_lost_lock(deployment: Deployment, lock: Lock | None) -> None:
 def refuse_skipped_rows(deployment: Deployment, lock: Lock | None, slot: Slot | None, offset_lsn: int | None) -> None:
     """Raise RefusedError if no topic has a record of the rows between an inactive slot's LSN and the offset.
 
-    A connector that has never run with this lock file is not checked, because its offset can be that of a connector
+    A connector that has never run with this lock file is not checked, because its offset can come from a connector
     with other topics. After a crash, the offset is also beyond the slot, but the rows in between are on the topics. If
-    compaction or retention has removed their records, the refusal is wrong; a reset then only sends the rows again.
+    compaction or retention has removed those rows' records, the refusal is wrong; a reset only sends the rows again.
     """
     if lock is None or lock.config is None or slot is None or slot.active or slot.confirmed_flush is None:
         return
@@ -128,8 +128,8 @@ def refuse_skipped_rows(deployment: Deployment, lock: Lock | None, slot: Slot | 
     raise RefusedError(
         f"the offset of connector {deployment.pipeline.connector.name!r} is at {lsn.describe(offset_lsn)}, beyond slot "
         f"{source.slot!r} at {lsn.describe(confirmed)}, and no topic has a record of the {plural(count, 'event')} in "
-        "between, which the connector would skip",
-        "run `outbox offsets reset`, which lets the connector send them; to skip them, run `outbox stop`, then "
+        "between, so the connector would skip them",
+        "run `outbox offsets reset`, and the connector sends them; to skip them, run `outbox stop`, then "
         "`outbox resume --skip-rows`",
     )
 
@@ -159,7 +159,7 @@ def refuse_dangerous(plan: Plan, allowed: Collection[str]) -> None:
 
 
 def refuse_missing_prerequisites(plan: Plan) -> None:
-    """Raise RefusedError if the connector requires pending changes of systems that --only excludes."""
+    """Raise RefusedError if the connector requires pending changes to systems that --only excludes."""
     if plan.waits_for:
         raise RefusedError(
             f"{EXCLUDED_OBJECTS_MESSAGE}: {', '.join(plan.waits_for)}",
@@ -168,14 +168,14 @@ def refuse_missing_prerequisites(plan: Plan) -> None:
 
 
 def refuse_stale_plan(shown_plan: Plan, current_plan: Plan) -> None:
-    """Raise RefusedError with the first difference between the plan that was shown and the current plan."""
+    """Raise RefusedError if the current plan differs from the plan that was shown. Name the first difference."""
     difference = _different_target(shown_plan, current_plan) or _different_changes(shown_plan, current_plan)
     if difference:
         raise RefusedError(f"{PLAN_INVALID}: {difference}", "run `outbox plan` again; this apply changed nothing")
 
 
 def _different_target(shown_plan: Plan, current_plan: Plan) -> str:
-    """Return the first difference in pipeline, environment or systems. It can exist even if the changes are equal."""
+    """Return the first difference in pipeline, environment or systems, which can differ even if the changes do not."""
     if (shown_plan.pipeline, shown_plan.environment) != (current_plan.pipeline, current_plan.environment):
         return f"it is for pipeline {shown_plan.pipeline!r} in environment {shown_plan.environment!r}"
     for system, planned, actual in (
@@ -204,7 +204,7 @@ def _different_changes(shown_plan: Plan, current_plan: Plan) -> str:
 
 
 def refuse_unplanned_schemas(plan: Plan, lock: Lock) -> None:
-    """Raise RefusedError unless the registry has exactly the existing and new schema versions of the plan."""
+    """Raise RefusedError unless the registry has exactly the schema versions, existing and new, that the plan has."""
     subjects = {change.name for change in plan.changes_of("registry") if change.kind == "schema"}
     for aggregate, versions in lock.schemas.items():
         new_versions = [entry for entry in versions[:1] if entry.subject in subjects]
@@ -215,7 +215,7 @@ def refuse_unplanned_schemas(plan: Plan, lock: Lock) -> None:
 
 
 def refuse_unplanned_config(deployment: Deployment, plan: Plan, lock: Lock) -> None:
-    """Raise RefusedError if the config without schemas differs from the plan, for example after a template edit."""
+    """Raise RefusedError if the config without schemas is not as planned, for example because a template was edited."""
     config = deployment.render_without_schemas(lock)
     keys = sorted(key for key in plan.config.keys() | config.keys() if plan.config.get(key) != config.get(key))
     if keys:
@@ -223,7 +223,7 @@ def refuse_unplanned_config(deployment: Deployment, plan: Plan, lock: Lock) -> N
 
 
 def refuse_unplanned_changes(plan: Plan, changes: list[Change]) -> None:
-    """Raise RefusedError if the pending changes of the connector differ from the planned ones.
+    """Raise RefusedError if the connector's pending changes differ from the planned changes.
 
     If schemas are new, only objects and actions are compared, because the plan does not contain the new schema ids.
     """
@@ -233,7 +233,7 @@ def refuse_unplanned_changes(plan: Plan, changes: list[Change]) -> None:
         matches = [(old.object, old.action) for old in planned] == [(new.object, new.action) for new in changes]
     if not matches:
         raise _connector_refusal(
-            f"the connector's pending changes are {_changes_text(changes)}, but the plan has {_changes_text(planned)}"
+            f"the connector's pending changes are {_changes_text(changes)}, but {_changes_text(planned)} in the plan"
         )
 
 

@@ -1,4 +1,4 @@
-"""Source epochs of the connector and of the records on the topics."""
+"""Read the source epochs of the connector, the relay and the records, and find an epoch that is higher than all."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def connector_epoch(deployment: Deployment) -> int:
 
 
 def refuse_relayed_states(lock: Lock | None, database: ActualDatabase) -> None:
-    """Raise RefusedError if the relay has a higher source epoch than a connector that starts now would have."""
+    """Raise RefusedError if the relay's source epoch is higher than the epoch with which a connector would start."""
     epoch, lock_epoch = database.relay_epoch, lock.source_epoch if lock else 1
     if epoch > lock_epoch:
         raise RefusedError(
@@ -41,7 +41,7 @@ def highest_epoch(deployment: Deployment, *, complete: bool = False) -> int:
 def highest_version(deployment: Deployment, *, complete: bool = False) -> Version:
     """Return the highest version among the last records of the topics; UNVERSIONED if the topics have no records.
 
-    With `complete`, every record is read. Raises UnreachableError, WaitTimeoutError.
+    If `complete` is set, every record is read. Raises UnreachableError, WaitTimeoutError.
     """
     pipeline, kafka = deployment.pipeline, deployment.environment.kafka
     existing_topics = deployment.kafka.topics()
@@ -55,14 +55,14 @@ def highest_version(deployment: Deployment, *, complete: bool = False) -> Versio
 
 
 def next_epoch(deployment: Deployment, lock: Lock) -> int:
-    """Return a source epoch that is higher than those of the lock file, the connector and every record.
+    """Return a source epoch that is higher than those of the lock file, the connector, the relay and every record.
 
-    Every record is read, because records of another source can be anywhere. Raises RefusedError if no epoch is higher.
+    Every record is read, because another source's records can be at any offset. Raises RefusedError at MAX_EPOCH.
     """
     written = highest_epoch(deployment, complete=True)
     with postgres_client.connected(deployment.environment.source) as connection:
         relay = postgres_client.read_relay_epoch(connection, deployment.pipeline.source.table)
     epoch = max(lock.source_epoch, written, connector_epoch(deployment), relay)
     if epoch == MAX_EPOCH:
-        raise RefusedError(f"a record has source epoch {epoch}, which is the highest possible one", MOVE_HINT)
+        raise RefusedError(f"a record has source epoch {epoch}, which is the highest possible epoch", MOVE_HINT)
     return epoch + 1

@@ -1,4 +1,4 @@
-"""Deletion of a pipeline in reverse order: connector, subjects, topics, slot, publication; never the outbox table."""
+"""Delete a pipeline in reverse order: connector, subjects, topics, slot, publication. Retain the outbox table."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ def plan_destroy(deployment: Deployment, options: DestroyOptions) -> Removal:
 
 
 def _refuse_foreign_objects(deployment: Deployment, lock: Lock, changes: Sequence[Change]) -> None:
-    """Raise RefusedError for an object that the last apply did not record.
+    """Raise RefusedError if one of the objects to delete was not recorded by the last apply.
 
     The name of the object can come from a variable such as OUTBOX__PREFIX that was set for another pipeline.
     """
     source = lock.source
-    # A lock file of an earlier release has no topics.
+    # A lock file that an earlier release wrote has no topics.
     recorded = {
         "topic": set(lock.topics),
         "schema": {entry.subject for item in lock.schemas.values() for entry in item},
@@ -149,7 +149,7 @@ def destroy(
     shown_removal: Removal | None = None,
     wait_seconds: float = 0,
 ) -> Removal:
-    """Make the changes of plan_destroy(), and return them. The command can be interrupted and repeated.
+    """Make the changes that plan_destroy() returns, and return its result. After an interruption, repeat the command.
 
     If undelivered rows would be lost without permission, resume the connector and raise RefusedError before any
     deletion. Raises RefusedError, RejectedError, UnreachableError, WaitTimeoutError.
@@ -199,12 +199,12 @@ def _count_undelivered(deployment: Deployment, progress: Reporter, actual: conne
             return 0
         minutes = count_undelivered.PEEK_TIMEOUT_MS // 60_000
         size = format_size(postgres_client.read_server(connection)["wal_position"] - (slot.restart_lsn or 0))
-        progress(f"read {size} of WAL of slot {source.slot}, for at most {minutes} minutes")
+        progress(f"read {size} of WAL from slot {source.slot}, for at most {minutes} minutes")
         return count_undelivered.count_undelivered(connection, source, delivered_position(actual))
 
 
 def delivered_position(actual: connect_state.ActualConnector) -> count_undelivered.DeliveredPosition:
-    """Return the position of the offset with the highest LSN, up to which the connector has delivered all events."""
+    """Return the position up to which the connector has delivered all events (the offset with the highest LSN)."""
     offsets = [entry["offset"] for entry in actual.offsets if entry["offset"]]
     if not offsets:
         return count_undelivered.DeliveredPosition()
@@ -247,7 +247,7 @@ def _reset_lock(deployment: Deployment, deleted_topics: set[str]) -> None:
     lock = lock.model_copy(update={"topics": require_backfill(remaining)})
     if lock.source is not None:
         reset_fields = {"source": None, "source_epoch": lock.source_epoch + 1, "unfinished": None, "config": None}
-        # A second destroy compares this identifier, so that it does not delete objects of another database.
+        # A second destroy compares this identifier, so that it does not delete objects in another database.
         identifier = {"destroyed_system_identifier": lock.source.system_identifier}
         lock = lock.model_copy(update=reset_fields | identifier)
     deployment.write_lock(lock)

@@ -1,4 +1,4 @@
-"""Dead letters for rows that cannot be encoded as records, in the format of OutboxRouter (docs/smt.md)."""
+"""Create dead letters in OutboxRouter's format (docs/smt.md) for rows that cannot be encoded as records."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def dead_letter_record(
     error: InvalidRowError,
     columns: Mapping[str, tuple[str, object]],
 ) -> Record:
-    """Return the dead letter for a row. `columns` contains the type and value of each column of the row by name."""
+    """Return the dead letter for a row. `columns` maps the name of each column in the row to its type and value."""
     if error.reason != "record-too-large":
         members = [f"{quote(name)}:{_column_json(kind, value)}" for name, (kind, value) in columns.items()]
         members.append(f'"source_sequence":"{sequence}"')

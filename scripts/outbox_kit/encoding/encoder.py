@@ -1,4 +1,4 @@
-"""RecordEncoder, which encodes an outbox row as the same record that OutboxRouter would send."""
+"""Encode an outbox row as the same record that OutboxRouter would send for the row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from outbox_kit.encoding.row import InvalidRowError, OutboxRow, quoted_name, req
 from outbox_kit.pipeline import Aggregate, Lock, Pipeline
 
 MAX_RECORD_BYTES = 1_000_000
-"""Default of OutboxRouter's max.record.bytes. It is lower than the brokers' default limit for a record."""
+"""Default value of OutboxRouter's max.record.bytes. It is lower than the brokers' default limit for a record."""
 # An unexpected value in one row must not stop the relay, which would read the same row again forever. Other errors,
 # such as a TypeError after a change of the column's type, are not caused by a single row. They stop the relay.
 VALUE_ERRORS = (ArithmeticError, ValueError, RecursionError)
@@ -29,7 +29,7 @@ class _Route:
 
 
 class RecordEncoder:
-    """Encodes the rows of one pipeline. Raises ConfigurationError if a schema is missing in the lock file."""
+    """Encodes the rows of one pipeline. Raises ConfigurationError if the lock file lacks a schema."""
 
     def __init__(self, pipeline: Pipeline, lock: Lock, partition_of: PartitionOf) -> None:
         """`partition_of` maps a key and a partition count to a partition, as Kafka's default partitioner does."""
@@ -98,5 +98,5 @@ def _within_limit(record: Record) -> Record:
 
 
 def size_of(record: Record) -> int:
-    """Return the total size of key, value and headers in bytes."""
+    """Return the total size of a record's key, value and headers in bytes."""
     return len(record.key or b"") + len(record.value or b"") + record_headers.size_of(record.headers)

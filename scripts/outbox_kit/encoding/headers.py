@@ -1,4 +1,4 @@
-"""Record headers, which come from the contract, from columns, from the row's headers object and from CloudEvents."""
+"""Create a record's headers from the contract, columns, the row's headers object and the CloudEvents settings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def reserved_names(pipeline: Pipeline) -> dict[str, str]:
 
 
 def contract_headers(row: OutboxRow, sequence: str, columns: Mapping[str, str]) -> Headers:
-    """Return the headers of the contract and of `columns` (header name by column). Nulls are omitted."""
+    """Return the contract's headers, and a header for each column that `columns` maps to a name. Nulls are omitted."""
     values = (row.id, row.event_type, row.aggregate_type, row.event_time, sequence)
     headers = [(name, value) for name, value in zip(CONTRACT_HEADERS, values, strict=True) if value is not None]
     additional = ((header, row.additional.get(column)) for column, header in columns.items())

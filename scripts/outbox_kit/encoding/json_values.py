@@ -1,4 +1,4 @@
-"""Parsed JSON that keeps the text of each number and every member of an object, including repeated members."""
+"""Parse JSON, and keep the text of each number and every member of an object, including repeated members."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from outbox_kit.encoding.row import PayloadError
 MAX_DEPTH = 200
 MAX_DIGITS = 1000
 MAX_NAME = 50_000
-"""Maximum length of a member's name, in characters, that the connector's parser accepts."""
+"""Maximum length, in characters, of a member name that the connector's parser accepts."""
 WHITE_SPACE = " \t\r\n"
 # A pair of backslashes before `\u` is an escaped backslash.
 CONTROL = re.compile(r"((?<!\\)(?:\\\\)*\\u)(00[01][0-9a-f])")

@@ -1,4 +1,4 @@
-"""Encoders of the payload formats (docs/contract.md). A record value of None is a tombstone."""
+"""Encode payloads in each payload format (docs/contract.md). A record value of None is a tombstone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from outbox_kit.pipeline import Aggregate, LockedSchema
 Codec = TypeVar("Codec")
 Payload = str | bytes | None
 EncodePayload = Callable[[Payload, str | None], bytes | None]
-"""Function that encodes a payload with the row's schema version as a record value. Raises InvalidRowError."""
+"""Function that uses the row's schema version to encode a payload as a record value. Raises InvalidRowError."""
 INVALID = "payload-invalid"
 
 
@@ -69,7 +69,7 @@ class _Versions(Generic[Codec]):
 
 
 def payload_encoder(name: str, aggregate: Aggregate, schemas: Sequence[LockedSchema]) -> EncodePayload:
-    """Return the payload encoder of an aggregate type, which uses the schema versions and ids of the lock file."""
+    """Return an aggregate type's payload encoder. It uses the schema versions and ids from the lock file."""
     if aggregate.payload == "json":
         ignore = aggregate.unknown_fields == "ignore"
         encoders = [_Version(str(e.version), e.id, AvroEncoder(e.text, ignore_unknown=ignore)) for e in schemas]
@@ -129,7 +129,7 @@ class _JsonEncoder:
 
 @dataclass(frozen=True)
 class _AvroBodyEncoder:
-    """Adds the schema id to Avro bodies. The row's own version is used: others could decode a body differently."""
+    """Adds the id of the row's schema version to Avro bodies. With a wrong id, readers could decode wrong values."""
 
     versions: _Versions[AvroBodyChecker]
 

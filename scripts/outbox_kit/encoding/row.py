@@ -1,6 +1,6 @@
-"""Input row of the encoder, and errors of rows that cannot be encoded.
+"""Define the input row of the encoder, and the errors for rows that cannot be encoded.
 
-The messages equal those of OutboxRouter, and never contain values of the row.
+The error messages equal those of OutboxRouter, and never contain values from the row.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ IDENTIFIER = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class OutboxRow:
-    """One row of the outbox table. Text is None for SQL NULL.
+    """One row of the outbox table. A text field is None for SQL NULL.
 
-    `event_time` is in UTC with six fraction digits, or None if it is outside the years 1 to 9999. `additional` contains
+    `event_time` is in UTC with six fraction digits, or None if the year is not 1 to 9999. `additional` contains
     the text of the columns for headers, partitions and schema versions, by column name.
     """
 
@@ -43,7 +43,7 @@ class InvalidRowError(Exception):
 
 
 class PayloadError(Exception):
-    """A payload does not fit a schema. Each container that the error passes adds a step to the path."""
+    """A payload does not fit a schema. Each container that the error passes through adds a step to the path."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)

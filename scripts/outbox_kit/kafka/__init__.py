@@ -1,1 +1,1 @@
-"""Access to Kafka topics, consumer groups and records with librdkafka. Code for Kafka Connect is in `connect`."""
+"""Access Kafka topics, consumer groups and records with librdkafka. Code for Kafka Connect is in `connect`."""

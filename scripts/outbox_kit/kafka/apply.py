@@ -1,4 +1,4 @@
-"""Execution of the planned changes to topics."""
+"""Execute the planned changes to topics."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def apply(
 def recorded_topics(
     client: KafkaClient, topics: list[Topic], changes: list[Change], recorded: RecordedTopics
 ) -> dict[str, LockedTopic]:
-    """Return the entries of `topics` for the lock file after `changes`. `recorded` are the current entries.
+    """Return the lock file's entries for `topics` after `changes`. `recorded` contains the current entries.
 
     Raises UnreachableError, WaitTimeoutError.
     """
@@ -50,7 +50,7 @@ def recorded_topics(
 
 
 def existing_topics(client: KafkaClient, topics: list[Topic], recorded: RecordedTopics) -> dict[str, LockedTopic]:
-    """Return the entries for the lock file of those `topics` that exist. Raises UnreachableError."""
+    """Return the lock file's entries for those `topics` that exist. Raises UnreachableError."""
     actual = client.describe(topic.name for topic in topics)
     return {
         topic.name: locked_topic(topic.name, actual[topic.name], topic.aggregate_type, recorded)
@@ -60,7 +60,7 @@ def existing_topics(client: KafkaClient, topics: list[Topic], recorded: Recorded
 
 
 def _wait_for_topics(client: KafkaClient, names: list[str]) -> dict[str, ActualTopic]:
-    """Describe the topics when the brokers return all of them. New topics reach a broker with a delay."""
+    """Wait until the brokers return all topics, because new topics reach a broker with a delay. Describe the topics."""
 
     def poll() -> Observation[dict[str, ActualTopic]]:
         try:

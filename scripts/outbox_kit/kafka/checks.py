@@ -1,4 +1,4 @@
-"""Checks of Kafka for `outbox verify`."""
+"""Define the checks of Kafka for `outbox verify`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SEPARATELY_CHECKED_SETTINGS = frozenset(
 
 RETENTION_OF_TOMBSTONES = "delete.retention.ms"
 MISSED_TOMBSTONES = (
-    "if a Spark job did not run while delete.retention.ms was lower, run `outbox-reconcile`, because Kafka can have "
+    "if a Spark job did not run while delete.retention.ms was lower, run `outbox-reconcile`, because Kafka might have "
     "removed tombstones that the job has not read"
 )
 
@@ -29,10 +29,10 @@ MISSED_TOMBSTONES = (
 class KafkaState:
     """Input of the checks. `dead_letter_count` is the number of unacknowledged dead letters, or None if unknown.
 
-    `recorded_topics` are the topics in the lock file. `misplaced_keys` are numbers of sampled keys by topic. It is None
-    if the records could not be read, and `sampling_error` is then the reason. `internal_topics` are Kafka Connect's
-    internal topics, or None if the login is not allowed to read their settings. `open_transactions` are last stable
-    offsets by topic and partition.
+    `recorded_topics` contains the topics in the lock file. `misplaced_keys` maps topics to numbers of misplaced keys.
+    It is None if the keys could not be read, for the reason in `sampling_error`. `internal_topics` contains Connect's
+    internal topics. It is None if the login is not allowed to read their settings. `open_transactions` maps topics and
+    partitions to last stable offsets.
     """
 
     pipeline: Pipeline
@@ -125,7 +125,7 @@ def _remedy_of_recreated(state: KafkaState, topics: list[Topic]) -> str:
 
 @RULES.rule(
     "kafka.pending-backfill",
-    condition="no state topic has a pending backfill, which a loss of records or unsent rows requires",
+    condition="no state topic has a pending backfill; a backfill is required if records or unsent rows were lost",
     remedy="run `outbox backfill --restart` for the aggregate types, then `outbox stuck --resend`",
 )
 def _pending_backfill(state: KafkaState) -> Finding:
@@ -156,8 +156,8 @@ def _allow_options(topics: Iterable[str]) -> str:
 
 @RULES.rule(
     "kafka.partitions",
-    condition="topics have the partition count of the pipeline file and the lock file; the count determines the "
-    "partition of a key",
+    condition="topics have the partition count from the pipeline file and the lock file, because the count determines "
+    "the partition of a key",
     remedy=f"{MOVE_HINT}; for a topic without states, set `partitions` in the pipeline file",
 )
 def _partitions(state: KafkaState) -> Finding:
@@ -172,8 +172,8 @@ def _partitions(state: KafkaState) -> Finding:
 
 @RULES.rule(
     "kafka.keys-partition",
-    condition="all states of a key are in the partition of its next record (sample of the oldest records); a tombstone "
-    "would not delete a state in another partition",
+    condition="all states of a key are in the partition of the key's next record (checked for the oldest records); a "
+    "tombstone does not delete a state in another partition",
     remedy=f"if partitions were added to the topic, {MOVE_HINT}; if another producer wrote these states, stop it; if "
     f"the connector config contains another partitioner, run `outbox apply`; then run {RESEND_HINT}",
 )
@@ -236,7 +236,7 @@ def _in_sync(state: KafkaState) -> Finding:
 
 @RULES.rule(
     "kafka.timestamp-limit",
-    condition="no topic rejects records with a timestamp ahead of the broker's clock, which would fail the task",
+    condition="topics accept records with a timestamp ahead of the broker's clock; otherwise the task would fail",
     remedy="run `outbox apply`",
 )
 def _timestamps(state: KafkaState) -> Finding:
@@ -277,7 +277,7 @@ def _dead_letters(state: KafkaState) -> Finding:
     "connect.internal-topics",
     condition="the internal topics of Kafka Connect are compacted and replicated; otherwise Connect loses offsets",
     remedy="set connect.config_topic, connect.offset_topic and connect.status_topic in the environment file to "
-    "config.storage.topic, offset.storage.topic and status.storage.topic of the workers",
+    "the workers' config.storage.topic, offset.storage.topic and status.storage.topic",
 )
 def _internal_topics(state: KafkaState) -> Finding:
     replica_count = state.kafka.replication_factor

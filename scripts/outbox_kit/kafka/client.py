@@ -1,4 +1,4 @@
-"""Kafka admin client for topics, offsets and consumer groups, and a function that sends records."""
+"""Manage topics, offsets and consumer groups with Kafka's admin client, and send records."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class KafkaClient:
             raise ConfigurationError(message, "correct the librdkafka properties in kafka.client") from None
 
     def metadata(self, topic: str | None = None) -> ClusterMetadata:
-        """Return the metadata of the cluster, including all topics or only `topic`."""
+        """Return the cluster's metadata, with all topics or only `topic`."""
         try:
             return self._admin.list_topics(topic=topic, timeout=self._timeout_s)
         except KafkaException as error:
@@ -108,14 +108,14 @@ class KafkaClient:
         return str(self.metadata().cluster_id)
 
     def topics(self) -> dict[str, tuple[int, int]]:
-        """Return the partition count and replication factor of every topic by name."""
+        """Return a mapping from each topic name to the topic's partition count and replication factor."""
         return {
             name: (len(topic.partitions), len(topic.partitions[0].replicas) if topic.partitions else 0)
             for name, topic in self.metadata().topics.items()
         }
 
     def describe(self, names: Iterable[str]) -> dict[str, ActualTopic]:
-        """Return the actual state of those topics that exist by name."""
+        """Return a mapping from the name of each topic that exists to its actual state."""
         topics = self.topics()
         existing = [name for name in names if name in topics]
         with self._request(f"describe topics {', '.join(existing)}"):
@@ -169,16 +169,16 @@ class KafkaClient:
             return topic_requests.describe(self._admin, [topic], self._timeout_s)[topic][0]
 
     def bounds(self, topic: str) -> dict[int, Bounds]:
-        """Return the bounds of every partition by number. Raises UnreachableError if the topic does not exist."""
+        """Return a mapping from partition numbers to bounds. Raises UnreachableError if the topic does not exist."""
         metadata = self.metadata(topic).topics[topic]
         if metadata.error is not None:
             raise topic_requests.unreadable(topic, metadata.error, hint=READ_TOPIC_HINT)
         return self._bounds(topic, sorted(metadata.partitions), IsolationLevel.READ_COMMITTED)
 
     def open_transactions(self, topics: Mapping[str, int]) -> dict[tuple[str, int], int]:
-        """Return the last stable offset of each partition with an open transaction. `topics` are partition counts.
+        """Return the last stable offset of each partition with an open transaction. `topics` maps names to counts.
 
-        This is the offset of the first record of the oldest open transaction.
+        The last stable offset is the offset of the first record in the partition's oldest open transaction.
         """
         found: dict[tuple[str, int], int] = {}
         for topic, count in topics.items():
@@ -188,7 +188,7 @@ class KafkaClient:
         return found
 
     def committed_offsets(self, group: str, topic: str, partitions: Iterable[int]) -> dict[int, tuple[int, str]]:
-        """Return the committed offsets of a group, with their metadata, by partition.
+        """Return a mapping from each partition to the group's committed offset and its metadata.
 
         Partitions without a committed offset are omitted.
         """
@@ -198,7 +198,7 @@ class KafkaClient:
         return {entry.partition: (entry.offset, entry.metadata or "") for entry in offsets if entry.offset >= 0}
 
     def commit_offsets(self, group: str, topic: str, offsets: Mapping[int, tuple[int, str]]) -> None:
-        """Commit offsets and their metadata, given by partition, for a consumer group without members."""
+        """Commit the offset and metadata of each partition in `offsets` for a consumer group without members."""
         partitions = [TopicPartition(topic, number, *entry) for number, entry in offsets.items()]
         request = [ConsumerGroupTopicPartitions(group, partitions)]
         futures = self._admin.alter_consumer_group_offsets(request, request_timeout=self._timeout_s)
@@ -208,7 +208,7 @@ class KafkaClient:
                 raise self._rejected(action, entry.error.str())
 
     def delete_records(self, topic: str, offsets: Mapping[int, int]) -> None:
-        """Delete the records before `offsets`, which are given by partition."""
+        """Delete the records before the offset of each partition in `offsets`."""
         request = [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
         for future in self._admin.delete_records(request, request_timeout=self._timeout_s).values():
             self._result(future, f"delete records of topic {topic}")
@@ -223,7 +223,7 @@ class KafkaClient:
 
     @contextmanager
     def _request(self, action: str) -> Iterator[None]:
-        """Convert Kafka's errors of a request into RejectedError or UnreachableError."""
+        """Convert Kafka's errors for a request into RejectedError or UnreachableError."""
         try:
             yield
         except KafkaException as error:

@@ -1,4 +1,4 @@
-"""Latest record of each key of a topic, and values for a random sample of keys."""
+"""Read the latest record of each key in a topic, and the values of a random sample of keys."""
 
 from __future__ import annotations
 
@@ -76,11 +76,11 @@ class LatestRecord:
 
 @dataclass(eq=False, repr=False)
 class LatestRecords:
-    """Latest record of each key of a topic. The first read() reads the entire topic. Later calls read only new records.
+    """Latest record of each key in a topic. The first read() reads the entire topic. Later calls read only new records.
 
     If the topic was recreated, or records at its beginning were deleted, read() reads the entire topic again.
-    `sample` receives the values of the records, and `event_ids` receives the event id of every record. `hashed_keys`
-    means that a hash determines the partition of a key. Otherwise its newest record determines the partition.
+    `sample` receives the values of the records, and `event_ids` receives the event id of every record. If
+    `hashed_keys` is true, a hash determines the partition of a key. Otherwise, its newest record does.
     """
 
     kafka: KafkaClient
@@ -102,9 +102,9 @@ class LatestRecords:
     def _clear(self) -> None:
         self.by_key: dict[str, LatestRecord] = {}
         self.overwritten: dict[str, bool] = {}
-        """Keys whose newest record precedes an older one, which compaction retains, and whether that one is a state."""
+        """Keys whose newest record precedes an older record. True if the older record, which remains, is a state."""
         self._last: dict[str, dict[int, LatestRecord]] = {}
-        """Last record by key and partition. Contains only keys with a record in a wrong partition."""
+        """Last record of each key in each partition. Only keys that have a record in a wrong partition are included."""
         if self.sample:
             self.sample.clear()
         if self.event_ids:
@@ -138,7 +138,7 @@ class LatestRecords:
         return {key for key in self.by_key if self._has_state(key)}
 
     def misplaced_states(self) -> dict[str, tuple[int, ...]]:
-        """Return by key the partitions with a state that neither its newest nor its next record replaces."""
+        """Return the partitions, by key, with a state that neither the key's newest nor its next record replaces."""
         misplaced: dict[str, tuple[int, ...]] = {}
         for key, records in self._last.items():
             wrong = [
@@ -159,11 +159,11 @@ class LatestRecords:
         return self.overwritten.get(key, self.by_key[key].has_state)
 
     def _home(self, key: str) -> int:
-        """Return the partition of the next record of a key."""
+        """Return the partition to which the key's next record will be sent."""
         return partition_of(key.encode(), self.partition_count) if self.hashed_keys else self.by_key[key].partition
 
     def _lost_records(self, bounds: dict[int, Bounds]) -> bool:
-        """Return whether records that were read were deleted. Compaction does not change the first offset."""
+        """Return whether records that were read are now deleted. Compaction does not change the log start offset."""
         return any(
             bound.first != self._first_offsets.get(number, bound.first) or bound.end < self._next_offsets.get(number, 0)
             for number, bound in bounds.items()
@@ -194,7 +194,7 @@ class LatestRecords:
         previous = self.by_key.get(key)
         if not any(text in key for text in UNHASHED):
             self._add_partition(key, previous, latest)
-        # After partitions were added, a key can have records in two partitions. Their versions determine the order.
+        # After partitions were added, a key can have records in two partitions. Versions determine the records' order.
         if previous and previous.version > latest.version:
             self._add_older(key, previous, latest)
             return

@@ -1,11 +1,11 @@
-"""Dangers of topic changes, which describe the data that a change can lose."""
+"""Describe the dangers of changes to topics, that is, the data that a change can lose."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
 
-# Settings that delete records if they are decreased: the cleanup.policy that uses the setting, and the loss.
+# Settings that delete records if they are decreased, each with the cleanup.policy that uses it and with the loss.
 RETENTION_SETTINGS = {
     "delete.retention.ms": (
         "compact",
@@ -22,14 +22,14 @@ NEW_PARTITIONS = (
 
 
 def lost_states(aggregate_type: str, backfill_steps: str) -> str:
-    """Return the danger of using a new topic instead of the recorded topic of an aggregate type."""
+    """Return the danger of replacing an aggregate type's recorded topic with a new topic."""
     return f"the topic lacks the states of {aggregate_type} that were on the deleted topic; afterwards {backfill_steps}"
 
 
 def setting_dangers(
     desired: Mapping[str, str], actual: Mapping[str, str], different_values: Mapping[str, tuple[str, str]]
 ) -> Iterator[str]:
-    """Yield descriptions of the data that a new policy or a shorter retention can lose."""
+    """Describe the data that a new cleanup policy or a shorter retention can delete."""
     old_policies, new_policies = (_policies(value) for value in different_values.get("cleanup.policy", ("", "")))
     if "compact" in new_policies - old_policies:
         yield "compaction removes all but the latest record of each key, and records without a key are rejected"
@@ -47,7 +47,7 @@ def _policies(value: str) -> set[str]:
 
 
 def _is_lower(before: str, after: str) -> bool:
-    """Return whether `after` retains less than `before`, where -1 is unlimited. Return False for other texts."""
+    """Return whether `after` is lower than `before`. Negative limits are infinite. Return False for other texts."""
     try:
         old_limit, new_limit = (math.inf if int(value) < 0 else int(value) for value in (before, after))
     except ValueError:

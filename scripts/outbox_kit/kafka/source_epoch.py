@@ -1,4 +1,4 @@
-"""Highest version of the last records of a topic. Sinks ignore a record if the row of its key has a higher version."""
+"""Find the highest version of a topic's last records. Sinks ignore a record if the key's row has a higher version."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from outbox_kit.kafka.client import client_settings
 from outbox_kit.kafka.latest_records import READ_TIMEOUT_S
 from outbox_kit.pipeline import Kafka
 
-# Number of offsets to read at the end of a partition. It is increased if they contain only transaction markers.
+# Number of offsets to read at the end of a partition. The number is increased if it finds only transaction markers.
 INITIAL_WINDOW = 100
 WINDOW_FACTOR = 100
 
 
 def highest_version(kafka: Kafka, topic: str, bounds: Mapping[int, Bounds], *, complete: bool = False) -> Version:
-    """Return the highest version of the last records of each partition, or UNVERSIONED without source epochs.
+    """Return the highest version of the partitions' last records, or UNVERSIONED if they have no source epoch.
 
-    With `complete`, all records are read. Raises UnreachableError and WaitTimeoutError.
+    If `complete` is true, all records are read. Raises UnreachableError and WaitTimeoutError.
     """
     highest, partitions_with_records = UNVERSIONED, set[int]()
 

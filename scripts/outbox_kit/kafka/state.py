@@ -1,4 +1,4 @@
-"""Desired and actual state of the topics, and the changes between them."""
+"""Compare the desired and the actual state of the topics, and determine the changes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from outbox_kit.results.changes import Change
 from outbox_kit.results.repair_commands import backfill_steps
 
 DAY_MS = 24 * 60 * 60 * 1000
-# Allowance for the framing of a record, because max.record.bytes limits only key, value and headers.
+# Allowance for the framing of a record, because max.record.bytes limits only the key, value and headers.
 FRAMING_BYTES = 65_536
 # The timestamp of a record is its commit time. By default, a broker rejects timestamps more than an hour ahead of its
 # clock. With exactly-once, a rejected record fails the task, so that clock skew would stop the pipeline.
 NO_LIMIT_MS = str(2**63 - 1)
 
-# Purpose of each topic setting. A plan shows it as the reason for a change of the setting.
+# Purpose of each topic setting. A plan shows the purpose as the reason for changing the setting.
 SETTING_PURPOSES = {
     "cleanup.policy": "deletes all records but the latest of a key (compact), or records beyond the retention (delete)",
     "retention.ms": "time after which records are deleted",
@@ -48,8 +48,8 @@ STATE_TOPIC_CONFIG = {
 class Topic:
     """Desired state of a topic. For settings that are not in `config`, the broker's defaults apply.
 
-    `aggregate_type` is the aggregate type of a state topic, or None for other topics. `backfill_steps` are the commands
-    that write the states to the topic.
+    `aggregate_type` is the aggregate type of a state topic, or None for other topics. `backfill_steps` contains the
+    commands that write the states to the topic.
     """
 
     name: str
@@ -92,7 +92,7 @@ def desired_topics(pipeline: Pipeline, environment: Environment) -> list[Topic]:
 
 
 def different_settings(topic: Topic, actual: ActualTopic) -> dict[str, tuple[str, str]]:
-    """Return the actual and the desired value of each different setting by key."""
+    """Return a mapping from each setting that differs to its actual and its desired value."""
     return {
         key: (actual.config.get(key, ""), value)
         for key, value in topic.config.items()
@@ -101,7 +101,7 @@ def different_settings(topic: Topic, actual: ActualTopic) -> dict[str, tuple[str
 
 
 def _is_same_value(actual: str | None, desired: str) -> bool:
-    """Return whether Kafka treats two values as equal, such as 0.20 and 0.2, or lists in a different order."""
+    """Return whether Kafka treats two values as equal, for example 0.20 and 0.2, or lists in different orders."""
     if actual is None or actual == desired:
         return actual == desired
     try:

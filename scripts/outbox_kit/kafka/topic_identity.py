@@ -1,4 +1,4 @@
-"""Comparison of the actual topics with the topics that the last `outbox apply` recorded."""
+"""Compare the actual topics with the topics that the last `outbox apply` recorded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from outbox_kit.kafka.client import ActualTopic
 from outbox_kit.pipeline import LockedTopic
 
 RecordedTopics = Mapping[str, LockedTopic]
-"""Topics in the lock file, by name. It is empty if the lock file was written by a release that records no topics."""
+"""Topics in the lock file, by name. Empty if the file was written by a release that did not record topics."""
 
 
 def is_recreated(actual: ActualTopic, recorded: LockedTopic | None) -> bool:
@@ -24,7 +24,7 @@ def has_added_partitions(actual: ActualTopic, recorded: LockedTopic | None) -> b
 def locked_topic(
     name: str, actual: ActualTopic, aggregate_type: str | None, recorded: RecordedTopics, *, created: bool = False
 ) -> LockedTopic:
-    """Return the entry of a topic for the lock file. `created` means that `apply` has just created the topic.
+    """Return the lock file's entry for a topic. `created` means that `apply` has just created the topic.
 
     A state topic requires a backfill if the states of its aggregate type were written to an earlier topic, whose name
     can be the same.
@@ -41,7 +41,7 @@ def locked_topic(
 
 
 def require_backfill(recorded: RecordedTopics) -> dict[str, LockedTopic]:
-    """Return the entries, with a required backfill for each state topic."""
+    """Return the entries, with a backfill marked as required for each state topic."""
     return {
         name: entry.model_copy(update={"pending_backfill": "required"}) if entry.aggregate_type else entry
         for name, entry in recorded.items()

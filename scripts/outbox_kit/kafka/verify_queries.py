@@ -1,4 +1,4 @@
-"""Queries that only `outbox verify` uses: replicas of partitions, and internal topics of Kafka Connect."""
+"""Query what only `outbox verify` needs: the replicas of partitions, and Kafka Connect's internal topics."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class TopicProblem:
 
 
 def read_internal_topics(client: KafkaClient, service: Connect) -> list[InternalTopic]:
-    """Read the internal topics. Topics that the environment file does not name have their default name."""
+    """Read the internal topics. If the environment file does not name a topic, its default name is used."""
     named: dict[str, str | None] = {key: getattr(service, key) for key in DEFAULT_NAMES}
     names = {key: name or DEFAULT_NAMES[key] for key, name in named.items()}
     actual = client.describe(names.values())
@@ -81,7 +81,7 @@ def read_internal_topics(client: KafkaClient, service: Connect) -> list[Internal
 
 
 def internal_topic_problems(topics: list[InternalTopic], kafka: Kafka) -> Iterator[TopicProblem]:
-    """Yield the settings of existing topics that can make Connect lose offsets, configs or states."""
+    """Yield the problems of existing internal topics that can cause Connect to lose offsets, configs or states."""
     for topic in topics:
         if topic.actual is not None:
             yield from _problems(topic.name, topic.key, topic.actual, kafka)
@@ -94,7 +94,7 @@ def _problems(name: str, key: str, actual: ActualTopic, kafka: Kafka) -> Iterato
         command = f"kafka-configs --bootstrap-server {servers}{login} --alter --topic {name}"
         remedy = f"run `{command} --add-config {POLICY}=compact`, then `outbox offsets show`"
         if kafka.client:
-            remedy += "; client.properties must contain the settings of kafka.client with the names of Java clients"
+            remedy += "; client.properties must contain the settings of kafka.client under their names in Java clients"
         yield TopicProblem(f"{name}: {POLICY} is {policy}, so Kafka deletes old entries", remedy)
     if key == CONFIG_TOPIC and actual.partitions != 1:
         remedy = (

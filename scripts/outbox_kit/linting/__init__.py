@@ -1,4 +1,4 @@
-"""Rules for pipeline files and rendered connector configs. Checks that require a connection are in `verification`."""
+"""Check pipeline files and rendered connector configs. Checks that require a connection are in `verification`."""
 
 from outbox_kit.linting.lint_rule import LintInput, LintRule
 from outbox_kit.linting.loading import lint_files

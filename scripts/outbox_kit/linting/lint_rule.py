@@ -1,4 +1,4 @@
-"""Input of the lint rules, the decorators that declare rules, and the findings that rules yield."""
+"""Define the input of lint rules, the decorators that declare rules, and the findings that rules yield."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def is_loopback(host: str) -> bool:
 class LintInput:
     """One pipeline in one environment.
 
-    `config` is the rendered connector config. If rendering fails, `config` is empty and `error` is (message, hint), or
-    None for an invalid schema file. `label` is the path of the pipeline file, if there is one. `plain_text_secrets` are
-    the keys of the environment file whose value is a secret in plain text.
+    `config` is the rendered connector config. If rendering fails, `config` is empty and `error` is (message, hint). If
+    a schema file is invalid, `error` is None. `label` is the path of the pipeline file, if there is one. The values of
+    the keys `plain_text_secrets` in the environment file are secrets in plain text.
     """
 
     pipeline: Pipeline
@@ -58,7 +58,7 @@ class LintInput:
 
     @cached_property
     def routes(self) -> list[Route]:
-        """Topic of each aggregate type, as the transforms define it."""
+        """Route of each aggregate type, as the transforms define it."""
         return routes(self.config, self.pipeline.routed)
 
     @property
@@ -78,12 +78,12 @@ CrossInputCheck = Callable[[Sequence[LintInput]], Iterator[Finding]]
 
 
 def violation(actual: str, expected: str, remedy: str, severity: Severity | None = None) -> Finding:
-    """Return the finding for one violation of a rule. `severity` overrides the severity of the rule."""
+    """Return the finding for one violation of a rule. `severity` overrides the rule's severity."""
     return Finding(False, actual, expected, remedy, severity)
 
 
 def mismatch(key: str, actual: str | None, expected: str | None) -> Finding:
-    """Return the violation of a transform's setting. If `expected` is None or empty, the setting must not be set."""
+    """Return the violation for a transform's setting. If `expected` is None or empty, the setting must not be set."""
     remedy = f"set {key} to {expected} in the template" if expected else f"remove {key} from the template"
     return violation(f"{key}={actual or UNSET}", expected or UNSET, remedy)
 
@@ -95,12 +95,12 @@ def suggestion(name: str, candidates: Iterable[str], prefix: str = "") -> str:
 
 
 class LintRules(list[LintRule]):
-    """Rules of one module, in the order of the report."""
+    """Rules of one module, in the order in which reports list them."""
 
     def cross_input_rule(
         self, name: str, condition: str, *, reason: str, severity: Severity = Severity.ERROR
     ) -> Callable[[CrossInputCheck], CrossInputCheck]:
-        """Return a decorator that appends a rule for all inputs. The rule passes if the function yields nothing."""
+        """Return a decorator that appends a rule. The decorated function yields the violations in all inputs."""
 
         def append_rule(check: CrossInputCheck) -> CrossInputCheck:
             def evaluate(inputs: Sequence[LintInput]) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""Loader of lint inputs. It does not need secrets or a running stack, and continues after an invalid file."""
+"""Load lint inputs. Loading does not need secrets or a running stack, and continues after an invalid file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from outbox_kit.pipeline.values_with_origins import LiteralText, Location, Value
 from outbox_kit.results.checks import Check, Severity, Status
 
 EXPRESSION_PATTERN = re.compile(r"\{\{\s*(env|stack)\.(\w+)\s*\}\}")
-# Substitutes for unset environment variables and for values of the stack. The first substitute that is valid is used.
+# Substitutes for unset environment variables and for values of the stack. The first valid substitute is used.
 SUBSTITUTES = ("unset", "1", "https://unset.invalid", "${env:UNSET}")
 STACK_HOST_SUBSTITUTE = "127.0.0.1"
 FILES_RULE_ID = "lint.files"
@@ -69,7 +69,7 @@ def read_input(pipeline_file: Path, environment: str, overrides: Overrides | Non
 def _render(
     pipeline: Pipeline, environment: Environment, pipeline_file: Path
 ) -> tuple[dict[str, str], tuple[str, str] | None]:
-    """Return the config, or {} and (message, hint), or {} and None if `lint.schema.file` reports the error."""
+    """Return (config, error). On an error, the config is empty. `error` is None if `lint.schema.file` reports it."""
     if any(schema_error(aggregate) for aggregate in pipeline.routed.values()):
         return {}, None
     lock = environment.lock_folder / f"{pipeline.name}.{environment.name}.lock.json"
@@ -127,7 +127,7 @@ def _expression_value(match: re.Match[str], substitute: str) -> str:
 
 
 def _location_in_file(data: Any, location: Location) -> Location:  # noqa: ANN401 - YAML data
-    """Return `location` without the keys that are not in `data`, because pydantic adds the `kind` of a target."""
+    """Return `location` without the keys that are not in `data`, because pydantic adds a target's `kind`."""
     keys: list[int | str] = []
     node = data
     for key in location:

@@ -1,4 +1,4 @@
-"""Evaluation of all lint rules, in the order of the report."""
+"""Evaluate all lint rules, in the order in which reports list them."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ RULE_MODULES = (
     unique_names,
 )
 RULES: tuple[LintRule, ...] = tuple(rule for module in RULE_MODULES for rule in module.RULES)
-# Rules about `targets`, which only the Spark jobs use. `apply` does not need the passwords in `targets`. If they are
-# not set, `apply` loads the section as empty, and these rules would fail.
+# Rules about `targets`, which only the Spark jobs use. `apply` does not need the passwords in `targets`. If a password
+# is not set, `apply` loads `targets` as an empty section, and these rules would fail.
 JOB_RULE_IDS = frozenset({"lint.materialization.target"})
 
 

@@ -1,4 +1,4 @@
-"""Search for Avro unions in which one JSON value fits two branches, so that the branch depends on the data.
+"""Find Avro unions in which a JSON value can fit two branches.
 
 The transform writes the first branch that accepts the value, as docs/smt.md describes.
 """
@@ -14,7 +14,7 @@ from fastavro.schema import parse_schema
 
 INTEGERS = frozenset({"int", "long"})
 NUMBERS = INTEGERS | {"float", "double", "decimal", "big-decimal"}
-# Form of the JSON strings that a type accepts. Strings of two forms overlap only for `any` and FORM_PAIRS.
+# Form of the JSON strings that a type accepts. Two forms share strings only if one is `any` or FORM_PAIRS lists both.
 TEXT_FORMS = {
     "string": "any",
     "enum": "symbol",
@@ -37,7 +37,7 @@ FORM_PAIRS = ({"base64", "symbol"}, {"base64", "digits"})
 
 
 class Ambiguity(NamedTuple):
-    """Two branches of a union that accept the same JSON value. `location` is the field, as RECORD.FIELD."""
+    """Two union branches that accept the same JSON value. `location` is the field, as RECORD.FIELD."""
 
     location: str
     first: str
@@ -45,9 +45,9 @@ class Ambiguity(NamedTuple):
 
 
 def find_ambiguities(schema: str) -> list[Ambiguity]:
-    """Return the pairs of branches of a record's unions that accept the same JSON value but represent it differently.
+    """Return the pairs of union branches in a record that accept the same JSON value but represent it differently.
 
-    Raises an exception of fastavro if the schema is not valid.
+    Raises a fastavro exception if the schema is invalid.
     """
     types: dict[str, Any] = {}
     parse_schema(json.loads(schema), types)
@@ -63,7 +63,7 @@ def find_ambiguities(schema: str) -> list[Ambiguity]:
 
 
 def _unions(node: Any, location: str) -> Iterator[tuple[str, list[Any]]]:  # noqa: ANN401 - any schema
-    """Yield the unions of a type with their location, except for the unions in its records."""
+    """Yield each union in a type with the union's location, except for unions in nested records."""
     if isinstance(node, list):
         yield location, node
         for branch in node:
@@ -86,7 +86,7 @@ def _describe(node: Any) -> str:  # noqa: ANN401 - any schema but a union
 
 
 def _represents_equally(first: Any, second: Any) -> bool:  # noqa: ANN401 - any schema but a union
-    """Return whether the first branch preserves the values that the second branch also accepts."""
+    """Return whether the first branch preserves the values that both branches accept."""
     kinds = (_kind(first), _kind(second))
     if (kinds[0] in INTEGERS and kinds[1] in NUMBERS) or kinds == ("double", "float"):
         return True
@@ -106,7 +106,7 @@ def _member_type(node: dict[str, Any], name: str) -> Any:  # noqa: ANN401 - any 
 
 
 class _Branches:
-    """Comparison of types. `types` contains the named types of the schema by full name."""
+    """Compares types. `types` maps each full name to the schema's type with this name."""
 
     def __init__(self, types: dict[str, Any]) -> None:
         self._types = types
@@ -134,7 +134,7 @@ class _Branches:
         return kinds <= TEXT_FORMS.keys() and (len(forms) == 1 or "any" in forms or forms in FORM_PAIRS)
 
     def _have_common_object(self, first: Any, second: Any) -> bool:  # noqa: ANN401 - a record or map
-        """Return whether an object exists that has the required fields of both types and only fields that both have."""
+        """Return whether an object can have the required fields of both types, and only fields that both types have."""
         pair = (id(first), id(second))
         if pair not in self._results:
             # If a record contains itself, the other fields determine the result.

@@ -1,6 +1,6 @@
-"""Commands restart, pause, resume and stop. Each waits for the new state, and can be repeated.
+"""Implement the commands restart, pause, resume and stop. Each command waits for the new state, and can be repeated.
 
-Each holds the lock of the pipeline, so that it does not change the connector while another command does.
+Each command holds the pipeline's lock, so that no two commands change the connector at the same time.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Command = Callable[Concatenate[Deployment, Reporter, P], ConnectorStatus]
 
 
 def _exclusive(command: Command[P]) -> Command[P]:
-    """Decorate a command so that it holds the lock of the pipeline, unless the database is unreachable.
+    """Decorate a command so that it holds the pipeline's lock, unless the database is unreachable.
 
-    While the database is down, no other command can hold the lock, and it must be possible to stop a connector.
+    While the database is down, no other command can hold the lock, and stopping a connector must remain possible.
     """
 
     @wraps(command)
@@ -45,10 +45,10 @@ def _exclusive(command: Command[P]) -> Command[P]:
 
 @_exclusive
 def restart(deployment: Deployment, progress: Reporter, *, only_failed: bool = False) -> ConnectorStatus:
-    """Restart connector and tasks, or only those that are FAILED, and wait until all are RUNNING.
+    """Restart the connector and its tasks, or only those that are FAILED, and wait until all are RUNNING.
 
-    Raises RefusedError, before any change, if rows could be lost; RejectedError if the connector is paused or stopped,
-    or fails again; WaitTimeoutError.
+    Raises WaitTimeoutError. Raises RejectedError if the connector is paused or stopped, or if it fails again. Raises
+    RefusedError, before any change, if rows could be lost.
     """
     name = deployment.pipeline.connector.name
     actual = require_connector(deployment)
@@ -69,8 +69,8 @@ def restart(deployment: Deployment, progress: Reporter, *, only_failed: bool = F
 def resume(deployment: Deployment, progress: Reporter, *, skip_rows: bool = False) -> ConnectorStatus:
     """Resume a paused or stopped connector, and wait until it and its tasks are RUNNING.
 
-    `skip_rows` accepts an offset that skips rows. Raises RefusedError, before any change, if rows could be lost;
-    RejectedError if the connector is FAILED; WaitTimeoutError.
+    `skip_rows` accepts an offset that skips rows. Raises WaitTimeoutError. Raises RejectedError if the connector is
+    FAILED. Raises RefusedError, before any change, if rows could be lost.
     """
     name = deployment.pipeline.connector.name
     actual = require_connector(deployment)
@@ -89,7 +89,7 @@ def resume(deployment: Deployment, progress: Reporter, *, skip_rows: bool = Fals
 
 @_exclusive
 def pause(deployment: Deployment, progress: Reporter) -> ConnectorStatus:
-    """Pause the connector; its tasks stay assigned. Raises WaitTimeoutError, and RejectedError if it is FAILED."""
+    """Pause the connector; its tasks stay assigned. Raises WaitTimeoutError, or RejectedError if it has FAILED."""
     name = deployment.pipeline.connector.name
     status = require_connector(deployment).status
     if status and has_failed(status):
@@ -105,7 +105,7 @@ def pause(deployment: Deployment, progress: Reporter) -> ConnectorStatus:
 
 @_exclusive
 def stop(deployment: Deployment, progress: Reporter) -> ConnectorStatus:
-    """Stop the connector, which releases the slot; config and offsets are retained. Raises WaitTimeoutError."""
+    """Stop the connector so that it releases the slot; config and offsets are retained. Raises WaitTimeoutError."""
     name = deployment.pipeline.connector.name
     require_connector(deployment)
     progress(f"stop connector {name}")
@@ -114,9 +114,9 @@ def stop(deployment: Deployment, progress: Reporter) -> ConnectorStatus:
 
 
 def wait_running(deployment: Deployment) -> None:
-    """Wait until connector and tasks are RUNNING and the slot is read. Raises WaitTimeoutError, RejectedError.
+    """Wait until the connector and its tasks are RUNNING and read the slot. Raises WaitTimeoutError, RejectedError.
 
-    The state alone is not sufficient: a task is RUNNING even while Debezium waits for the release of the slot.
+    The state alone is not sufficient: a task is RUNNING even while Debezium waits for the slot to be released.
     """
     name, settings = deployment.pipeline.connector.name, deployment.environment.connector
     connect_lifecycle.wait_for_state(deployment.connect, name, stability_seconds=settings.stability_seconds)

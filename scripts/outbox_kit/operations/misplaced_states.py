@@ -1,6 +1,6 @@
-"""Deletion of states in partitions to which the connector does not send the records of a key.
+"""Delete states from partitions to which the connector does not send records of their keys.
 
-The connector cannot delete them, because it sends every record of a key to the partition of the key.
+The connector cannot delete these states, because it sends every record of a key to the key's partition.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from outbox_kit.operations.state_comparison import StuckAggregate
 WRITE_HINT = (
     "check the brokers, and that the login of kafka.client is allowed to write to the topic; then run the command again"
 )
-# Tables ordered by source_sequence require it in each record. A record with the lowest value does not delete rows.
+# Tables ordered by source_sequence require this header. A tombstone with the lowest value does not delete any row.
 LOWEST_SEQUENCE = f"{0:04x}_{0:016x}-{0:016x}"
 
 
 @dataclass(frozen=True)
 class MisplacedStates:
-    """States of one aggregate type in wrong partitions, by key and partition."""
+    """States of one aggregate type that are in wrong partitions. Each of `places` is a key and a partition."""
 
     aggregate_type: str
     topic: str
@@ -46,7 +46,7 @@ class MisplacedStates:
 
 
 def misplaced_states(deployment: Deployment, aggregates: Iterable[StuckAggregate]) -> dict[str, MisplacedStates]:
-    """Return the states of the stuck aggregates in wrong partitions, by aggregate type."""
+    """Return a mapping from each aggregate type to the states of its stuck aggregates that are in wrong partitions."""
     places: dict[str, list[tuple[str, int]]] = {}
     for entry in aggregates:
         places.setdefault(entry.aggregate_type, []).extend((entry.key, number) for number in entry.partitions)
@@ -79,7 +79,7 @@ def refuse_unsafe(deployment: Deployment, found: Iterable[MisplacedStates], limi
 
 
 def _require_running(deployment: Deployment) -> None:
-    """Raise RefusedError unless the connector runs: without it, readers would see only the tombstones."""
+    """Raise RefusedError unless the connector runs, because readers would otherwise see only the tombstones."""
     name = deployment.pipeline.connector.name
     status = deployment.connect.status(name)
     if status is None or {status.connector_state, *status.task_states} != {"RUNNING"}:
@@ -88,7 +88,7 @@ def _require_running(deployment: Deployment) -> None:
 
 
 def write_tombstones(deployment: Deployment, states: MisplacedStates) -> None:
-    """Write a tombstone for each state, and wait for the broker. Raises UnreachableError."""
+    """Write a tombstone for each state, and wait until the broker has acknowledged them. Raises UnreachableError."""
     has_sequences = connect_state.epoch(deployment.connect.config(deployment.pipeline.connector.name)) > 0
     records = [
         Record(states.topic, key.encode(), None, _headers(states.aggregate_type) if has_sequences else (), partition)

@@ -1,4 +1,4 @@
-"""Backup files of a connector's offsets. `offsets export` and `offsets reset` write them, `reset --from` reads them."""
+"""Back up a connector's offsets. `offsets export` and `offsets reset` write backup files, `reset --from` reads them."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def default_path(deployment: Deployment) -> Path:
 
 
 def write(path: Path, backup: Backup) -> None:
-    """Write a new file that only its owner can read. Raises RefusedError if the file exists, and ConfigurationError."""
+    """Write a new file that only its owner can read. Raises ConfigurationError, or RefusedError if the file exists."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY_MODE)
@@ -94,7 +94,7 @@ def write(path: Path, backup: Backup) -> None:
 
 
 def read(path: Path, deployment: Deployment, lock: Lock) -> dict[str, Any]:
-    """Return the offset in a file. Raises ConfigurationError if it is invalid, RefusedError if its source differs."""
+    """Return the offset in a file. Raises ConfigurationError if the file is invalid, RefusedError if it is foreign."""
     try:
         backup = Backup.model_validate_json(path.read_bytes())
     except OSError as error:
@@ -111,7 +111,7 @@ def read(path: Path, deployment: Deployment, lock: Lock) -> dict[str, Any]:
 
 
 def _refuse_other_source(path: Path, backup: Backup, deployment: Deployment, lock: Lock) -> None:
-    """Raise RefusedError unless the backup is of this slot and database: an offset is valid only for its own slot."""
+    """Raise RefusedError unless the backup was made with this slot and database. Offsets are not valid for others."""
     source = lock.source
     expected = {
         "pipeline": deployment.pipeline.name,

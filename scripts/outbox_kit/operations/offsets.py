@@ -1,7 +1,7 @@
 """Show, export and reset a connector's offset.
 
 A reset accepts only an LSN between the slot's confirmed LSN and the server's LSN. The slot no longer serves WAL
-before its confirmed LSN, and with an LSN beyond the server's LSN PostgreSQL would skip all rows up to it. The effect
+before its confirmed LSN. If the LSN were beyond the server's, PostgreSQL would skip all rows up to that LSN. The effect
 of a reset is reported before any change.
 """
 
@@ -40,13 +40,13 @@ class OffsetChange:
 
     @property
     def lsn_range(self) -> tuple[int, int]:
-        """LSNs before and after the reset, with the lower one first. A missing offset is the slot's confirmed LSN."""
+        """LSNs before and after the reset, the lower one first. A missing offset counts as the slot's confirmed LSN."""
         before = self.confirmed if self.before is None else self.before
         return min(before, self.after), max(before, self.after)
 
     @property
     def rows_countable(self) -> bool:
-        """Whether the rows can be counted, because the slot still retains all WAL between the two LSNs."""
+        """Whether the slot still retains all WAL between the two LSNs, so that the rows can be counted."""
         return self.lsn_range[0] >= self.confirmed
 
     @property
@@ -69,7 +69,7 @@ class OffsetChange:
 
 @dataclass(frozen=True)
 class ResetResult:
-    """Result of a reset: LSNs of the offset, and the number of rows that are skipped or sent again (None: unknown)."""
+    """Result of a reset: the offset's LSNs, and how many `rows` are skipped or sent again (None if unknown)."""
 
     backup: Path
     before: int | None
@@ -84,14 +84,14 @@ def show(deployment: Deployment) -> Positions:
 
 
 def export(deployment: Deployment, path: Path) -> None:
-    """Write offsets, slot position and source identity to a new file. Raises RefusedError, ConfigurationError."""
+    """Write the offsets, slot position and source identity to a new file. Raises RefusedError, ConfigurationError."""
     actual = require_connector(deployment)
     positions = read_positions(deployment, actual)
     offset_backup.write(path, offset_backup.create(deployment, actual, positions, deployment.lock()))
 
 
 def preview(deployment: Deployment, backup_file: Path | None, *, skip: bool = False) -> OffsetChange:
-    """Return the change that a reset would make. `backup_file` is None to reset to the slot's LSN.
+    """Return the change that a reset would make. If `backup_file` is None, the new offset is the slot's LSN.
 
     Raises RefusedError and ConfigurationError under the same conditions as reset().
     """
@@ -108,8 +108,8 @@ def reset(deployment: Deployment, backup_file: Path | None, progress: Reporter, 
 
     A connector that was paused or stopped before is not resumed. `skip` accepts an offset that skips rows. If a step
     before setting the offset fails or is interrupted, the connector is resumed; after a later interruption it can stay
-    STOPPED, and the command can be repeated. Raises WaitTimeoutError, RejectedError, and before any change
-    RefusedError, ConfigurationError.
+    STOPPED, and the command can be repeated. Raises WaitTimeoutError and RejectedError. Raises RefusedError and
+    ConfigurationError before any change.
     """
     with deployment.exclusive("offsets reset", progress):
         return _reset(deployment, backup_file, progress, skip=skip)
@@ -152,7 +152,7 @@ def _reset(deployment: Deployment, backup_file: Path | None, progress: Reporter,
 
 
 def count_rows(deployment: Deployment, change: OffsetChange) -> int | None:
-    """Return the number of outbox rows that the change skips or sends again; None if they cannot be counted."""
+    """Return the number of outbox rows that the change skips or sends again; None if the rows cannot be counted."""
     start, end = change.lsn_range
     if start == end:
         return 0
@@ -163,9 +163,9 @@ def count_rows(deployment: Deployment, change: OffsetChange) -> int | None:
 
 
 def validated_change(positions: Positions, target_lsn: int, *, skip: bool) -> OffsetChange:
-    """Return the change of the connector's offset to `target_lsn`.
+    """Return the OffsetChange that sets the connector's offset to `target_lsn`.
 
-    Raises RefusedError if the LSN is below the slot's or beyond the server's, or if it skips rows without `skip`.
+    Raises RefusedError if the LSN is below the slot's or beyond the server's, or if it skips rows and `skip` is False.
     """
     if positions.confirmed is None:
         raise RefusedError("the slot does not exist", RECOVER_HINT)
@@ -179,7 +179,7 @@ def validated_change(positions: Positions, target_lsn: int, *, skip: bool) -> Of
         raise RefusedError(
             f"{lsn.describe(target_lsn)} is beyond the server's LSN {lsn.describe(positions.server)}: PostgreSQL "
             "would skip every row up to this LSN without an error",
-            "omit --from: the backup is of another server, or of this server before a restore",
+            "omit --from: the backup is from another server, or from this server before a restore",
         )
     change = OffsetChange(positions.connector, target_lsn, positions.confirmed)
     if change.skips_rows and not skip:

@@ -1,8 +1,8 @@
-"""Conditions under which a connector may start, and under which tombstones may be written.
+"""Check whether a connector may start, and whether tombstones may be written.
 
 A connector may start if lock file, database, slot and offset are consistent. `stuck --resend` and
-`republish --tombstones` limit their tombstones, because with a business table that is empty by mistake, or with a wrong
-query, every key of a topic looks like a deleted aggregate.
+`republish --tombstones` limit their tombstones, because if the business table is empty by mistake or the query is
+wrong, every key on a topic looks like a deleted aggregate.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Deletions:
 
     @property
     def text(self) -> str:
-        """Counts, share of the topic and first keys, for the message before the confirmation."""
+        """Text before the confirmation: counts, the share of the topic's states, and the first keys."""
         empty = ", which is empty" if self.table_is_empty else ""
         return (
             f"{plural(len(self.keys), 'tombstone')} for {self.aggregate_type}, because the keys have no aggregate in "
@@ -78,13 +78,13 @@ class DeletionLimit:
         return cls(percent=float(match["percent"]))
 
     def allows(self, deletions: Deletions) -> bool:
-        """Return whether the tombstones may be written. A percentage allows none if the business table is empty."""
+        """Return whether `deletions` may be written. If the business table is empty, a percentage allows none."""
         if self.number is None and deletions.table_is_empty:
             return False
         return self.allows_count(len(deletions.keys), deletions.percent)
 
     def allows_count(self, count: int, percent: float) -> bool:
-        """Return whether this number of tombstones, and their percentage of the states on the topic, is allowed."""
+        """Return whether `count` tombstones, which are `percent` of the states on the topic, are allowed."""
         return count <= self.number if self.number is not None else percent <= (self.percent or 0)
 
 
@@ -93,7 +93,7 @@ def read_deletions(
 ) -> Deletions | None:
     """Return the tombstones for the `keys` that have no aggregate; None if every key has an aggregate.
 
-    With `exact`, the keys are those of records, and are not normalized. The topic is read if a key has no aggregate.
+    If `exact` is set, `keys` come from records and are not normalized. The topic is read if a key has no aggregate.
     Raises ConfigurationError, RefusedError, RejectedError, UnreachableError.
     """
     with open_session(deployment, lock_seconds=LOCK_TIMEOUT_S) as session:
@@ -124,7 +124,7 @@ def read_allowed_deletions(
     *,
     exact: bool = False,
 ) -> list[Deletions]:
-    """Return the results of read_deletions() for the keys by aggregate type. Raises RefusedError beyond the limit."""
+    """Return the results of read_deletions() for each type in `keys`. Raises RefusedError if they exceed the limit."""
     found = (read_deletions(deployment, name, keys[name], progress, exact=exact) for name in keys)
     deletions = [entry for entry in found if entry is not None]
     refuse_excessive(deletions, limit)

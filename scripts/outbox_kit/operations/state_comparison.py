@@ -1,4 +1,4 @@
-"""Comparison of the outbox table and the business tables with the latest records of the topics.
+"""Compare the outbox table and the business tables with the latest records on the topics.
 
 The newest outbox row of an aggregate is confirmed if one of these conditions holds:
 - the latest record of its key has the event id of that row, or of a row that was inserted later;
@@ -11,9 +11,9 @@ aggregate without a record is `missing`. A record with a state but without an ag
 value is not the state that the query returns is `different`. Values are compared for a sample of the keys.
 
 Producers other than the connector can write unexpected records. A key is `overwritten` if an older record follows its
-newest one, which compaction then removes. A state is `misplaced` if its partition is neither that of the key nor that
-of its newest tombstone, so that no later record replaces the state. The newest record of a key is `ahead` if its
-source_sequence is beyond the position of the source, so that the next events of the key are older.
+newest record, which compaction then removes. A state is `misplaced` if its partition is neither the key's partition nor
+that of the key's newest tombstone, so that no later record replaces the state. The newest record of a key is `ahead`
+if its source_sequence is beyond the source's position, so that the next events for the key are older than the record.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ Kind = Literal["missing", "stale", "ghost", "different", "overwritten", "misplac
 class StuckAggregate:
     """One stuck aggregate. `since` is the created_at of its latest outbox row, or the event_time of its record.
 
-    `fields` are the fields in which a record of kind `different` differs. `partitions` are the wrong partitions in
-    which the key has a state. `ahead` means that the source has not reached the source_sequence of the record. Both
-    can be set for any kind.
+    `fields` contains the fields in which a record of kind `different` differs. `partitions` contains the wrong
+    partitions in which the key has a state. `ahead` is true if the source has not reached the record's source_sequence.
+    `partitions` and `ahead` can be set for any kind.
     """
 
     aggregate_type: str
@@ -77,10 +77,10 @@ class StuckAggregate:
 
 @dataclass(frozen=True)
 class ComparisonResult:
-    """Stuck aggregates in sorted order, and the compared keys by aggregate type.
+    """Sorted stuck aggregates, and a mapping from each aggregate type to its compared keys.
 
-    A type without a `backfill` and without an outbox row of sufficient age is not compared. `value_counts` are the
-    numbers of keys whose values were compared, by type. `sampled_types` have further keys, which were not compared.
+    A type without a `backfill` and without an outbox row of sufficient age is not compared. `value_counts` maps each
+    type to the number of keys whose values were compared. For `sampled_types`, the values of other keys were not.
     """
 
     stuck: list[StuckAggregate]
@@ -94,10 +94,10 @@ class ComparisonResult:
 
 @dataclass
 class StateComparison:
-    """Comparison of a deployment's states. Repeated runs read only the new records of the topics.
+    """Compares the states of a deployment. Each repeated run reads only the new records on the topics.
 
     Outbox rows younger than `older_than` seconds are ignored. Each run takes at most `seconds`, and reads at most
-    `max_records` from one topic.
+    `max_records` from each topic.
     """
 
     deployment: Deployment
@@ -123,7 +123,7 @@ class StateComparison:
     def run(self, progress: Reporter) -> ComparisonResult:
         """Compare every aggregate type with its topic.
 
-        Raises UnreachableError, RejectedError, WaitTimeoutError, and RefusedError for a pipeline without an outbox
+        Raises UnreachableError, RejectedError and WaitTimeoutError. Raises RefusedError if the pipeline has no outbox
         table, or if a topic has too many records.
         """
         pipeline, deadline = self.deployment.pipeline, Deadline(self.seconds)
@@ -165,7 +165,7 @@ class StateComparison:
 
 @dataclass
 class _TypeComparison:
-    """Comparison of one aggregate type. The topic is read after the tables, so that it has the states of the tables.
+    """Compares one aggregate type. The topic is read after the tables, so that it already has the tables' states.
 
     A key whose newest outbox row is not confirmed is listed only once.
     """
@@ -271,23 +271,23 @@ class _TypeComparison:
         return topic.keys_with_state() | {key for key in topic.overwritten if topic.by_key[key].has_state}
 
     def _read_overwritten(self) -> set[str]:
-        """Return the keys of which compaction retains an older record, except tombstones of deleted aggregates."""
+        """Return the keys of which compaction retains an older record, unless it is a deleted aggregate's tombstone."""
         live_keys, has_table = self._table_keys, self.business_table is not None
         overwritten = self.topic.overwritten.items()
         return {key for key, is_state in overwritten if is_state or not has_table or key in live_keys}
 
     def _read_ahead(self, keys: Iterable[str]) -> set[str]:
-        """Return the `keys` whose newest record is ahead of the source, whose position is read after the topic."""
+        """Return those `keys` whose newest record is ahead of the source's current position."""
         position, latest = self._read_position(), self.topic.by_key
         return {key for key in keys if position and position.is_exceeded_by(latest[key].version)}
 
     def _read_position(self) -> WalPosition | None:
-        """Return the current position of the source; None if it is not comparable with the positions of the records."""
+        """Return the source's current position; None if it cannot be compared with the positions of the records."""
         lsn = None if self.epoch is None else postgres_client.read_insert_position(self.connection)
         return None if self.epoch is None or lsn is None else WalPosition(self.epoch, lsn)
 
     def _read_differences(self, keys: Collection[str]) -> dict[str, Difference]:
-        """Return how the values of the records of `keys` differ from the current states."""
+        """Return a mapping from key to the difference between the record's value and the current state, if any."""
         table, decoder, sample = self.business_table, self.decoder, self.topic.sample
         if not keys or table is None or decoder is None or sample is None:
             return {}

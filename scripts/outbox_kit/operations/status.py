@@ -1,4 +1,4 @@
-"""Status of a pipeline: connector, slot, dead letters, lock file."""
+"""Read the status of a pipeline: connector, slot, dead letters, lock file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REBALANCE_NOTE = (
 
 @dataclass(frozen=True)
 class Task:
-    """State of one task of the connector, and address (host:port) of the worker that runs the task."""
+    """State of one of the connector's tasks, and the address (host:port) of the worker that runs the task."""
 
     state: str
     worker: str
@@ -70,7 +70,7 @@ class PipelineStatus:
         return None if self.server is None or restart is None else self.server - restart
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the document of `--output json`."""
+        """Return the document that `--output json` prints."""
         return {
             "running": not self.problems,
             "connector": {
@@ -101,7 +101,7 @@ class PipelineStatus:
 
 
 def read_status(deployment: Deployment) -> PipelineStatus:
-    """Read connector, slot, dead letters and lock file. Raises ConfigurationError for an invalid lock file."""
+    """Read the connector, slot, dead letters and lock file. Raises ConfigurationError for an invalid lock file."""
     lock = deployment.lock()
     problems: list[str] = []
     connector = _try_read(problems, lambda: _read_connector(deployment)) or {}
@@ -154,7 +154,7 @@ def _read_connector(deployment: Deployment) -> dict[str, Any]:
 
 
 def _worker_errors(deployment: Deployment) -> list[str]:
-    """Return the error messages of the workers that do not respond."""
+    """Return one error message for each worker that does not respond."""
     messages: list[str] = []
     connect = deployment.environment.connect
     for url in connect.addresses if connect.workers else ():
@@ -184,7 +184,7 @@ def _connector_problems(status: PipelineStatus) -> list[str]:
 
 
 def _offset_problems(status: PipelineStatus, server: int) -> Iterator[str]:
-    """Yield a problem if PostgreSQL has not reached the LSN of the offset. `server` was read after the offset."""
+    """Yield a problem if PostgreSQL has not reached the offset's LSN. `server` was read after the offset."""
     if status.position is not None and status.position > server:
         yield (
             f"the offset of connector {status.connector} is {lsn.describe(status.position)}, beyond the WAL of the "

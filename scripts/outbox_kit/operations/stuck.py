@@ -1,4 +1,4 @@
-"""Stuck aggregates: aggregates whose latest committed state is not confirmed to be on their topic."""
+"""List and resend stuck aggregates, whose latest committed state is not confirmed to be on their topic."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_LISTED = 5
 def list_stuck(deployment: Deployment, progress: Reporter, *, older_than: float) -> list[StuckAggregate]:
     """Return the stuck aggregates in sorted order. Outbox rows younger than `older_than` seconds are ignored.
 
-    Raises the errors of StateComparison.run().
+    Raises the same errors as StateComparison.run().
     """
     result = StateComparison(deployment, older_than, READ_TIMEOUT_S + older_than).run(progress)
     for name in result.uncompared_types(deployment.pipeline.aggregates):
@@ -31,9 +31,9 @@ def list_stuck(deployment: Deployment, progress: Reporter, *, older_than: float)
 
 
 def keys_to_resend(deployment: Deployment, aggregates: Collection[StuckAggregate]) -> dict[str, list[str]]:
-    """Return the keys of the stuck aggregates by type.
+    """Return a mapping from each aggregate type to the keys of its stuck aggregates.
 
-    Raises RefusedError if a type has no `backfill`, or if a record is ahead.
+    Raises RefusedError if a type has no `backfill`, or if a record is ahead of the source.
     """
     ahead = [f"{entry.aggregate_type} {entry.key}" for entry in aggregates if entry.ahead]
     if ahead:
@@ -63,7 +63,7 @@ def resend(
 ) -> int:
     """Write the latest state of each aggregate in `keys` to the outbox; return the number of rows.
 
-    `tombstones` are the keys, by type, for which a tombstone is written if the aggregate was deleted. The `misplaced`
+    `tombstones` maps each type to the keys for which a tombstone is written if the aggregate was deleted. `misplaced`
     states are deleted first, because some readers apply a tombstone to the key in all partitions.
     """
     row_count = 0

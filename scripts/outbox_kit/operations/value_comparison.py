@@ -1,8 +1,8 @@
-"""Comparison of a record's value with the state that the `backfill` query returns.
+"""Compare a record's value with the state that the `backfill` query returns.
 
-A value is decoded with the schema that the lock file has for its schema id. A difference is reported only if it is
-certain. Fields that the state does not have count as equal, and so do values whose JSON form depends on the service,
-such as bytes and unions of several types.
+A value is decoded with the schema that the lock file has for the value's schema id. A difference is reported only if
+it is certain. Fields that the state does not have count as equal, and so do values whose JSON form depends on the
+service, such as bytes and unions of several types.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PARSING_ERRORS = (ValueError, TypeError, ArithmeticError)
 
 @dataclass(frozen=True)
 class Difference:
-    """Fields in which a record differs from the current `state`. A later change changes `version` or `state`."""
+    """Fields in which a record differs from the current `state`. A later update changes `version` or `state`."""
 
     fields: tuple[str, ...]
     version: Version
@@ -38,7 +38,7 @@ class Difference:
 
 
 class ValueDecoder:
-    """Decoder of the Avro values of one aggregate type."""
+    """Decodes the Avro values of one aggregate type, and compares them with states."""
 
     def __init__(self, lock: Lock | None, aggregate_type: str) -> None:
         self._schemas: dict[int, Any] = {}
@@ -150,6 +150,6 @@ _SCALARS: dict[str, Callable[[Any, Any], bool]] = {
     "decimal": lambda state, value: Decimal(state) == value,
     "date": lambda state, value: not isinstance(state, str) or date.fromisoformat(state) == value,
     "timestamp-millis": _same_instant(timedelta(milliseconds=1)),
-    # A payload with more digits than microseconds is truncated or rounded.
+    # A timestamp that has more than six decimal places in the payload is truncated or rounded.
     "timestamp-micros": _same_instant(timedelta(microseconds=2)),
 }

@@ -1,4 +1,4 @@
-"""Pipeline file, environment files, lock file and rendering of configs. This package does not open connections."""
+"""Load pipeline, environment and lock files, and render connector configs. No module here opens a connection."""
 
 from outbox_kit.pipeline.environment import (
     Connect,

@@ -1,4 +1,4 @@
-"""Functions that read and normalize Avro schema files."""
+"""Read, validate and normalize Avro schema files."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from outbox_kit.pipeline.values_with_origins import read_text
 NAMED_TYPES = frozenset({"record", "enum", "fixed"})
 PRIMITIVE_TYPES = frozenset({"boolean", "bytes", "double", "float", "int", "long", "null", "string"})
 SCHEMA_ERRORS = (SchemaParseException, UnknownType, KeyError, ValueError, TypeError, AttributeError)
-"""Exceptions that fastavro raises for a schema that is not valid."""
+"""Exceptions that fastavro raises for an invalid schema."""
 MAX_BYTES = 2_000_000
 MAX_LEVELS = 150
-"""Maximum nesting depth of JSON values in a schema. The functions that process schemas are recursive."""
+"""Maximum nesting depth of JSON values in a schema, because the functions that process schemas are recursive."""
 MAX_NODES = 20_000
 """Maximum number of JSON values in a schema, including its references."""
 MAX_BRANCHES = 100
@@ -38,9 +38,9 @@ NAME_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
 
 def read_schema(path: Path, *, references: Sequence[Any] = (), require_record: bool = True) -> str:
-    """Return the schema of a file as compact JSON. The schema can use the types in `references` by name.
+    """Return the schema in a file as compact JSON. The schema can refer to the types in `references` by name.
 
-    Raises ConfigurationError if the file is missing or invalid, or if `require_record` is set and it is not a record.
+    Raises ConfigurationError if the file is missing or invalid, or if `require_record` is set for another type.
     """
     definition = read_definition(path)
     if require_record and definition["type"] != "record":
@@ -53,12 +53,12 @@ def read_schema(path: Path, *, references: Sequence[Any] = (), require_record: b
 
 def read_file(path: Path) -> str:
     """Return the text of a schema file. Raises ConfigurationError."""
-    hint = "create it, or correct `schema:` or `references:` of the aggregate"
+    hint = "create the file, or correct the aggregate's `schema:` or `references:`"
     return read_text(path, f"schema file {path}", hint, MAX_BYTES)
 
 
 def read_definition(path: Path) -> dict[str, Any]:
-    """Return the parsed JSON of a named type; only its `type` and `name` are validated. Raises ConfigurationError."""
+    """Parse a file that defines a named type. Only `type` and `name` are validated. Raises ConfigurationError."""
     try:
         definition = parse_bounded(f"schema file {path}", read_file(path))
     except json.JSONDecodeError as error:
@@ -103,7 +103,7 @@ def _children(node: Any) -> Collection[Any]:  # noqa: ANN401 - any JSON value
 
 
 def too_deep(subject: str) -> ConfigurationError:
-    """Return the error for a schema that has more than MAX_LEVELS levels, including its references."""
+    """Return the error for a schema that, together with its references, has more than MAX_LEVELS levels."""
     message = f"{subject}: types are nested over {MAX_LEVELS} levels of JSON"
     return ConfigurationError(message, "define the schema with fewer nested types")
 
@@ -150,7 +150,7 @@ def _collect_names(node: Any, namespace: str, used: dict[str, None], defined: di
 
 
 def _semantic_errors(node: Any) -> Iterator[str]:  # noqa: ANN401 - any node of a schema
-    """Yield messages for errors that fastavro accepts and the registry or the transform rejects."""
+    """Yield messages for errors that fastavro accepts, but the registry or the transform rejects."""
     if isinstance(node, list):
         if len(node) > MAX_BRANCHES:
             yield f"a union has {len(node)} branches; the maximum is {MAX_BRANCHES}"
@@ -176,7 +176,7 @@ def _semantic_errors(node: Any) -> Iterator[str]:  # noqa: ANN401 - any node of 
 
 
 def _branch_name(branch: Any) -> str:  # noqa: ANN401 - any branch of a union
-    """Return the type of a union branch, or the full name of a named type. The result must be unique in a union."""
+    """Return the type of a union branch, or its full name if the type is named. Results must be unique in a union."""
     if not isinstance(branch, dict):
         return str(branch)
     return str(fullname(branch) if "name" in branch else branch.get("type"))
@@ -185,9 +185,9 @@ def _branch_name(branch: Any) -> str:  # noqa: ANN401 - any branch of a union
 def same_schema(schema: str, other_schema: str, references: Sequence[str] = ()) -> bool:
     """Return whether two schemas are equal, regardless of notation.
 
-    White space, the order of keys, a name with namespace in place of a full name, and `{"type": "string"}` in place of
-    `"string"` are ignored, because Confluent's registry changes them. `references` are the texts of the types that both
-    schemas use by name, in dependency order.
+    Confluent's registry changes white space, the order of keys, and whether full names and types such as `"string"` are
+    written in short or long form, so the comparison ignores these differences. `references` contains the texts of the
+    types that both schemas use by name, in dependency order.
     """
     return bool(_normalized_schema(schema, references) == _normalized_schema(other_schema, references))
 
@@ -217,7 +217,7 @@ def _map_children(node: Any, change: Callable[[Any], Any]) -> Any:  # noqa: ANN4
 
 
 def fingerprint(text: str) -> str:
-    """Return the SHA-256 of the parsing canonical form in hex. Docs, defaults and aliases do not affect it."""
+    """Return the SHA-256 of the schema's parsing canonical form, in hex. Docs, defaults and aliases are ignored."""
     canonical = to_parsing_canonical_form(json.loads(text))
     return hashlib.sha256(canonical.encode()).hexdigest()
 

@@ -1,4 +1,4 @@
-"""Models of the environment file."""
+"""Define and validate the content of the environment file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXPRESSION_DESCRIPTION = 'Password, as an expression such as "{{ env.NAME }}".'
 
 
 class Login(Model):
-    """Login of outbox-kit in PostgreSQL."""
+    """User name and password with which outbox-kit logs in to PostgreSQL."""
 
     user: PrintableName = Field(description="PostgreSQL role.")
     password: SecretStr = Field(description=EXPRESSION_DESCRIPTION)
@@ -24,9 +24,9 @@ class Login(Model):
 
 SslMode = Literal["disable", "allow", "prefer", "require", "verify-ca", "verify-full"]
 VERIFYING_MODES = ("verify-ca", "verify-full")
-SSLMODE_TEXT = "libpq's sslmode; `verify-full` verifies certificate and host name. Default: PGSSLMODE or `prefer`."
+SSLMODE_TEXT = "libpq's sslmode; `verify-full` verifies the certificate and host. Default: PGSSLMODE or `prefer`."
 URL_PATTERN = "^https?://"
-CA_FILE_DESCRIPTION = "CA certificate of the server (PEM); the path can be relative to the project folder."
+CA_FILE_DESCRIPTION = "The server's CA certificate (PEM), as a path that can be relative to the project folder."
 
 
 def without_credentials(contains: Callable[[str], bool], alternative: str) -> AfterValidator:
@@ -46,7 +46,7 @@ def may_have_user_info(address: str) -> bool:
 
 
 def has_query(url: str) -> bool:
-    """Return whether a URL has a query. A query can contain a token, and a path cannot be appended to a query."""
+    """Return whether a URL has a query. A query can contain a token, and a path cannot be appended after a query."""
     return "?" in url
 
 
@@ -69,11 +69,11 @@ TablePath = Annotated[str, without_credentials(has_secret, "set the credentials 
 
 
 class TlsModel(Model):
-    """Base of models that have `sslmode` and `sslrootcert`. It checks that these settings are consistent."""
+    """Base class that checks the settings `sslmode` and `sslrootcert` of a model for consistency."""
 
     @model_validator(mode="after")
     def _require_verifying_mode(self) -> Self:
-        """Reject sslrootcert with a mode that does not verify the server's certificate."""
+        """Reject sslrootcert if sslmode does not verify the server's certificate."""
         mode = getattr(self, "sslmode", None)
         if getattr(self, "sslrootcert", None) is not None and mode not in VERIFYING_MODES:
             raise ValueError(f"sslrootcert requires sslmode {' or '.join(VERIFYING_MODES)}, not {mode or 'none'}")
@@ -89,11 +89,11 @@ class ConnectorLogin(TlsModel):
         default=None, description="sslmode of the worker's connection. Default: source.sslmode."
     )
     sslrootcert: str | None = Field(
-        default=None, description="CA certificate of the server (PEM), as a path on the worker."
+        default=None, description="The server's CA certificate (PEM), as a path on the worker."
     )
     user: ConnectorRole = Field(description="Role with LOGIN and REPLICATION.")
     password: str = Field(
-        pattern=r"^\$\{[^}]+\}$", description="Placeholder that the worker resolves: ${env:NAME} or ${file:path:key}."
+        pattern=r"^\$\{[^}]+\}$", description="Password, as a placeholder: ${env:NAME} or ${file:path:key}."
     )
 
 
@@ -105,7 +105,7 @@ class SourceDatabase(TlsModel):
     database: DatabaseName = Field(description="Database that contains the outbox table.")
     sslmode: SslMode | None = Field(default=None, description=SSLMODE_TEXT)
     sslrootcert: Path | None = Field(default=None, description=CA_FILE_DESCRIPTION)
-    admin: Login = Field(description="Login that owns the outbox table and creates publication and slot.")
+    admin: Login = Field(description="Login that owns the outbox table, and creates the publication and the slot.")
     connector: ConnectorLogin = Field(description="Login of the Connect worker.")
     verifier: Login | None = Field(
         default=None, description="Login for `verify` and `status`, which need fewer privileges. Default: admin."
@@ -122,12 +122,12 @@ class Kafka(Model):
     client: dict[str, str] = Field(
         default={}, repr=False, description="Additional librdkafka settings (security.protocol, ...)."
     )
-    replication_factor: int = Field(default=3, ge=1, description="Replication factor of topics.")
-    min_insync_replicas: int = Field(default=2, ge=1, description="min.insync.replicas of topics.")
+    replication_factor: int = Field(default=3, ge=1, description="Replication factor of the topics.")
+    min_insync_replicas: int = Field(default=2, ge=1, description="min.insync.replicas of the topics.")
 
 
 class HttpService(Model):
-    """An HTTP service: schema registry or Kafka Connect."""
+    """An HTTP service: the schema registry or Kafka Connect."""
 
     url: ServiceUrl = Field(description="Base URL.")
     username: str | None = Field(default=None, description="User name for basic authentication.")
@@ -191,7 +191,7 @@ class ConnectorSettings(Model):
     """Connector settings that differ by environment."""
 
     exactly_once: Literal["required", "requested"] = Field(
-        default="required", description="Connect's exactly.once.support; `required` fails if the worker lacks support."
+        default="required", description="exactly.once.support. Connect rejects `required` if the worker lacks support."
     )
     heartbeat_interval_ms: int = Field(
         default=10_000,
@@ -200,7 +200,7 @@ class ConnectorSettings(Model):
     )
     poll_interval_ms: int = Field(default=5, ge=1, description="Interval at which Debezium polls for rows, in ms.")
     max_record_bytes: int = Field(
-        default=1_000_000, ge=10_000, description="Maximum size of a record, in bytes; larger rows become dead letters."
+        default=1_000_000, ge=10_000, description="Maximum record size in bytes; larger rows become dead letters."
     )
     state: Literal["running", "paused", "stopped"] = Field(
         default="running", description="State of the connector after `apply`."
@@ -224,11 +224,11 @@ class PostgresTarget(TlsModel):
     port: int = Field(default=5432, ge=1, le=65535, description="Port to which the Spark driver and executors connect.")
     database: DatabaseName = Field(description="Database that contains the target tables.")
     sslmode: SslMode | None = Field(
-        default=None, description="sslmode of libpq and PostgreSQL's JDBC driver. Default: prefer."
+        default=None, description="sslmode for libpq and PostgreSQL's JDBC driver. Default: prefer."
     )
     sslrootcert: Path | None = Field(
         default=None,
-        description="CA certificate of the server (PEM): an absolute path on the Spark driver and executors, or a path "
+        description="The server's CA certificate (PEM): an absolute path on the Spark driver and executors, or a path "
         "relative to the project folder.",
     )
     user: PrintableName = Field(description="Role that owns the target tables.")
@@ -265,7 +265,7 @@ Target = Annotated[PostgresTarget | DeltaTarget | IcebergTarget, Field(discrimin
 
 REMOVED_TARGET_KINDS = {
     "parquet": "use `kind: delta` or `kind: iceberg`; "
-    "`outbox-materialize --export DIR --export-format parquet` exports such a table to plain Parquet files"
+    "`outbox-materialize --export DIR --export-format parquet` exports a Delta or Iceberg table to plain Parquet files"
 }
 """Hints for target kinds that earlier versions supported."""
 
@@ -281,7 +281,7 @@ class Environment(Model):
     )
     env_file: Path | None = Field(
         default=None,
-        description="File of NAME=value lines, such as Docker Compose's .env. It defines each {{ env.NAME }} whose "
+        description="File of NAME=value lines, such as Docker Compose's .env. It supplies each {{ env.NAME }} whose "
         "variable is not set in the process. A relative path is relative to the project folder.",
     )
     source: SourceDatabase = Field(description="Database that contains the outbox table.")
@@ -292,7 +292,7 @@ class Environment(Model):
     connect: Connect = Field(description="Kafka Connect REST API.")
     connector: ConnectorSettings = Field(default=ConnectorSettings(), description="Connector settings.")
     targets: dict[str, Target] = Field(default={}, description="Targets for materialized tables, by name.")
-    pipeline: dict[str, Any] = Field(default={}, description="Values that override the pipeline file, key by key.")
+    pipeline: dict[str, Any] = Field(default={}, description="Values that override keys of the pipeline file.")
     lock_folder: Path = Field(
         default=Path("connectors"),
         description="Folder for <pipeline>.<environment>.lock.json, relative to the project folder.",

@@ -1,4 +1,4 @@
-"""Expansion of `{{ env.NAME }}` and `{{ stack.NAME }}` in an environment file."""
+"""Expand `{{ env.NAME }}` and `{{ stack.NAME }}` in an environment file."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FILTERS = frozenset({"d", "default", "int", "lower", "string", "trim", "upper", 
 
 
 class _Namespace:
-    """Object `env` or `stack` of an expression. The value of an attribute is looked up when the expression uses it."""
+    """Object `env` or `stack` in an expression. An attribute is looked up only when the expression uses it."""
 
     def __init__(self, lookup: Callable[[str], Any]) -> None:
         self._lookup = lookup
@@ -49,11 +49,11 @@ class _Namespace:
 
 @dataclass(frozen=True)
 class Expansion:
-    """Expansion of one environment file.
+    """Expands the expressions in one environment file.
 
-    `optional_sections` are sections that some commands do not need. `needed_keys` are the keys that this command needs.
-    `env_file` defines variables that are not set in the process. `unset_sections` are the optional sections that use an
-    unset variable, but are not needed by this command.
+    `optional_sections` lists the sections that some commands do not need, and `needed_keys` the keys that this command
+    needs. `env_file` supplies variables that are not set in the process. `unset_sections` collects the optional
+    sections that use an unset variable and that this command does not need.
     """
 
     values: Values
@@ -80,7 +80,7 @@ class Expansion:
         raise failure((problem for _, problem in self._missing_variables), hint)
 
     def variable(self, location: Location, name: str) -> str:
-        """Return the value of an environment variable, or UNSET. Record an unset variable that the command needs."""
+        """Return the value of an environment variable, or UNSET. If the command needs the unset variable, record it."""
         value = self.overrides.environ.get(name) or self._env_file_variables.get(name)
         if value:
             return value
@@ -126,7 +126,7 @@ class Expansion:
         return values[name]
 
     def _expand(self, value: Any, location: Location) -> Any:  # noqa: ANN401 - YAML
-        """Expand strings in parsed YAML, because a secret can contain characters that are special in YAML."""
+        """Expand strings after YAML is parsed, because a secret can contain characters that are special in YAML."""
         if isinstance(value, dict):
             return {key: self._expand(item, (*location, key)) for key, item in value.items()}
         if isinstance(value, list):
@@ -169,7 +169,7 @@ class Expansion:
 
 
 def _require_lookup(jinja: Environment, text: str) -> None:
-    """Raise TemplateSyntaxError if an expression contains a call, loop, operator or filter that is not allowed."""
+    """Raise TemplateSyntaxError if an expression contains a disallowed call, loop, operator or filter."""
     for node in jinja.parse(text).find_all(nodes.Node):
         if not isinstance(node, NODES) or (isinstance(node, nodes.Filter) and node.name not in FILTERS):
             name = f"filter {node.name}" if isinstance(node, nodes.Filter) else type(node).__name__.lower()

@@ -1,4 +1,4 @@
-"""Lookup of the JSON Schema at a location of a file, for errors and overrides."""
+"""Look up the JSON Schema for a location in a file, to describe errors and to parse overrides."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def maps_to_scalars(node: Node) -> bool:
 
 
 def _resolved(node: Node, root: Node, data: Any) -> Node:  # noqa: ANN401 - YAML data
-    """Resolve $ref and anyOf with null, and select the member of a union by its discriminator in `data`."""
+    """Resolve $ref, remove null from anyOf, and select the member of a union by its discriminator in `data`."""
     if "$ref" in node:
         target: Node = root["$defs"][node["$ref"].rsplit("/", 1)[-1]]
         return _resolved(target, root, data)

@@ -1,7 +1,7 @@
-"""Loader of pipeline and environment files with their overrides.
+"""Load pipeline and environment files, and apply their overrides.
 
-Precedence, lowest first: pipeline file, `pipeline:` of the environment file, `--set`, environment variables. Errors
-contain the location, the key, the value and the allowed values.
+Precedence, lowest first: pipeline file, `pipeline:` in the environment file, `--set`, environment variables. Error
+messages contain the location, the key, the value and the allowed values.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ def load_environment(
 ) -> Environment:
     """Load environments/NAME.yaml from the folder of the pipeline file, with expressions expanded.
 
-    `needs` are keys such as `source.host` whose variables must be set. A user who schedules Spark jobs, for example,
-    does not need the password of the database owner. Raises ConfigurationError for an unset variable that is needed, a
-    stack that is not running, an invalid key, or a missing certificate.
+    `needs` contains the keys, such as `source.host`, whose variables must be set. A user who schedules Spark jobs, for
+    example, does not need the database owner's password. Raises ConfigurationError if a needed variable is not set, the
+    stack is not running, a key is invalid, or a certificate is missing.
     """
     overrides = overrides or Overrides()
     project = project_folder(pipeline_file)
@@ -105,7 +105,7 @@ def _reject_removed_targets(targets: object, values: Values) -> None:
 
 
 def environment_values(name: str, pipeline_file: Path, overrides: Overrides) -> Values:
-    """Return the unexpanded values of the environment file with their overrides. Raises ConfigurationError."""
+    """Return the environment file's values, unexpanded and with overrides applied. Raises ConfigurationError."""
     folder = pipeline_file.resolve().parent / "environments"
     path = folder / f"{name}.yaml"
     if not path.exists():
@@ -137,7 +137,7 @@ def _resolve_schema_files(aggregate: Aggregate, project: Path) -> Aggregate:
 
 
 def resolve_paths(environment: Environment, values: Values, project: Path, needs: Collection[str]) -> Environment:
-    """Make relative paths absolute. Raises ConfigurationError if a certificate of a needed section does not exist."""
+    """Make relative paths absolute. Raises ConfigurationError if a needed section names a missing certificate file."""
     needed_sections = {need.split(".")[0] for need in needs}
     services: dict[str, HttpService] = {"registry": environment.registry, "connect": environment.connect}
     tls_files: dict[str, dict[str, Path]] = {}
@@ -182,7 +182,7 @@ def _resolve_target_paths(target: Any, project: Path) -> Any:  # noqa: ANN401 - 
     return target
 
 
-# Type of each optional section, and a factory of the empty section that is used if unneeded variables are unset.
+# Type of each optional section, and a factory for the empty section that replaces it if unneeded variables are unset.
 OPTIONAL_SECTIONS: dict[str, tuple[TypeAdapter[Any], Callable[[], object]]] = {
     "source": (TypeAdapter(SourceDatabase), SourceDatabase.model_construct),
     "kafka": (TypeAdapter(Kafka), Kafka.model_construct),
@@ -193,7 +193,7 @@ OPTIONAL_SECTIONS: dict[str, tuple[TypeAdapter[Any], Callable[[], object]]] = {
 
 
 def _expand_section(key: str, expansion: Expansion) -> object:
-    """Return one expanded top-level section, or an empty section if it is not needed and variables are unset."""
+    """Return one expanded top-level section, or an empty section if it uses unset variables and is not needed."""
     expanded = expansion.expand(key)
     if key not in OPTIONAL_SECTIONS or any(need.split(".")[0] == key for need in expansion.needed_keys):
         return expanded

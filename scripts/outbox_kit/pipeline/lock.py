@@ -1,4 +1,4 @@
-"""Lock file: the state that the last `apply` recorded. Later runs compare the actual state with this file.
+"""Read and write the lock file. `apply` records the deployed state in it, and later runs compare the actual state.
 
 `connectors/<pipeline>.<environment>.lock.json` contains the ids of registered schemas, the identities of the database,
 slot and topics, and the source epoch. Keep the file in version control. The lock file of the embedded stack is in
@@ -21,7 +21,7 @@ from outbox_kit.pipeline.names import Model
 RESTORE_HINT = "restore the lock file from version control; only `outbox apply` writes it"
 MAX_BYTES = 20_000_000
 RETAINED_VERSIONS = 3
-"""Number of schema versions per aggregate type in the connector config. Rows in the WAL can require earlier ones."""
+"""Number of schema versions per aggregate type in the connector config. Rows in the WAL can need old versions."""
 
 
 class LockedSchema(Model):
@@ -29,7 +29,7 @@ class LockedSchema(Model):
 
     subject: str
     version: int
-    id: int = Field(description="The registry's id, which every record contains.")
+    id: int = Field(description="Id of the schema in the registry, which every record contains.")
     fingerprint: str = Field(description="SHA-256 of the parsing canonical form.")
     text: str = Field(description="The registered schema.")
 
@@ -40,7 +40,7 @@ class LockedSource(Model):
     system_identifier: str
     timeline: int = Field(description="Timeline, which every promotion and point-in-time recovery increments.")
     slot: str
-    slot_lsn: str = Field(description="confirmed_flush_lsn when the slot was created.")
+    slot_lsn: str = Field(description="The slot's confirmed_flush_lsn at the time of its creation.")
     publication_oid: int
     table_oid: int | None = Field(default=None, description="Null if events are logical decoding messages.")
 
@@ -48,14 +48,14 @@ class LockedSource(Model):
 class LockedTopic(Model):
     """Identity of a topic, and whether it needs a backfill."""
 
-    id: str = Field(description="Id that the cluster assigned to the topic; empty if the cluster assigns no ids.")
+    id: str = Field(description="Id that the cluster assigned to the topic; empty if the cluster does not assign ids.")
     partitions: int
     aggregate_type: str | None = Field(
         default=None, description="Aggregate type whose states are on the topic; null for all other topics."
     )
     pending_backfill: Literal["required", "started"] | None = Field(
         default=None,
-        description="Status of the backfill that the topic needs because states are missing or old; null if none.",
+        description="Status of the backfill that a topic with missing or old states needs; null if none is needed.",
     )
 
 
@@ -67,7 +67,7 @@ class Lock(Model):
     source_epoch: int = 1
     unfinished: Literal["update", "recover"] | None = Field(
         default=None,
-        description="Operation that apply did not complete, which leaves the connector stopped. Null if there is none.",
+        description="Operation that apply did not complete. The connector remains stopped. Null if there is none.",
     )
     source: LockedSource | None = None
     destroyed_system_identifier: str | None = Field(

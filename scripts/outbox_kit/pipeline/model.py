@@ -1,4 +1,4 @@
-"""Models of the pipeline file."""
+"""Define and validate the content of the pipeline file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from outbox_kit.pipeline.names import (
 CANARY_AGGREGATE = "outbox-canary"
 """Aggregate type of the canary of `outbox verify`. The canary has its own topic and schema."""
 
-# Aggregate types whose topics would have the names of other topics of the pipeline.
+# These aggregate types are reserved, because their topics would have the names of other topics of the pipeline.
 RESERVED_TYPES = frozenset({CANARY_AGGREGATE, "dead-letter", "transaction"})
 
 PROTECTED_OVERRIDES = re.compile(
@@ -40,9 +40,9 @@ Compatibility = Literal[
 ]
 PayloadFormat = Literal["json", "avro", "confluent-avro", "text", "bytes"]
 BINARY_FORMATS = frozenset({"avro", "confluent-avro", "bytes"})
-"""Formats whose payload column is bytea."""
+"""Payload formats for which the payload column is bytea."""
 SCHEMALESS_FORMATS = ("text", "bytes")
-"""Formats without a schema, whose payload is passed through unchanged."""
+"""Payload formats without a schema. Their payloads are passed through unchanged."""
 
 
 class Columns(Model):
@@ -64,13 +64,13 @@ class Source(Model):
 
     table: QualifiedTable = Field(default="public.outbox_event", description=f"Outbox table: {TABLE_SYNTAX}.")
     publication: PublicationName = Field(
-        description="Publication of the outbox table, in lower case; created by `outbox apply`."
+        description="Publication of the outbox table, in lower case. `outbox apply` creates it."
     )
     slot: SlotName = Field(description="Logical replication slot; must be unique on the server.")
     columns: Columns = Field(default=Columns(), description="Column names that differ from the contract.")
     message_prefix: Identifier | None = Field(
         default=None,
-        description="Prefix of logical decoding messages. If the prefix is set, events are messages, not table rows.",
+        description="Prefix of logical decoding messages. If it is set, events are messages instead of table rows.",
     )
     schema_version_column: Identifier | None = Field(
         default=None,
@@ -89,7 +89,7 @@ class Source(Model):
     updated_rows: Literal["fail", "error", "warn"] = Field(
         default="fail",
         description="Handling of updated outbox rows if the publication includes updates: `fail` stops the task; "
-        "`error` and `warn` skip the row and log a message at this level.",
+        "`error` and `warn` skip the row and log a message at that level.",
     )
     deleted_rows: Literal["fail", "ignore"] = Field(
         default="fail",
@@ -126,7 +126,7 @@ class Backfill(Model):
     table: QualifiedTable = Field(
         description=f"Table with one row per aggregate: {TABLE_SYNTAX}. The row is locked while its state is read."
     )
-    key: Identifier = Field(description="Unique column of the table. Its value as text is the aggregate_id.")
+    key: Identifier = Field(description="Unique column of the table. The value, as text, is the aggregate_id.")
     query: str = Field(
         min_length=1,
         description="SELECT that returns `aggregate_id` (text), `payload` (jsonb), and the `partition_field` if it is "
@@ -139,7 +139,7 @@ class Backfill(Model):
 
 
 class Aggregate(Model):
-    """One aggregate type: payload, schema and topic."""
+    """One aggregate type, with its payload, schema and topic."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -179,7 +179,7 @@ class Aggregate(Model):
         default="BACKWARD", description="Compatibility level of the subject in the registry."
     )
     topic: dict[str, str] = Field(
-        default={}, description="Topic settings that extend or override the settings of outbox-kit."
+        default={}, description="Topic settings that extend or override outbox-kit's settings."
     )
     references: list[Path] = Field(
         default=[], description="Schemas (.avsc) of named types that this schema uses; registered as references."
@@ -255,7 +255,7 @@ class DeadLetter(Model):
 class Connector(Model):
     """The Debezium connector of the pipeline."""
 
-    name: ResourceName = Field(description="Name in Kafka Connect.")
+    name: ResourceName = Field(description="Name of the connector in Kafka Connect.")
     template: str = Field(default="outbox-postgres", description="Template in connectors/templates/.")
     transaction_metadata: bool = Field(
         default=False, description="Publish transaction boundaries to <prefix>.transaction."
@@ -285,7 +285,7 @@ class Materialization(Model):
     table: Identifier = Field(description="Table name in the target.")
     mode: Literal["hard-delete", "soft-delete", "history"] = Field(
         default="hard-delete",
-        description="Handling of a deleted key: `hard-delete` removes its row; `soft-delete` retains its last row and "
+        description="Handling of a deleted key: `hard-delete` removes the row; `soft-delete` retains the last row and "
         "sets `_deleted_at`; `history` retains every version with its validity period (PostgreSQL and Delta).",
     )
     key_format: Literal["text", "json", "json-with-schema"] = Field(
@@ -298,7 +298,7 @@ class Materialization(Model):
         "the JSON formats are the formats of Kafka Connect's JsonConverter.",
     )
     schema_version: int | None = Field(
-        default=None, ge=1, description="Version of the subject that determines the columns. Default: the latest."
+        default=None, ge=1, description="Subject version whose schema determines the columns. Default: the latest."
     )
     tombstone_ttl_hours: int = Field(
         default=720,
@@ -307,7 +307,7 @@ class Materialization(Model):
     )
     missed_tombstones: Literal["reconcile", "refuse"] = Field(
         default="reconcile",
-        description="Handling of a table whose last run was longer ago than the topic's delete.retention.ms: "
+        description="Handling of a table if the time since its last run exceeds the topic's delete.retention.ms: "
         "`reconcile` reconciles the table with the topic; `refuse` rejects the run.",
     )
     max_quarantined: int = Field(
@@ -322,9 +322,9 @@ class Pipeline(Model):
     """One pipeline: an outbox, its topics, its connector, and the tables materialized from the topics."""
 
     name: ResourceName = Field(description="Name of the pipeline.")
-    prefix: ResourceName = Field(description="Topic prefix, also Debezium's topic.prefix; unique in the Kafka cluster.")
+    prefix: ResourceName = Field(description="Topic prefix and Debezium's topic.prefix; must be unique in the cluster.")
     source: Source = Field(description="Outbox table, publication and slot.")
-    aggregates: dict[ResourceName, Aggregate] = Field(min_length=1, description="Aggregates, by aggregate type.")
+    aggregates: dict[ResourceName, Aggregate] = Field(min_length=1, description="Settings of each aggregate type.")
     dead_letter: DeadLetter = Field(default=DeadLetter(), description="Topic for rows that could not be routed.")
     connector: Connector = Field(description="The Debezium connector.")
     materializations: list[Materialization] = Field(default=[], description="Tables materialized from the topics.")
@@ -394,14 +394,14 @@ class Pipeline(Model):
     def routed(self) -> dict[str, Aggregate]:
         """Aggregates by type, including the canary.
 
-        If the payload column is bytea, the canary has Confluent's wire format, which needs no version column.
+        If the payload column is bytea, the canary uses Confluent's wire format, which requires no version column.
         """
         payload: PayloadFormat = "confluent-avro" if self.payload_type == "bytea" else "json"
         return {**self.aggregates, CANARY_AGGREGATE: Aggregate(schema=CANARY_SCHEMA, payload=payload)}
 
     @property
     def with_schemas(self) -> dict[str, Aggregate]:
-        """Aggregates of `routed` that have a schema."""
+        """Aggregates in `routed` that have a schema."""
         return {name: entry for name, entry in self.routed.items() if entry.schema_file is not None}
 
     def topic_of(self, aggregate_type: str) -> str:
@@ -417,12 +417,12 @@ class Pipeline(Model):
 
     @property
     def heartbeat_topic(self) -> str:
-        """Debezium's heartbeat topic. Its name begins with the default of `topic.heartbeat.prefix`."""
+        """Debezium's heartbeat topic. Its name begins with the default value of `topic.heartbeat.prefix`."""
         return f"__debezium-heartbeat.{self.prefix}"
 
     @property
     def transaction_topic(self) -> str:
-        """Debezium's topic of transaction boundaries."""
+        """Debezium's topic for transaction boundaries."""
         return f"{self.prefix}.transaction"
 
 

@@ -1,4 +1,4 @@
-"""Base class of the models, types of names, and validation of header names and URI references."""
+"""Define the base class of the models and the types of names, and validate header names and URI references."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from outbox_events.contract.headers import CONTRACT_HEADERS
 Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=63)]
 QualifiedTable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w{0,62}\.[A-Za-z_]\w{0,62}$")]
 TABLE_SYNTAX = "schema.table without quotes; names are case-sensitive"
-"""Description of QualifiedTable. All statements quote both names."""
+"""Description of QualifiedTable. All SQL statements quote the schema name and the table name."""
 # Debezium passes the name to pgoutput without quotes, and PostgreSQL converts it to lower case.
 PublicationName = Annotated[str, StringConstraints(pattern=r"^[a-z_][a-z0-9_]*$", max_length=63)]
 PrintableName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")]
-# Debezium inserts the name without escaping into a string literal of its query for the role's privileges.
+# Debezium reads the role's privileges with a query that contains the name, unescaped, in a string literal.
 ConnectorRole = Annotated[str, StringConstraints(pattern=r"^[^'\x00-\x1f\x7f-\x9f]+$")]
-# The JDBC driver decodes `%` and `+` in its URL, and `?` ends the name.
+# The JDBC driver decodes `%` and `+` in its URL, and `?` ends the database name.
 DatabaseName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f-\x9f%+?]+$")]
 # Characters that Kafka permits in topic names. Also used for names of pipelines, connectors and environments.
 ResourceName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+$", max_length=100)]
@@ -46,7 +46,7 @@ class Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     def plain_values(self) -> dict[str, Any]:
-        """Return the values by key, with secrets as plain text and paths as text."""
+        """Return a mapping from each key to its value, with secrets as plain text and paths as text."""
         return {key: _plain(value) for key, value in self.model_dump(by_alias=True).items()}
 
 

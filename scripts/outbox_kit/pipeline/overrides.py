@@ -1,4 +1,4 @@
-"""Overrides of the files: `--set KEY=VALUE`, and environment variables `OUTBOX__KEY__KEY`, which override `--set`."""
+"""Apply overrides: `--set KEY=VALUE`, and environment variables `OUTBOX__KEY__KEY`, which take precedence."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ FORM_HINT = "write KEY=VALUE, for instance aggregates.book.partitions=12 or envi
 class Overrides:
     """Overrides of one command.
 
-    `options` are the values of `--set`, KEY=VALUE. KEY is a dotted path in the pipeline file, or in the environment
-    file if it begins with `environment.`. `environ` contains `OUTBOX__...` and the variables of `{{ env.NAME }}`.
-    `reference` returns, for the name of a variable, the text that replaces its secret value in the environment file.
+    `options` contains the KEY=VALUE texts of `--set`. KEY is a dotted path in the pipeline file, or in the environment
+    file if KEY begins with `environment.`. `environ` contains the environment variables of the process. `reference`
+    returns the text that replaces the secret value of the named variable in the environment file.
     """
 
     options: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ def _set_value(
 
 
 def _parse_value(node: json_schema_nodes.Node | None, text: str, origin: str) -> Any:  # noqa: ANN401 - YAML data
-    """Return the text, or None for a permitted null, if the schema requires a string. Otherwise, parse it as YAML."""
+    """Return the text (or None for a permitted null) if the schema requires a string. Otherwise, parse it as YAML."""
     if node is not None and node.get("type") == "string":
         return None if node.get("nullable") and text in ("", "~", "null") else text
     try:

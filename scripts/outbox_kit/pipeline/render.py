@@ -1,4 +1,4 @@
-"""Renderer of connector configs from Jinja templates."""
+"""Render connector configs from Jinja templates."""
 
 from __future__ import annotations
 
@@ -114,5 +114,5 @@ def _versions(aggregate: Aggregate, schemas: list[LockedSchema]) -> list[dict[st
 
 
 def _escaped_text(schema: str) -> str:
-    """Return the schema without `doc` and with `${` escaped, because Connect would resolve placeholders in it."""
+    """Return the schema without `doc` and with `${` escaped, because Connect would resolve placeholders in the text."""
     return without_docs(schema).replace("${", "\\u0024{")

@@ -1,4 +1,4 @@
-"""Resolution of named types in other schema files: dependency order, and schemas with references inlined."""
+"""Resolve named types in other schema files: sort the files by dependency, and inline references into schemas."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from outbox_kit.pipeline.model import Aggregate
 
 @dataclass(frozen=True)
 class NamedSchema:
-    """Schema file of a named type, and the text to register. `uses` are the names of the schemas that it references."""
+    """Schema file of a named type, and the text to register. `uses` contains the names of referenced schemas."""
 
     name: str
     text: str
@@ -40,7 +40,7 @@ def read_references(aggregate: Aggregate) -> list[NamedSchema]:
 
 
 def registered_schema(aggregate: Aggregate) -> NamedSchema:
-    """Return the schema to register, which uses referenced types by name. Raises ConfigurationError."""
+    """Return the schema to register, which refers to referenced types by name. Raises ConfigurationError."""
     return _Resolver(aggregate.schema_path, aggregate.references).ordered_schemas()[-1]
 
 
@@ -67,7 +67,7 @@ def _inlined_schema(path: Path, reference_paths: tuple[Path, ...], _texts: tuple
 
 
 class _Resolver:
-    """Schema files of one aggregate type, with the names of the types that they use and define."""
+    """Schema files of one aggregate type, with the names of the types that the files use and define."""
 
     def __init__(self, main_path: Path, reference_paths: Iterable[Path]) -> None:
         self._main_path = main_path
@@ -89,7 +89,7 @@ class _Resolver:
         return [self._named_schema(path, order[:position]) for position, path in enumerate(order)]
 
     def _reject_mixed_namespaces(self) -> None:
-        """Reject a mix of types with and without a namespace. A type in a namespace cannot refer to one without."""
+        """Reject a mix of types with and without a namespace. A type with a namespace cannot use a type without one."""
         bare_names = sorted(name for name in self._files if "." not in name)
         if self._reference_paths and bare_names and len(bare_names) < len(self._files):
             name = bare_names[0]
@@ -116,7 +116,7 @@ class _Resolver:
                 types = ", ".join(sorted(name for name in self._files if self._files[name] in self._reference_paths))
                 message = f"schema file {path}: type {name} is defined neither in this file nor in its references"
                 raise ConfigurationError(
-                    message, f"add the file of the type to `references`; the listed files define: {types or 'no type'}"
+                    message, f"add the type's file to `references`; the listed files define: {types or 'no type'}"
                 )
         return list(dict.fromkeys(self._files[name] for name in self._type_names[path][0]))
 

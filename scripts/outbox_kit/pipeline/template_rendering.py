@@ -1,4 +1,4 @@
-"""Rendering of one connector template in Jinja's sandbox, with limits on steps and sizes."""
+"""Render one connector template in Jinja's sandbox, with limits on steps and sizes."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from outbox_kit.pipeline.values_with_origins import MAX_BYTES, read_text
 MAX_STEPS = 50_000
 MAX_SIZE = 10_000_000
 MAX_OPERAND = 2**63
-# Filters with an argument that determines the size of their result.
+# Filters that have an argument that determines the size of the result.
 UNBOUNDED_FILTERS = ("batch", "center", "format", "indent", "slice", "wordwrap")
-# Errors of a template or an expression, such as {{ 1 / 0 }} or a range that the sandbox rejects.
+# Errors that rendering a template or an expression can raise. {{ 1 / 0 }} and oversized ranges raise some of them.
 JINJA_ERRORS = (
     *(TemplateError, TypeError, ValueError, ArithmeticError, AttributeError, LookupError, RuntimeError, OSError),
     *(AssertionError, SyntaxError, MemoryError),
@@ -59,7 +59,7 @@ def _limited(value: Any) -> Any:  # noqa: ANN401 - a value of a template
 
 
 class _LimitedCode(CodeGenerator):
-    """Generator of template code that counts loop iterations, and calls of macros, blocks and templates."""
+    """Code generator for templates. The generated code counts loop iterations, and calls of macros and templates."""
 
     def visit_Template(self, node: nodes.Template, frame: Frame | None = None) -> None:  # noqa: N802 - Jinja's name
         parts: list[Any] = [node, *node.find_all((nodes.Block, nodes.CallBlock, nodes.For, nodes.Macro))]
@@ -75,7 +75,7 @@ class _LimitedCode(CodeGenerator):
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
-    """Sandbox that limits steps and sizes, and rejects the methods of text and numbers, which have no limits."""
+    """Sandbox that limits steps and sizes. It rejects methods of text and numbers, which have no limits."""
 
     code_generator_class = _LimitedCode
     limited = staticmethod(_limited)

@@ -1,4 +1,4 @@
-"""Messages for invalid files. They contain the location, the key, the value and the allowed values, but no secrets."""
+"""Describe errors in files. Messages contain the location, the key, the value and the allowed values, not secrets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CONTAINER_ERROR_TYPES = frozenset({"model_type", "model_attributes_type", "dict_
 
 def failure(problems: Iterable[str], hint: str = REFERENCE_HINT) -> ConfigurationError:
     """Return one error for all problems, with a line for each of the first MAX_PROBLEMS."""
-    # A CI system executes log lines such as `::error::text`, so a key with a line feed must not begin a new line.
+    # A CI system executes log lines such as `::error::text`, so a line feed in a key must not begin a new line.
     lines = list(dict.fromkeys(map(one_line, problems)))
     omitted = [f"... and {len(lines) - MAX_PROBLEMS} more"] if len(lines) > MAX_PROBLEMS else []
     return ConfigurationError("\n".join([*lines[:MAX_PROBLEMS], *omitted]), hint)
@@ -85,7 +85,7 @@ def _description(model: type[BaseModel], values: Values, location: Location, err
 
 
 def _requirement(error: ErrorDetails) -> str:
-    """Return the condition that a valid value meets, as pydantic's message in the words of this project."""
+    """Return the condition that a valid value meets. The text is pydantic's message in this project's terms."""
     context = error.get("ctx", {})
     if error["type"] == "union_tag_invalid":
         return f"must be one of {context['expected_tags']}"

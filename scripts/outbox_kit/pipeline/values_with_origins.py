@@ -1,4 +1,4 @@
-"""Merged values of YAML files and overrides, each with its origin.
+"""Merge the values of YAML files and overrides, and record the origin of each value.
 
 The YAML parser rejects duplicate keys, aliases, and values that would take too long to parse.
 """
@@ -51,7 +51,7 @@ class Values:
         return reduce(child_value, location, self.data)
 
     def section(self, key: str) -> Values:
-        """Return the mapping under a top-level key, or an empty one. Its locations are relative to this mapping."""
+        """Return the mapping under a top-level key, or an empty mapping. Its locations are relative to the key."""
         data = self.data.get(key)
         origins = {location[1:]: origin for location, origin in self.origins.items() if location[:1] == (key,)}
         return Values(deepcopy(data) if isinstance(data, dict) else {}, {**origins, (): self.origin((key,))})
@@ -95,7 +95,7 @@ def child_value(node: Any, key: object) -> Any:  # noqa: ANN401 - YAML data
 
 
 def _replaced_locations(base: Any, overriding: Any, location: Location) -> Iterator[Location]:  # noqa: ANN401 - YAML data
-    """Yield the locations of the values in `base` that are replaced, not merged."""
+    """Yield the location of each value in `base` that `overriding` replaces instead of being merged into it."""
     for key, value in overriding.items():
         if key in base:
             if isinstance(base[key], dict) and isinstance(value, dict):
@@ -117,7 +117,7 @@ def _merge(base: dict[str, Any], overriding: dict[str, Any]) -> dict[str, Any]:
 def read_text(path: Path, subject: str, hint: str, max_bytes: int) -> str:
     """Return the text of a file. Raises ConfigurationError with a message that begins with `subject`."""
     if path.exists() and not path.is_file() and not path.is_dir():
-        raise ConfigurationError(f"{subject}: not a regular file", hint)  # a named pipe would block
+        raise ConfigurationError(f"{subject}: not a regular file", hint)  # reading a named pipe would block
     try:
         with path.open("rb") as file:
             content = file.read(max_bytes + 1)
@@ -132,7 +132,7 @@ def read_text(path: Path, subject: str, hint: str, max_bytes: int) -> str:
 
 
 def read_mapping(path: Path) -> Values:
-    """Read a YAML file whose top level is a mapping, with the line of every key.
+    """Read a YAML file whose top level is a mapping, and record the line of every key.
 
     Raises ConfigurationError. Its message does not quote lines of the file, because a line can contain a secret.
     """

@@ -1,1 +1,1 @@
-"""PostgreSQL source database: connection, catalog queries, desired and actual state, and checks."""
+"""Connect to the PostgreSQL source database, read its catalog, bring it to the desired state, and check it."""

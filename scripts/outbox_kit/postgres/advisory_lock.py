@@ -1,4 +1,4 @@
-"""Session-level advisory lock in the source database, so that only one command at a time changes a pipeline.
+"""Hold a session-level advisory lock in the source database, so that only one command at a time changes a pipeline.
 
 These commands hold the lock: `apply`, `adopt`, `destroy`, `restart`, `pause`, `resume`, `stop`, `prune`,
 `dead-letter replay` and `offsets reset`. `backfill` holds the lock only while it writes the lock file.
@@ -37,11 +37,11 @@ HOLDER: LiteralString = """
 
 @contextmanager
 def pipeline_lock(database: SourceDatabase, pipeline: str, *, command: str, seconds: float = 0) -> Iterator[None]:
-    """Hold the lock of a pipeline in the context. If another session holds the lock, wait up to `seconds`.
+    """Hold the pipeline's lock while the context runs. If another session holds the lock, wait up to `seconds`.
 
-    The name of the session contains `command`, so that a command that cannot acquire the lock can report its holder.
+    The session's application_name contains `command`, so that another command can report which command holds the lock.
 
-    Raises RefusedError if another session holds the lock and `seconds` is 0, WaitTimeoutError, UnreachableError.
+    Raises UnreachableError and WaitTimeoutError. Raises RefusedError if the lock is not free and `seconds` is 0.
     """
     with client.connected(database) as connection:
         connection.execute(SETTINGS, (f"outbox-kit {command} {pipeline}"[:63],))

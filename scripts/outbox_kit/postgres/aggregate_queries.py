@@ -1,4 +1,4 @@
-"""Queries on aggregates: their latest outbox rows, the keys of existing aggregates, and their current states."""
+"""Query the latest outbox rows of aggregates, and the keys and current states of the aggregates that exist."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ STATES = """
 CASCADES: LiteralString = """
     select conname as name, confrelid::regclass::text as parent from pg_constraint
     where conrelid = to_regclass(%s) and contype = 'f' and confdeltype = 'c' order by 1"""
-# Conditions under which an outbox row is a deletion. JSON null means a deletion only with `payload: json`.
+# Conditions under which an outbox row is a deletion. JSON null is a deletion only if the aggregate has `payload: json`.
 IS_JSONB_NULL: LiteralString = "coalesce({payload} = 'null'::jsonb, true)"
 IS_JSON_NULL: LiteralString = "coalesce({payload}::text ~ '^[ \t\n\r]*null[ \t\n\r]*$', true)"
 IS_SQL_NULL: LiteralString = "{payload} is null"
@@ -69,11 +69,11 @@ def latest_events(
     older_than: float,
     seconds: float = QUERY_TIMEOUT_S,
 ) -> list[Row]:
-    """Return key, event_ids, created_at, recent and deleted of each aggregate that has a due outbox row.
+    """Return key, event_ids, created_at, recent and deleted for each aggregate that has a due outbox row.
 
     A row is due if it is older than `older_than` seconds, or if its created_at is in the future. `created_at` is the
-    time of the newest due row. `event_ids` are the ids of this row and of the rows inserted after it. `deleted` means
-    that one of these rows is a deletion, and `recent` that one of them may have just been committed.
+    time of the newest due row. `event_ids` contains the ids of this row and of the rows inserted after it. `deleted` is
+    true if one of these rows is a deletion. `recent` is true if one of these rows may have just been committed.
     """
     columns, types = source.columns, read_column_types(connection, source.table)
     is_json_null = IS_JSONB_NULL if types.get(columns.payload) == "jsonb" else IS_JSON_NULL
@@ -97,7 +97,7 @@ def latest_events(
 def live_keys(connection: Connection, backfill: Backfill, *, seconds: float = QUERY_TIMEOUT_S) -> set[str]:
     """Return the keys of all aggregates for which the backfill query returns a state.
 
-    Raises ConfigurationError if PostgreSQL rejects the query or its values, and UnreadableStatesError.
+    Raises UnreadableStatesError. Raises ConfigurationError if PostgreSQL rejects the query or its values.
     """
     all_keys = sql.SQL("array(select {} from {})").format(*_key_and_table(backfill)).as_string(None)
     query = LIVE_KEYS.replace("{query}", backfill.query_for(all_keys))
@@ -107,7 +107,7 @@ def live_keys(connection: Connection, backfill: Backfill, *, seconds: float = QU
 def states(
     connection: Connection, backfill: Backfill, keys: Collection[str], *, seconds: float = QUERY_TIMEOUT_S
 ) -> dict[str, str]:
-    """Return the states of the aggregates with these `keys`, as JSON by key. Raises the errors of live_keys()."""
+    """Return a mapping from each existing key in `keys` to its JSON state. Raises the same errors as live_keys()."""
     key, table = _key_and_table(backfill)
     requested_keys = sql.SQL("array(select {0} from {1} where {0}::text = any({2}))").format(key, table, list(keys))
     query = STATES.replace("{query}", backfill.query_for(requested_keys.as_string(None)))
@@ -115,7 +115,7 @@ def states(
 
 
 def cascading_foreign_keys(connection: Connection, table: str) -> dict[str, str]:
-    """Return the tables whose deleted rows also delete rows of `table` (ON DELETE CASCADE), by foreign key name."""
+    """Return a mapping from each foreign key of `table` with ON DELETE CASCADE to the table that it references."""
     rows = connection.execute(CASCADES, (ddl.quoted_text(table),))
     return {row["name"]: row["parent"] for row in rows}
 
@@ -140,7 +140,7 @@ def _run_backfill_query(connection: Connection, backfill: Backfill, query: str, 
 
 
 def refuse_row_security(connection: Connection) -> None:
-    """Make the queries of this transaction fail if row security applies to them, instead of omitting rows."""
+    """Make queries in this transaction fail if row security would omit rows from their results."""
     connection.execute("set local row_security = off")
 
 
@@ -171,7 +171,7 @@ def _set_query_timeout(connection: Connection, seconds: float) -> None:
 
 
 def sequence_repair(connection: Connection, source: Source) -> str:
-    """Return the statement that sets the sequence of `seq` to the highest `seq`; empty if the sequence is not behind.
+    """Return the statement that advances the sequence of `seq` to the highest stored `seq`; empty if it is not behind.
 
     Raises UnreachableError, RejectedError.
     """

@@ -1,4 +1,4 @@
-"""Execution of the planned changes of the source database: table, grants, publication, and slot."""
+"""Execute the planned changes to the source database: table, grants, publication, and slot."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def apply(
     changes: list[Change],
     progress: Reporter,
 ) -> None:
-    """Execute `changes` in the given order, which must be that of state.diff().
+    """Execute `changes` in the given order, which must be the order in which state.diff() returns them.
 
     The table and the publication are changed in one transaction, so no row can be written to an unpublished table.
     """
     source = pipeline.source
     statements: dict[tuple[str, str], list[sql.Composed]] = {
         ("table", "create"): [ddl.create_schema(ddl.schema_of(source.table)), ddl.create_table(pipeline)],
-        ("table", "update"): [],  # the new oid of the table is only recorded in the lock file
+        ("table", "update"): [],  # no statement, because only the lock file changes: it records the new oid
         ("grant to", "create"): ddl.grant_read(environment.source.connector.user, source.table),
         ("publication", "create"): [ddl.create_publication(source)],
         ("publication", "update"): ddl.replace_publication(source),
@@ -51,11 +51,11 @@ def source_identity(
     locked_source: LockedSource | None,
     changes: Iterable[Change] = (),
 ) -> LockedSource:
-    """Return the identity of the database, slot and publication for the lock file, after `changes` were made.
+    """Return the identity of the database, slot and publication to record in the lock file after `changes` were made.
 
-    If `locked_source`, the source in the current lock file, has the same slot name, its slot LSN is kept. Its
-    publication oid is also kept, unless the publication was replaced. The table oid is always the actual one, because
-    a plan with a different table oid requires `--allow`.
+    `locked_source` is the source in the current lock file. If it has the same slot name, its slot LSN is kept. Its
+    publication oid is also kept, unless the publication was replaced. The table oid is always read from the database,
+    because a plan with a different table oid requires `--allow`.
     """
     actual = read_actual(connection, pipeline, environment)
     if actual.slot is None or actual.slot.confirmed_flush is None or actual.publication is None:

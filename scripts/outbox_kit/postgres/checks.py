@@ -1,4 +1,4 @@
-"""Checks of `outbox verify` on the source database: server, outbox table, the connector's role."""
+"""Check the source database for `outbox verify`: the server, the outbox table, and the connector's role."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from outbox_kit.postgres.verify_queries import AdditionalState
 from outbox_kit.results.checks import Finding, Rules, Severity
 from outbox_kit.results.repair_commands import RECOVER_HINT, RESEND_HINT, recover_steps, resend_steps
 
-# Maximum age of a prepared transaction. A slot does not advance past the transaction, so the server retains WAL.
+# Maximum age of a prepared transaction. Until it ends, the slot does not advance past it, and the server retains WAL.
 MAX_PREPARED_AGE_S = 3600
 # Maximum clock difference without a warning. Record timestamps and event times come from the database server's clock.
 MAX_CLOCK_SKEW_S = 30
@@ -97,7 +97,7 @@ def _wal_level(state: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.connector-role",
-    condition="the connector's role has every required privilege; no expiry, connection limit or timeout can stop it",
+    condition="the connector's role has every required privilege; no expiry, limit or timeout can stop the connector",
     remedy="run `alter role ... with login replication` (Amazon RDS: `grant rds_replication`), then `outbox restart`",
 )
 def _role(state: DatabaseState) -> Finding:
@@ -120,9 +120,9 @@ def _role(state: DatabaseState) -> Finding:
 
 
 def _privileges(state: DatabaseState) -> dict[str, bool]:
-    """Return whether the connector's role has each privilege that it needs, by the name of the privilege.
+    """Return a mapping from each privilege that the connector's role needs to whether the role has the privilege.
 
-    Privileges on a missing table cannot be granted, so they count as present; postgres.table reports the table.
+    Privileges on a missing table cannot be granted, so they count as present; postgres.table reports a missing table.
     """
     role, limits = state.actual.role or {}, state.additional.role_limits
     has_table = state.uses_table and bool(state.actual.columns)
@@ -137,7 +137,7 @@ def _privileges(state: DatabaseState) -> dict[str, bool]:
 
 
 def _missing_privileges(state: DatabaseState) -> Iterator[RoleProblem]:
-    """Yield one problem with the privileges that the connector's role lacks, if it lacks any."""
+    """Yield one problem that lists all privileges that the connector's role lacks, if it lacks any."""
     name = state.environment.source.connector.user
     missing = [privilege for privilege, granted in _privileges(state).items() if not granted]
     if missing:
@@ -185,7 +185,7 @@ def _column_remedy(state: DatabaseState) -> str:
 
 @RULES.rule(
     "postgres.table-identity",
-    condition="the outbox table is the one of the last `outbox apply`, and was not dropped and created again",
+    condition="the outbox table is the one that `outbox apply` recorded, and was not dropped and created again",
     remedy="run `outbox apply` with --allow for the table, `outbox backfill --restart`, then `outbox stuck --resend`",
 )
 def _table_identity(state: DatabaseState) -> Finding:
@@ -208,7 +208,7 @@ def _table_identity(state: DatabaseState) -> Finding:
     "postgres.other-tables",
     condition="neither a child of the outbox table (INHERITS) nor an unpublished table of the same name in another "
     "schema has rows; rows that services insert there are never delivered",
-    remedy="let the service write to the outbox table (see its search_path), run `alter table ... no inherit ...` and "
+    remedy="make the service write to the outbox table (see its search_path), run `alter table ... no inherit ...` and "
     f"`alter table ... rename to ...` for the other table, then run {RESEND_HINT}",
     severity=Severity.WARNING,
 )
@@ -223,7 +223,7 @@ def _other_tables(state: DatabaseState) -> Finding:
     commands = ", ".join(f"`{text}`" for table in tables for text in table.statements)
     # The rows are not moved to the outbox table, because they would replace newer states of their aggregates.
     remedy = (
-        f"let every service write to {state.pipeline.source.table} (see its search_path); if the rows are events of "
+        f"make every service write to {state.pipeline.source.table} (see its search_path); if the rows are events of "
         f"this pipeline: run {commands}, which keeps the rows; then {resend_steps(state.pipeline)}"
     )
     return Finding(not tables, ", ".join(table.text for table in tables) or expected, expected, remedy)
@@ -270,7 +270,7 @@ def _alter_table(state: DatabaseState, action: sql.Composable) -> str:
 
 @RULES.rule(
     "postgres.partition-field",
-    condition="the latest rows of a key have the same `partition_field`; otherwise keys move to other partitions",
+    condition="the latest rows of a key have one `partition_field` value; otherwise the key moves between partitions",
     remedy="use an immutable column, or write a tombstone with the old value before a row with a new value",
 )
 def _partition_field(state: DatabaseState) -> Finding:
@@ -286,7 +286,7 @@ def _partition_field(state: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.triggers",
-    condition="the table and its partitions have no BEFORE INSERT trigger, because it could change or drop rows",
+    condition="the table and its partitions have no BEFORE INSERT trigger, which could change or drop rows",
     remedy="check that the trigger changes no column of the contract and drops no row; otherwise run "
     f"`alter table TABLE disable trigger TRIGGER`, then {RESEND_HINT}",
     severity=Severity.WARNING,
@@ -304,7 +304,7 @@ def _triggers(state: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.rules",
-    condition="no rule replaces an INSERT into the table: the replaced rows would never reach the topics",
+    condition="no rule replaces INSERTs into the table; the rows of a replaced INSERT would never reach the topics",
     remedy=f"run `drop rule ... on ...`; then run {RESEND_HINT}",
 )
 def _rules(state: DatabaseState) -> Finding:
@@ -319,8 +319,8 @@ def _rules(state: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.row-security",
-    condition="row security does not hide rows from the login of `verify`, which compares the rows with the topics",
-    remedy="run `alter role ... bypassrls`, or create a policy for SELECT for the login in the environment file",
+    condition="row security does not hide rows from the login with which `verify` compares rows and topics",
+    remedy="run `alter role ... bypassrls`, or create a SELECT policy for the login in the environment file",
     severity=Severity.WARNING,
 )
 def _row_security(state: DatabaseState) -> Finding:
@@ -337,7 +337,7 @@ def _row_security(state: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.clock",
-    condition="the clocks of the database server and of this machine agree; retention uses the server's timestamps",
+    condition="the database server's clock, which sets the timestamps for retention, agrees with this machine's clock",
     remedy="synchronize the clock of the database server, or of this machine, with an NTP server",
     severity=Severity.WARNING,
 )
@@ -360,7 +360,7 @@ def _prepared(state: DatabaseState) -> Finding:
         remedy = "set max_prepared_transactions to 1 or more, and restart PostgreSQL"
         return Finding(False, "max_prepared_transactions is 0, but the slot is two-phase", "1 or more", remedy)
     ages_s: dict[str, int] = usage["prepared_ages_s"]
-    # PostgreSQL creates a logical slot only after the end of every open transaction.
+    # PostgreSQL creates a logical slot only after every open transaction has ended.
     max_age_s = MAX_PREPARED_AGE_S if state.actual.slot else -1
     blocking_ids = [name for name, age_s in ages_s.items() if age_s > max_age_s]
     actual = f"{len(ages_s)} prepared transactions, maximum age {max(ages_s.values(), default=0)} s"
@@ -372,7 +372,7 @@ def _prepared(state: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.free-slots",
-    condition="one replication slot is free for a second pipeline, a base backup or --recover",
+    condition="at least one replication slot is free; a second pipeline, a base backup or --recover needs one",
     remedy="drop slots that are not used, or raise max_replication_slots and restart PostgreSQL",
     severity=Severity.WARNING,
 )
@@ -382,7 +382,7 @@ def _free_slots(state: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.free-wal-senders",
-    condition="one WAL sender is free for a connector that reconnects",
+    condition="at least one WAL sender is free; a connector that reconnects needs one",
     remedy="raise max_wal_senders and restart PostgreSQL",
     severity=Severity.WARNING,
 )
@@ -396,7 +396,7 @@ def _free_finding(used_count: int, limit: int) -> Finding:
 
 @RULES.rule(
     "postgres.idle-slot-timeout",
-    condition="PostgreSQL 18 does not invalidate a slot that is inactive for less than a day",
+    condition="PostgreSQL 18 does not invalidate a slot that has been inactive for less than a day",
     remedy="run `alter system set idle_replication_slot_timeout = 0` and `select pg_reload_conf()`; in a managed "
     "service, change the parameter",
     severity=Severity.WARNING,

@@ -1,4 +1,4 @@
-"""PostgreSQL connection, and one function per catalog query or command."""
+"""Connect to PostgreSQL, and run catalog queries and commands, one per function."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MIN_CONNECT_TIMEOUT_S = 2  # libpq treats 1 as 2
 # The wait for a lock is limited, because later writers of the table queue behind the waiting statement.
 STATEMENT_TIMEOUTS = "-c lock_timeout=10s -c statement_timeout=30s"
 SLOT_TIMEOUT_MS = 60_000
-# The server enforces the timeouts above. With Linux's defaults, the client detects a lost connection after two hours.
+# The server enforces the timeouts above. With Linux's defaults, the client notices a lost connection after two hours.
 KEEPALIVES: dict[str, Any] = {
     "keepalives_idle": 30,
     "keepalives_interval": 10,
@@ -52,7 +52,7 @@ SERVER: LiteralString = """
     select current_setting('server_version_num')::int as version, current_setting('wal_level') as wal_level,
            current_database() as database,
            pg_is_in_recovery() as is_standby,
-           -- WAL file names contain the current timeline. The control file has it only after the next checkpoint.
+           -- WAL file names contain the current timeline. The control file has a new one only after a checkpoint.
            case when not pg_is_in_recovery()
                 then ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int end as timeline,
            (case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_lsn() end
@@ -94,7 +94,7 @@ def connected(
 ) -> Iterator[Connection]:
     """Open an autocommit connection, by default with the login `source.admin`.
 
-    `seconds` limits the connection attempt and each statement, instead of CONNECT_TIMEOUT_S and STATEMENT_TIMEOUTS.
+    If `seconds` is set, it limits the connection attempt and each statement, in place of the default timeouts.
     Raises UnreachableError if the connection fails, and RejectedError if a statement in the context fails.
     """
     address = f"{database.host}:{database.port}/{database.database}"
@@ -145,9 +145,9 @@ def read_system_identifier(connection: Connection) -> str:
 
 
 def read_insert_position(connection: Connection) -> int | None:
-    """Return the LSN of the end of the WAL; None on a standby. It is higher than the LSN of every visible commit.
+    """Return the LSN of the end of the WAL, which is above the LSN of every visible commit; None on a standby.
 
-    The `wal_position` of read_server() can be lower than the LSN of a visible commit: it excludes unwritten WAL.
+    In contrast, the `wal_position` of read_server() excludes unwritten WAL, which can contain visible commits.
     """
     lsn: int | None = connection.execute(INSERT_POSITION).fetchall()[0]["lsn"]
     return lsn
@@ -172,7 +172,7 @@ def _control_value(connection: Connection, query: LiteralString, function: str) 
 
 
 def read_column_types(connection: Connection, table: str) -> dict[str, str]:
-    """Return the type of each column by name, or an empty dict if the table does not exist."""
+    """Return a mapping from each column's name to its type, which is empty if the table does not exist."""
     return {row["name"]: row["type"] for row in connection.execute(TABLE_COLUMNS, (ddl.quoted_text(table),))}
 
 
@@ -183,7 +183,7 @@ def read_table_oid(connection: Connection, table: str) -> int | None:
 
 
 def read_relay_epoch(connection: Connection, outbox: str) -> int:
-    """Return the source epoch of the polling relay; 0 if it was never started for this outbox table."""
+    """Return the source epoch of the polling relay; 0 if the relay was never started for this outbox table."""
     schema = ddl.schema_of(outbox)
     parameters = (f"{schema.as_string(None)}.outbox_relay",)
     if not connection.execute(RELAY_TABLE, parameters).fetchall()[0]["found"]:
@@ -193,12 +193,12 @@ def read_relay_epoch(connection: Connection, outbox: str) -> int:
 
 
 def read_publication(connection: Connection, name: str) -> Row | None:
-    """Return oid, options, `tables` (schema.table), `filtered` (has a row filter); None if it does not exist."""
+    """Return a publication's oid, options, `tables` (schema.table) and `filtered` (has a row filter), or None."""
     return connection.execute(PUBLICATION, (name,)).fetchone()
 
 
 def read_role(connection: Connection, role: str, table: str) -> Row | None:
-    """Return whether the role can_login, can_replicate and can_read the table; None if the role does not exist."""
+    """Return the flags can_login, can_replicate and can_read (the table) of a role; None if the role does not exist."""
     parameters = {"role": role, "table": ddl.quoted_text(table), "schema": table.split(".", maxsplit=1)[0]}
     return connection.execute(ROLE, parameters).fetchone()
 

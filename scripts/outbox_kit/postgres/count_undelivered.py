@@ -1,4 +1,4 @@
-"""Counts of events that a slot has not delivered. The slot must be inactive. Counting does not advance the slot."""
+"""Count the events that a slot has not delivered. The slot must be inactive, and counting does not advance it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ COUNT_TIMEOUT_MS = 60_000
 # M: logical decoding message: 1 byte of flags (1: transactional), 8 bytes of LSN, prefix, a zero byte. Heartbeats are
 #    not counted, because they have another prefix or are not transactional.
 # C: commit. The LSN of the pgoutput message is the end of the transaction.
-# pgoutput sends transactions in commit order, so an event was delivered if its commit LSN is not above `commit`. The
-# transaction `xid` was delivered in part: its events below `lsn` were delivered. Its events at `lsn` are counted as
-# undelivered, because the rows of one COPY can have the same LSN.
+# pgoutput sends transactions in commit order, so an event was delivered if its commit LSN is not above `commit`. Of the
+# transaction `xid`, which was delivered in part, the events below `lsn` were delivered. Its events at `lsn` are counted
+# as undelivered, because the rows of one COPY can have the same LSN.
 EVENTS: LiteralString = """
     with change as materialized (
         select lsn, xid::text as xid, get_byte(data, 0) = ascii('C') as is_commit,
@@ -40,7 +40,7 @@ EVENTS: LiteralString = """
 
 @dataclass(frozen=True)
 class DeliveredPosition:
-    """Position in a connector's offset: LSN of the last delivered `commit`; `lsn` and `xid` of the last event."""
+    """Position from a connector's offset: LSN of the last delivered `commit`; `lsn` and `xid` of the last event."""
 
     commit: int = 0
     lsn: int = 0
@@ -65,7 +65,7 @@ def count_undelivered(
 
 
 def count_between(connection: Connection, source: Source, *, after: int, upto: int) -> int | None:
-    """Return the number of events with a commit LSN above `after` that pgoutput sends up to the LSN `upto`.
+    """Return the number of events whose commit LSN is above `after` and that pgoutput sends up to the LSN `upto`.
 
     Return None if the slot is active, the login lacks a privilege, or counting takes longer than COUNT_TIMEOUT_MS.
     """

@@ -1,4 +1,4 @@
-"""SQL script with the database objects, roles and privileges of a deployment, for a DBA. Nothing is executed."""
+"""Render the SQL script with which a DBA creates a deployment's database objects and roles, and grants privileges."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from outbox_kit.postgres.state import FAILOVER_SLOTS_SINCE
 
 HEAD = """\
 -- Database objects and roles of pipeline {pipeline} in environment {environment}.
--- Run it once as a superuser. Each statement is a transaction, because a slot cannot be created after a write.
+-- Run this script once as a superuser. Each statement is a transaction, because a slot cannot be created after a write.
 --   psql --set ON_ERROR_STOP=1 --dbname {database} --file THIS_FILE
--- On Amazon RDS and Aurora, omit `replication` from ALTER ROLE, and grant rds_replication to owner and connector.
--- If EXECUTE on pg_control_system() was revoked from PUBLIC, grant it to owner and verifier.
--- `outbox apply` uses the same statements, so `outbox plan` does not show changes of postgres afterwards.
+-- On Amazon RDS and Aurora, omit `replication` from ALTER ROLE; grant rds_replication to the owner and the connector.
+-- If EXECUTE on pg_control_system() was revoked from PUBLIC, grant it to the owner and the verifier.
+-- `outbox apply` uses the same statements, so `outbox plan` does not show changes to PostgreSQL afterwards.
 -- The file contains no passwords. Set the password of each new role with \\password ROLE."""
 OWNER = """\
 -- Owner: login of `outbox apply`. It owns the table and the publication. REPLICATION allows it to recreate the slot
 -- (`outbox apply --recover`); pg_read_all_stats allows it to report sessions that delay the creation of a slot."""
 TABLE = """\
--- Outbox table. Grant the role of the services only INSERT on it and USAGE on its schema.
--- If they delete their rows in the same transaction, grant DELETE as well."""
+-- Outbox table. Grant the services' role only INSERT on the table and USAGE on its schema.
+-- If the services delete their rows in the same transaction, grant DELETE as well."""
 NO_TABLE = """\
 -- No table: services write messages (source.message_prefix), which requires no privilege. Messages exist only in the
 -- WAL, so undelivered messages are lost if the slot is lost."""
@@ -54,7 +54,7 @@ MATERIALIZER = "-- Materializer of target {name}: owns the tables that it create
 
 
 def script(pipeline: Pipeline, environment: Environment) -> str:
-    """Return the SQL script with comments. `\\connect` precedes the statements for another database."""
+    """Return the SQL script with comments. The statements for another database follow a `\\connect` command."""
     source = environment.source
     current_address = (source.host, source.port, source.database)
     paragraphs = [*_source(pipeline, environment)]
@@ -89,7 +89,7 @@ def _source(pipeline: Pipeline, environment: Environment) -> Iterator[str]:
 
 
 def _create_role(comment: str, role: sql.Identifier, database: str, attributes: LiteralString) -> Iterator[str]:
-    """Yield the statements for a role, which may already exist: pipelines and targets can use the same role."""
+    """Yield statements that create the role or change an existing one: pipelines and targets can share a role."""
     create_role = sql.SQL("create role {}").format(role).as_string(None)
     body = f"begin\n  {create_role};\nexception when duplicate_object then null;\nend"
     yield f"{comment}\n{_do_block(body)}"
@@ -142,7 +142,7 @@ def _materializer(name: str, target: PostgresTarget) -> Iterator[str]:
 
 
 def _slot_block(name: str) -> str:
-    """Return a DO block that is valid on every server version: PostgreSQL parses only the executed statement."""
+    """Return a DO block that every server version accepts, because PostgreSQL parses only the executed branch."""
     failover, basic = (ddl.create_slot(name, failover=value).as_string(None) for value in (True, False))
     return (
         f"do $version$ begin\n  if current_setting('server_version_num')::int >= {FAILOVER_SLOTS_SINCE} then\n"
@@ -151,7 +151,7 @@ def _slot_block(name: str) -> str:
 
 
 def _do_block(body: str) -> str:
-    """Return a DO statement, with a dollar-quoting tag that does not occur in the names in the body."""
+    """Return a DO statement whose dollar-quoting tag does not occur in `body`, which contains names from files."""
     tag = "$role$"
     while tag in body:
         tag = f"$_{tag[1:]}"

@@ -1,4 +1,4 @@
-"""DDL of the source database, which `apply` executes and `render` prints, and the INSERT of outbox rows."""
+"""Build the DDL that `apply` executes and `render` prints, and the INSERT statement for outbox rows."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def create_table(pipeline: Pipeline) -> sql.Composed:
 
 
 def insertion(source: Source, rows: sql.Composable, *additional: str) -> sql.Composed:
-    """Return an INSERT of `rows`, which is VALUES or SELECT with the columns from id to payload and `additional`."""
+    """Return an INSERT of `rows`, a VALUES list or SELECT whose columns are id to payload, followed by `additional`."""
     columns = source.columns
     names = [columns.id, columns.aggregate_type, columns.aggregate_id, columns.event_type, columns.payload, *additional]
     return sql.SQL("insert into {outbox} ({names}) {rows}").format(
@@ -70,7 +70,7 @@ def insertion(source: Source, rows: sql.Composable, *additional: str) -> sql.Com
 
 
 def create_publication(source: Source) -> sql.Composed:
-    """Return CREATE PUBLICATION for inserts into the outbox table, or without a table for logical decoding messages."""
+    """Return CREATE PUBLICATION for inserts into the outbox table. For logical decoding messages, omit the table."""
     if not source.uses_table:
         return sql.SQL("create publication {}").format(sql.Identifier(source.publication))
     text = sql.SQL("create publication {} for table {} with (publish = 'insert', publish_via_partition_root = true)")
@@ -89,7 +89,7 @@ def alter_publication(source: Source) -> list[sql.Composed]:
 def replace_publication(source: Source) -> list[sql.Composed]:
     """Return the statements that replace the publication. The caller must execute them in one transaction.
 
-    Otherwise, rows could be lost: logical decoding uses the publication as of the transaction that wrote a row.
+    Otherwise, rows could be lost: logical decoding uses the publication that existed when the row was written.
     """
     return [sql.SQL("drop publication {}").format(sql.Identifier(source.publication)), create_publication(source)]
 

@@ -1,4 +1,4 @@
-"""Tables that a service can mistake for the outbox table: its children, and tables in other schemas with its name."""
+"""Find tables that a service can mistake for the outbox table: children, and tables of this name in other schemas."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MAX_NAME, SUFFIX = 63, "_not_delivered"
 
 @dataclass(frozen=True)
 class OtherTable:
-    """Table whose rows are not delivered. A child of the outbox table has `parents`, which are quoted names.
+    """Table whose rows are not delivered. If it is a child of the outbox table, `parents` contains quoted table names.
 
     `has_rows` is None if the login lacks the privilege to read the table, or if the query failed.
     """
@@ -57,13 +57,13 @@ class OtherTable:
 
     @property
     def text(self) -> str:
-        """Qualified name, and the relation to the outbox table."""
+        """Qualified name of the table, and its relation to the outbox table."""
         kind = f"inherits from {', '.join(self.parents)}" if self.parents else "another schema"
         return f"{self.schema}.{self.name} ({kind})"
 
     @property
     def statements(self) -> list[str]:
-        """Statements after which no service writes to the table by mistake. The table keeps its rows."""
+        """Statements that prevent services from writing to the table by mistake. The table keeps its rows."""
         new_name = self.name[: MAX_NAME - len(SUFFIX)] + SUFFIX
         table = self.identifier.as_string(None)
         detached = [f"alter table {table} no inherit {parent}" for parent in self.parents]

@@ -1,4 +1,4 @@
-"""State of a replication slot, and functions that wait for slots and transactions. LSNs are integers, in bytes."""
+"""Read the state of a replication slot, and wait for slots and transactions. LSNs are integers, in bytes."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def read_counters(connection: Connection, name: str) -> SlotCounters | None:
 
 
 def wait_inactive(connection: Connection, name: str) -> None:
-    """Wait until no session reads the slot, which can be later than the end of the task. Raises WaitTimeoutError."""
+    """Wait until no session reads the slot. A session can end later than its task. Raises WaitTimeoutError."""
 
     def poll() -> Observation[bool]:
         slot = read_slot(connection, name)
@@ -97,7 +97,7 @@ def wait_inactive(connection: Connection, name: str) -> None:
 
 
 def wait_confirmed(connection: Connection, name: str, position: int, connector: str) -> None:
-    """Wait until the confirmed LSN of the slot of `connector` is at least `position`. Raises WaitTimeoutError."""
+    """Wait until `connector` has confirmed its slot up to LSN `position` or beyond. Raises WaitTimeoutError."""
 
     def poll() -> Observation[bool]:
         slot = read_slot(connection, name)

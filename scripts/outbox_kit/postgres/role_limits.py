@@ -1,4 +1,4 @@
-"""Limits of the connector's role: privileges on the table, expiry, connection limit and timeouts."""
+"""Read what limits the connector's role: privileges on the table, expiry, connection limit and timeouts."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ UNITS_MS = {"us": 0.001, "": 1, "ms": 1, "s": 1000, "min": 60_000, "h": 3_600_00
 
 @dataclass(frozen=True)
 class RoleLimits:
-    """Limits of the role. `settings` has the TIMEOUTS and the SENDER_TIMEOUT that are set for the role or database.
+    """Limits of the role. `settings` has those TIMEOUTS (and SENDER_TIMEOUT) that are set for the role or database.
 
-    `seconds_to_expiry` is negative after VALID UNTIL, and None if it is not set. The `connection_limit` -1 is no limit.
+    `seconds_to_expiry` is negative after expiry, and None without VALID UNTIL. `connection_limit` is -1 if unlimited.
     """
 
     seconds_to_expiry: int | None = None
@@ -83,7 +83,7 @@ def read_role_limits(connection: Connection, role: str, table: str) -> RoleLimit
 
 
 def limit_problems(limits: RoleLimits, role: str, database: str) -> Iterator[RoleProblem]:
-    """Yield a problem for each setting that ends connections of the role or rejects new ones."""
+    """Yield a problem for each setting that ends the role's connections or rejects new connections."""
     identifier = sql.Identifier(role)
     seconds = limits.seconds_to_expiry
     if seconds is not None and seconds <= EXPIRY_NOTICE_S:
@@ -98,7 +98,7 @@ def limit_problems(limits: RoleLimits, role: str, database: str) -> Iterator[Rol
     for name in TIMEOUTS:
         value = limits.settings.get(name, "0")
         if parse_milliseconds(value):
-            # A setting of this scope overrides all others, so the statement is effective wherever the value was set.
+            # A setting for a role in a database overrides all others, so it takes effect wherever the value was set.
             statement = sql.SQL("alter role {} in database {} set {} = 0").format(
                 identifier, sql.Identifier(database), sql.Identifier(name)
             )
@@ -106,7 +106,7 @@ def limit_problems(limits: RoleLimits, role: str, database: str) -> Iterator[Rol
 
 
 def privilege_statements(role: str, database: str, table: str, version: int) -> dict[str, sql.Composed]:
-    """Return the statement that grants each privilege to the role, by the name of the privilege in the check."""
+    """Return a mapping from the name of each privilege in the check to the statement that grants it to the role."""
     usage, select = ddl.grant_read(role, table)
     identifier = sql.Identifier(role)
     arguments = sql.SQL("boolean, text, text, boolean" if version >= FLUSH_ARGUMENT_SINCE else "boolean, text, text")

@@ -1,4 +1,4 @@
-"""Checks of `outbox verify` on publication and replication slot."""
+"""Check the publication and the replication slot for `outbox verify`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RULES = Rules[DatabaseState]()
 
 @RULES.rule(
     "postgres.publication",
-    condition="the publication has only the outbox table, via its root, and publishes no operation that stops the task",
+    condition="the publication has only the outbox table, publishes via its root, and omits operations that stop tasks",
     remedy="run `alter publication` with `set table` and `set (publish = 'insert', publish_via_partition_root = true)`",
 )
 def _publication(state: DatabaseState) -> Finding:
@@ -54,7 +54,7 @@ def _publication(state: DatabaseState) -> Finding:
 
 
 def _alter_remedy(pipeline: Pipeline, *, omits_rows: bool) -> str:
-    """Return the statements that restore the publication, and the commands that send the rows it has omitted."""
+    """Return the statements that restore the publication, and commands that resend the rows it omitted."""
     statements = [text.as_string(None) for text in ddl.alter_publication(pipeline.source)]
     commands = " and ".join(f"`{text}`" for text in statements)
     return f"run {commands}" + (f"; then {resend_steps(pipeline)}" if omits_rows else "")
@@ -114,13 +114,13 @@ def _generated_columns(state: DatabaseState, names: list[str], expected: str) ->
     table, joined_actions = ddl.qualified_name(source.table), sql.SQL(", ").join(actions)
     statement = sql.SQL("alter table {} {}").format(table, joined_actions).as_string(None)
     replacement = _replacement_remedy(state.pipeline)
-    remedy = f"run `{statement}`, and let the service write {', '.join(names)}; then {replacement}"
+    remedy = f"run `{statement}`, and make the service write {', '.join(names)}; then {replacement}"
     return Finding(False, actual, expected, remedy)
 
 
 @RULES.rule(
     "postgres.publication-older-than-slot",
-    condition="the publication was not recreated after the slot: rows written while it was missing would be lost",
+    condition="the publication was not recreated after the slot; rows written while it was missing would be lost",
     remedy=RECOVER_HINT,
 )
 def _publication_identity(state: DatabaseState) -> Finding:
@@ -138,12 +138,12 @@ def _is_recorded(state: DatabaseState, publication: Row) -> bool:
 
 
 def _recovery_remedy(state: DatabaseState) -> str:
-    """Return the remedy for an unusable slot: `outbox recover`, or a replacement if the lock file has no slot."""
+    """Return the remedy for an unusable slot: `outbox recover`, or a new slot if the lock file does not contain one."""
     return RECOVER_HINT if state.locked_source else _replacement_remedy(state.pipeline)
 
 
 def _replacement_remedy(pipeline: Pipeline) -> str:
-    """Return the commands that replace the slot and send the states of the rows that the slot has not delivered."""
+    """Return the commands that replace the slot and resend the aggregates whose rows the slot has not delivered."""
     slot = sql.Literal(pipeline.source.slot)
     statement = sql.SQL("select pg_drop_replication_slot({})").format(slot).as_string(None)
     return (
@@ -162,7 +162,7 @@ def _slot(state: DatabaseState) -> Finding:
     slot = state.actual.slot
     if slot is None:
         steps = recover_steps(state.pipeline)
-        remedy = RECOVER_HINT if state.locked_source else f"the rows that it had not delivered are lost: {steps}"
+        remedy = RECOVER_HINT if state.locked_source else f"the rows that the slot had not delivered are lost: {steps}"
         return Finding(False, f"no slot {state.pipeline.source.slot}", expected, remedy)
     actual = f"{slot.plugin} in database {slot.database}"
     remedy = f"if no other connector needs this slot, {_replacement_remedy(state.pipeline)}"
@@ -177,7 +177,7 @@ def _slot(state: DatabaseState) -> Finding:
 def _slot_identity(state: DatabaseState) -> Finding:
     slot, locked_source = state.actual.slot, state.locked_source
     if slot is None or slot.confirmed_flush is None or locked_source is None:
-        return Finding(None, "no slot in the database or in the lock file", "the slot of the lock file")
+        return Finding(None, "no slot in the database or in the lock file", "the slot in the lock file")
     passed = slot.name == locked_source.slot and slot.confirmed_flush >= lsn.parse(locked_source.slot_lsn)
     actual = f"{slot.name} at {lsn.format_lsn(slot.confirmed_flush)}"
     remedy = f"the slot was recreated, or the server was restored: {recover_steps(state.pipeline)}"
@@ -217,7 +217,7 @@ def _slot_wal(state: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.slot-retained",
-    condition="the slot retains less than half of `max_slot_wal_keep_size`; the slot is lost when it reaches this size",
+    condition="the WAL that the slot retains is below half of `max_slot_wal_keep_size`; a slot that exceeds it is lost",
     remedy="let the connector catch up, end old transactions (pg_stat_activity), or raise max_slot_wal_keep_size",
 )
 def _slot_retained(state: DatabaseState) -> Finding:
@@ -232,7 +232,7 @@ def _slot_retained(state: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.slot-failover",
-    condition="the slot is a failover slot, so that standbys can have a copy (PostgreSQL 17 and later)",
+    condition="the slot is a failover slot, which standbys can copy (PostgreSQL 17 and later)",
     remedy="stop the connector, then set FAILOVER with the replication command ALTER_REPLICATION_SLOT",
     severity=Severity.WARNING,
 )

@@ -1,4 +1,4 @@
-"""Desired and actual state of the source database, and the changes between them."""
+"""Compare the desired with the actual state of the source database, and return the changes that are needed."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ COLUMN_TYPES = {
     "headers": "jsonb",
     "created_at": "timestamp with time zone",
 }
-# Accepted types of the payload column, by the type that `apply` uses to create the column.
+# Maps the type with which `apply` creates the payload column to the types that an existing column can have.
 PAYLOAD_TYPES = {"jsonb": ("jsonb",), "text": ("text", "json", "jsonb"), "bytea": ("bytea",)}
 # These patterns match type names as format_type() returns them. The name of a varchar type can include a length.
 VARCHAR = re.compile(r"character varying(\(\d+\))?")
 SCHEMA_VERSION_TYPES = re.compile(rf"text|{VARCHAR.pattern}|smallint|integer|bigint")
-# Types that a header column cannot have: Debezium emits their values as epoch numbers, or not as text or integers.
+# Types that a header column cannot have. Debezium emits their values as epoch numbers, or as neither text nor integers.
 UNSUPPORTED_HEADER_TYPES = re.compile(
     r"(numeric|real|double precision|money|bytea|bit|point|date|interval)\b.*"
     r"|time(stamp)?(\(\d\))? without time zone|.*\[\]"
@@ -68,7 +68,7 @@ class ActualDatabase:
 def read_actual(
     connection: client.Connection, pipeline: Pipeline, environment: Environment, *, system_identifier: str | None = None
 ) -> ActualDatabase:
-    """Return the state of the server and the pipeline's objects. A given `system_identifier` is not read again.
+    """Return the state of the server and the pipeline's objects. If `system_identifier` is passed, it is not read.
 
     Raises RejectedError if the login lacks the privilege to read the system identifier or the timeline of a standby.
     """
@@ -112,7 +112,7 @@ def diff(
         role = environment.source.connector.user
         changes.append(Change("postgres", "grant to", role, "create", "the connector reads the outbox table"))
     if source.uses_table and actual.publication is not None and actual.publication["puballtables"]:
-        reason = "it contains every table of the database, whose updates and deletions would stop the task"
+        reason = "it contains every table of the database; updates and deletes in them would stop the task"
         changes.append(Change("postgres", "publication", source.publication, "update", reason))
     elif source.uses_table and actual.publication is not None and not actual.columns:
         reason = "it must contain the new outbox table"
@@ -126,7 +126,7 @@ def diff(
 
 
 def wrong_columns(pipeline: Pipeline, columns: dict[str, str]) -> dict[str, tuple[str, ...]]:
-    """Return the accepted types of each column of the contract that is missing or has the wrong type."""
+    """Return a mapping from each contract column that is missing or has a wrong type to the accepted types."""
     result = {}
     for key, name in pipeline.source.columns.model_dump().items():
         accepted_types = PAYLOAD_TYPES[pipeline.payload_type] if key == "payload" else (COLUMN_TYPES[key],)
@@ -136,12 +136,12 @@ def wrong_columns(pipeline: Pipeline, columns: dict[str, str]) -> dict[str, tupl
 
 
 def _contract_type(actual_type: str) -> str:
-    """Return the contract's name of a type: `text` for varchar, which Debezium and the transform treat as text."""
+    """Return the type's name in the contract: `text` for varchar, which Debezium and the transform treat as text."""
     return "text" if VARCHAR.fullmatch(actual_type) else actual_type
 
 
 def renamed_column(pipeline: Pipeline, columns: dict[str, str], accepted_types: tuple[str, ...]) -> str | None:
-    """Return the column that may be a missing column under another name: the only unused one with an accepted type."""
+    """Return the current name of a column that may have been renamed: the only unused column of an accepted type."""
     source = pipeline.source
     fields = {aggregate.partition_field for aggregate in pipeline.aggregates.values()}
     used_columns = {*source.columns.model_dump().values(), *source.additional_columns, *fields, "seq"}
@@ -217,7 +217,7 @@ def _refuse_incomplete_publication(source: Source, publication: client.Row) -> N
 
 
 def _refuse_wrong_slot(source: Source, actual: ActualDatabase, slot: Slot, *, is_locked: bool) -> None:
-    """Raise RefusedError if the slot is unusable. `is_locked` tells whether it is in the lock file."""
+    """Raise RefusedError if the slot is unusable. `is_locked` tells whether the lock file contains the slot."""
     replace_slot = (
         f"run `outbox stop` and `select pg_drop_replication_slot('{source.slot}')`, which loses undelivered rows, "
         f"then {APPLY_RECOVER_HINT}"
@@ -242,7 +242,7 @@ def _refuse_wrong_slot(source: Source, actual: ActualDatabase, slot: Slot, *, is
 
 
 def _refuse_other_source(source: Source, actual: ActualDatabase, locked_source: LockedSource) -> None:
-    """Raise RefusedError if database, slot or publication is not the one in the lock file."""
+    """Raise RefusedError if the database, slot or publication is not the one in the lock file."""
     if locked_source.system_identifier != actual.system_identifier:
         raise RefusedError(
             f"the system identifier of the database is {actual.system_identifier}, "

@@ -1,4 +1,4 @@
-"""Triggers, rules and row security of the outbox table, which can change, drop, reject or hide its rows."""
+"""Read the outbox table's triggers, rules and row security, which can change, drop, reject or hide rows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ POLICIES: LiteralString = """
 class TriggersAndRules:
     """Names of triggers that can change or drop a row, of INSTEAD rules for INSERT, and of row security policies.
 
-    `disable_statements` disable the triggers. `hides_rows` means that row security applies to the reading session.
+    Executing `disable_statements` disables the triggers. `hides_rows` tells whether row security affects the session.
     """
 
     triggers: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class TriggersAndRules:
 
 
 def read_triggers_and_rules(connection: Connection, table: str) -> TriggersAndRules:
-    """Read the triggers, rules and policies that affect inserted rows. A table that does not exist has none."""
+    """Read the triggers, rules and policies that affect inserted rows. If the table does not exist, find none."""
     parameters = {"table": ddl.quoted_text(table)}
     security = connection.execute(POLICIES, parameters).fetchone() or {"is_active": False, "names": []}
     triggers = connection.execute(TRIGGERS, parameters).fetchall()

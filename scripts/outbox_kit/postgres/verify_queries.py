@@ -1,4 +1,4 @@
-"""Queries that only `outbox verify` runs: server settings and usage, constraints and samples of the outbox table."""
+"""Run the queries that only `outbox verify` needs: server settings and usage, table constraints, and sampled rows."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ MOVED_KEYS: LiteralString = """
 class AdditionalState:
     """State that verify reads in addition to `ActualDatabase`.
 
-    `moved_key_counts` are the numbers of keys with several partition_field values, by aggregate type. It is None if
-    the rows could not be read; `sampling_error` then contains the reason. `clock_skew_s` is positive if the server's
-    clock is ahead of the clock of this machine. `generated_columns` maps names of generated columns to expressions.
+    `moved_key_counts` maps each aggregate type to the number of its keys with several partition_field values. It is
+    None if the rows could not be read; `sampling_error` then contains the reason. `clock_skew_s` is positive if the
+    server's clock is ahead of this machine's. `generated_columns` maps each generated column to its expression.
     `unread_slots` maps each other inactive slot of the database to the bytes of WAL that it retains.
     """
 

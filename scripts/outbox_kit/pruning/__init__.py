@@ -1,1 +1,1 @@
-"""Deletion of outbox rows whose delivery is proven: rows of one snapshot, or partitions."""
+"""Delete outbox rows whose delivery is proven: the rows of one snapshot, or entire partitions."""

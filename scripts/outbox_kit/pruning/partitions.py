@@ -1,4 +1,4 @@
-"""Partitions of an outbox table that is partitioned by time: their ranges, contents and removal."""
+"""Read and drop the partitions of an outbox table that is partitioned by time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PARTITIONS: LiteralString = """
                pg_get_expr(c.relpartbound, c.oid) as bound
           where i.inhparent = to_regclass(%(table)s)) as partition
     order by upper nulls last, oid"""
-# The result is the same if and only if the partition has the same rows with the same xmin, which an update changes.
+# Two results are equal only if the partition has the same rows with the same xmin. An update changes xmin.
 CONTENT: LiteralString = """
     select count(*) as rows, coalesce(sum(hashtextextended({id}::text || ' ' || xmin::text, 0)), 0)::text as hash
     from only {partition}"""
@@ -42,7 +42,7 @@ IS_AWAITED: LiteralString = """
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition. `is_closed` means that its range is old and not the last one, so that it no longer receives rows."""
+    """A partition. `is_closed` is true if its range is old and not the last, so that it no longer receives rows."""
 
     oid: int
     schema: str
@@ -74,7 +74,7 @@ def refuse_other_partitioning(connection: Connection, source: Source) -> None:
 
 
 def read_partitions(connection: Connection, source: Source, *, older_than: float) -> list[Partition]:
-    """Return the partitions of the outbox table, the oldest range first.
+    """Return the partitions of the outbox table, sorted from the oldest to the newest range.
 
     A range is old if it ends more than `older_than` seconds ago.
     """
@@ -84,21 +84,21 @@ def read_partitions(connection: Connection, source: Source, *, older_than: float
 
 
 def read_content(connection: Connection, source: Source, partition: Partition) -> Content:
-    """Return the content of a partition in the snapshot of the statement or of the transaction."""
+    """Return the content of a partition as the current snapshot of `connection` sees it."""
     query = sql.SQL(CONTENT).format(id=sql.Identifier(source.columns.id), partition=partition.identifier)
     with connection.cursor(row_factory=class_row(Content)) as cursor:
         return cursor.execute(query).fetchall()[0]
 
 
 def drop_unchanged(connection: Connection, source: Source, partition: Partition, expected: Content) -> str:
-    """Detach and drop a partition in one transaction, unless its content is not `expected`.
+    """Detach and drop a partition in one transaction if its content still equals `expected`.
 
-    Return why it remains: `changed`, or `locked` if another session does not release it; empty if it was dropped.
+    Return why the partition remains: `changed`, or `locked` if another session holds it; empty if it was dropped.
     """
     try:
         with connection.transaction():
             connection.execute(sql.SQL("set local statement_timeout = {}").format(QUERY_TIMEOUT_S * 1000))
-            # Writers of this partition wait until the end of the transaction; those of other partitions do not.
+            # Sessions that write to this partition wait until the transaction ends; other writers do not wait.
             connection.execute(sql.SQL("lock table only {} in share mode").format(partition.identifier))
             if read_content(connection, source, partition) != expected:
                 return "changed"

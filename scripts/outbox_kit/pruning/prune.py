@@ -1,4 +1,4 @@
-"""prune: delete the outbox rows whose delivery is proven.
+"""Delete the outbox rows whose delivery is proven (`outbox prune`).
 
 A snapshot determines the rows. The WAL position that is read after the snapshot is after the commits of these rows. The
 rows are deleted only after the slot has confirmed this position, and only if Proof proves their delivery. A row remains
@@ -39,10 +39,10 @@ class PruneOptions:
 
 @dataclass
 class RetainedRows:
-    """Numbers of rows that remain, by reason.
+    """Number of rows that remain for each reason.
 
-    `unproven` rows are old but not proven. `following` rows would be deleted if no older row of their aggregate
-    remained.
+    `unproven` rows are old, but no record proves their delivery. `following` rows would be deleted if no older row of
+    their aggregate remained.
     """
 
     newest: int = 0
@@ -55,9 +55,9 @@ class RetainedRows:
 
 
 def decide(rows: Sequence[StoredRow], proof: Proof, *, keep_newest: bool) -> Iterator[tuple[StoredRow, Reason | None]]:
-    """Yield each row of an aggregate, the oldest one first, with the reason why it remains; None if it is deletable.
+    """Yield each row of an aggregate, from oldest to newest, with the reason why it remains; None if it is deletable.
 
-    With `keep_newest`, the last row remains, unless it is the tombstone on the topic of a deleted aggregate.
+    If `keep_newest` is set, the newest row remains, unless the key's newest record is this row's tombstone.
     """
     newest = rows[-1] if keep_newest and not proof.is_tombstone(rows[-1]) else None
     must_remain = False
@@ -75,9 +75,9 @@ def decide(rows: Sequence[StoredRow], proof: Proof, *, keep_newest: bool) -> Ite
 
 @dataclass
 class PrunedType(RetainedRows):
-    """Numbers of rows of one aggregate type: deleted, and retained for a reason.
+    """Number of rows of one aggregate type that were deleted, or retained for each reason.
 
-    `unproven_keys` are the first keys of unproven rows. Other sessions changed or deleted `changed` rows meanwhile.
+    `unproven_keys` contains the first keys that have unproven rows. `changed` counts rows that other sessions changed.
     """
 
     aggregate_type: str = ""
@@ -93,7 +93,7 @@ class PrunedType(RetainedRows):
 
 @dataclass(frozen=True)
 class ProvenSnapshot:
-    """Rows of the outbox table that the slot has confirmed, with the proofs of their delivery."""
+    """Rows of the outbox table, which the slot has confirmed, with the proofs of their delivery."""
 
     rows: OutboxSnapshot
     proofs: ProofReader
@@ -108,7 +108,7 @@ class ProvenSnapshot:
 
 @contextmanager
 def connections(deployment: Deployment, progress: Reporter) -> Iterator[tuple[Connection, Connection]]:
-    """Hold the lock of the pipeline; yield a connection for the snapshot and one for changes."""
+    """Hold the pipeline's lock. Yield one connection for the snapshot and another connection for changes."""
     source = deployment.environment.source
     with (
         deployment.exclusive("prune", progress),
@@ -124,7 +124,7 @@ def proven_snapshot(
 ) -> Iterator[ProvenSnapshot]:
     """Take a snapshot, and wait until the slot has confirmed its rows.
 
-    Raises RefusedError if the slot cannot prove a delivery, and WaitTimeoutError if it does not reach the rows.
+    Raises RefusedError if the slot cannot prove delivery, and WaitTimeoutError if the slot does not reach the rows.
     """
     lock = refuse_unsafe_pruning(deployment, writer, progress)
     source = deployment.pipeline.source
@@ -138,8 +138,8 @@ def proven_snapshot(
 def prune(deployment: Deployment, progress: Reporter, options: PruneOptions) -> list[PrunedType]:
     """Delete the proven rows that are older than `options.older_than`, and return the counts of each aggregate type.
 
-    With `options.dry_run`, no row is deleted, and `deleted` counts the deletable rows. Each batch is a transaction.
-    Raises the errors of proven_snapshot() before any row is deleted; UnreachableError, RejectedError.
+    If `options.dry_run` is set, no row is deleted, but `deleted` counts deletable rows. Each batch is one transaction.
+    Before any row is deleted, raises the same errors as proven_snapshot(); afterwards UnreachableError, RejectedError.
     """
     with (
         connections(deployment, progress) as (reader, writer),
@@ -162,7 +162,7 @@ class _Run:
         self._types: dict[str, PrunedType] = {}
 
     def add(self, decisions: Sequence[tuple[StoredRow, Reason | None]]) -> None:
-        """Add the rows of an aggregate, which are in insertion order, and delete full batches."""
+        """Add the rows of one aggregate, in insertion order, and delete each batch that becomes full."""
         counts = self._counts(decisions[0][0].aggregate_type)
         for row, reason in decisions:
             if reason is not None:
@@ -178,7 +178,7 @@ class _Run:
         return list(self._types.values())
 
     def _counts(self, aggregate_type: str) -> PrunedType:
-        """Return the counts of a type. For a new type, delete the last batch first: a batch has only one type."""
+        """Return the counts for a type. Before a new type, delete the last batch, because a batch has only one type."""
         if aggregate_type not in self._types:
             self._delete_batch()
             self._types[aggregate_type] = PrunedType(aggregate_type=aggregate_type)

@@ -1,9 +1,9 @@
-"""prune --partitions: drop the partitions of the outbox table in which every row is deletable.
+"""Drop the partitions of the outbox table in which every row is deletable (`outbox prune --partitions`).
 
 A row is deletable under the same conditions as without --partitions. The snapshot locks each partition, so it must end
-before a partition is dropped. Therefore the content of a partition in the snapshot is compared with its content under a
-lock that blocks writers. The oldest range is dropped first. A partition remains if an older row of any of its
-aggregates is in a partition that remains.
+before a partition is dropped. Therefore a partition's content in the snapshot is compared with its content under a lock
+that blocks writers. The oldest range is dropped first. If a partition contains rows of an aggregate that has older rows
+in a partition that remains, it remains too.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from outbox_kit.results import Reporter
 
 @dataclass
 class PrunedPartition(RetainedRows):
-    """Numbers of rows of one partition, and the reason why it remains, which is empty if it was dropped.
+    """Row counts of one partition, and the reason why the partition remains, which is empty if it was dropped.
 
-    Reasons: `open` (the range can receive rows), `rows` (rows must remain), `order` (older rows of an aggregate are in
-    a partition that remains), `changed` (rows were added or changed during the run), `locked` (by another session).
+    Reasons: `open` (it can receive rows), `rows` (some rows must remain), `order` (older rows of an aggregate are in a
+    partition that remains), `changed` (its rows changed during the run), `locked` (another session locks it).
     """
 
     partition: str = ""
@@ -41,7 +41,7 @@ class PrunedPartition(RetainedRows):
 
 
 class PartitionPlan:
-    """The partitions of a snapshot, and the decisions on their rows."""
+    """Partitions of the outbox table, and the decisions on the rows that the snapshot contains."""
 
     def __init__(self, partitions: Sequence[Partition]) -> None:
         self._partitions = {partition.oid: partition for partition in partitions}
@@ -50,7 +50,7 @@ class PartitionPlan:
         self.contents: dict[int, Content] = {}
 
     def add(self, decisions: Sequence[tuple[StoredRow, Reason | None]]) -> None:
-        """Add the rows of an aggregate, which are in insertion order."""
+        """Add the rows of one aggregate. `decisions` must be in insertion order."""
         older: int | None = None
         for row, reason in decisions:
             counts = self._retained[row.table_oid]
@@ -62,7 +62,7 @@ class PartitionPlan:
             older = row.table_oid
 
     def pruned(self, partition: Partition, dropped: set[int]) -> PrunedPartition:
-        """Return the counts of a partition, with the reason why it remains after those in `dropped` were dropped."""
+        """Return the counts of a partition, with the reason why it remains after partitions `dropped` were dropped."""
         counts = self._retained[partition.oid]
         counts.partition = f"{partition.schema}.{partition.name}"
         if not partition.is_closed:
@@ -77,10 +77,10 @@ class PartitionPlan:
 
 
 def prune_partitions(deployment: Deployment, progress: Reporter, options: PruneOptions) -> list[PrunedPartition]:
-    """Drop the partitions whose rows are all deletable; return the counts of each partition, the oldest range first.
+    """Drop the partitions whose rows are all deletable. Return the counts of each partition, the oldest range first.
 
-    With `options.dry_run`, no partition is dropped. Each partition is dropped in its own transaction. Raises
-    RefusedError if the table is not partitioned by time, and the errors of prune().
+    If `options.dry_run` is set, no partition is dropped. Each partition is dropped in its own transaction. Raises
+    RefusedError if the table is not partitioned by time, and otherwise the same errors as prune().
     """
     source = deployment.pipeline.source
     with connections(deployment, progress) as (reader, writer):

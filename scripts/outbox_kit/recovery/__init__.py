@@ -1,4 +1,4 @@
-"""Recovery from a lost slot or a replaced database: diagnosis, new slot, rows sent again, and proofs of delivery."""
+"""Recover from a lost slot or a replaced database: diagnose, create a new slot, resend rows, and prove delivery."""
 
 from outbox_kit.recovery.diagnosis import Cause, CauseName, diagnose
 from outbox_kit.recovery.recover import Recovery, recover

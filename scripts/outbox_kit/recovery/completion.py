@@ -1,4 +1,4 @@
-"""Completion of a recovery: for each aggregate type, prove the delivery of rows or send the states again."""
+"""Complete a recovery: for each aggregate type, prove that rows were delivered, or send the states again."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ STUCK_AGE_S = 2
 
 
 def prove_rows(deployment: Deployment, progress: Reporter, seconds: float) -> dict[str, PrunedType]:
-    """Wait until the slot has confirmed all rows; return their proof by aggregate type. Nothing is deleted.
+    """Wait until the slot has confirmed all rows. Return a mapping from each aggregate type to its proven rows.
 
-    Raises the errors of prune().
+    No row is deleted. Raises the same errors as prune().
     """
     options = PruneOptions(older_than=0, wait_seconds=seconds, keep_newest=False, dry_run=True)
     return {entry.aggregate_type: entry for entry in prune(deployment, progress, options)}
@@ -32,10 +32,10 @@ def prove_rows(deployment: Deployment, progress: Reporter, seconds: float) -> di
 def acknowledge_complete(
     deployment: Deployment, rows: ResentRows, proofs: dict[str, PrunedType], progress: Reporter
 ) -> Iterator[str]:
-    """Acknowledge the types without `backfill` whose rows are all proven; yield the steps that other types require.
+    """Acknowledge each type without `backfill` whose rows are all proven, or else yield the steps that it requires.
 
-    Rows are deleted by age or by `outbox prune`. Therefore no lost row was deleted if a row remains that was delivered
-    before the loss.
+    Rows are deleted by age or by `outbox prune`. Therefore, if a row that was delivered before the loss remains in the
+    table, none of the lost rows was deleted.
     """
     for name in _types(deployment, with_backfill=False):
         proof = proofs.get(name)
@@ -45,7 +45,7 @@ def acknowledge_complete(
             yield f"{name}: rows are deleted by rules other than age, so lost events may have no row; {_steps(name)}"
         elif rows.undone[name]:
             aggregates = plural(rows.undone[name], "aggregate")
-            reason = f"rows of the newest states of {aggregates} are missing, as after a restore to an older state"
+            reason = f"the newest rows of {aggregates} are missing, as happens after a restore to an older state"
             yield f"{name}: {reason}; {_steps(name)}"
         elif proof is None or not rows.delivered[name]:
             yield f"{name}: no row remains from before the loss, so lost events may have been deleted; {_steps(name)}"
@@ -54,13 +54,13 @@ def acknowledge_complete(
 
 
 def request_states(deployment: Deployment, reason: str, *, with_backfill: bool) -> Iterator[str]:
-    """Yield, for each type or each type without `backfill`, a request to write its states again."""
+    """Yield a request to write states again for each type. Omit types with `backfill` unless `with_backfill` is set."""
     for name in deployment.pipeline.aggregates if with_backfill else _types(deployment, with_backfill=False):
         yield f"{name}: {reason}; {_steps(name)}"
 
 
 def send_states(deployment: Deployment, limit: DeletionLimit, progress: Reporter) -> Iterator[str]:
-    """Do what `backfill --restart` and `stuck --resend` do, for the types with `backfill`; yield the error, if any."""
+    """For types with `backfill`, do what `backfill --restart` and `stuck --resend` do. Yield a text if this fails."""
     names = _types(deployment, with_backfill=True)
     if not names:
         return
@@ -72,7 +72,7 @@ def send_states(deployment: Deployment, limit: DeletionLimit, progress: Reporter
 
 
 def _resend_stuck(deployment: Deployment, names: Collection[str], limit: DeletionLimit, progress: Reporter) -> None:
-    """Send the states of stuck aggregates, and tombstones for those that were deleted. Raises RefusedError."""
+    """Send the states of stuck aggregates, and tombstones for deleted aggregates. Raises RefusedError."""
     found = stuck.list_stuck(deployment, progress, older_than=STUCK_AGE_S)
     aggregates = [entry for entry in found if entry.aggregate_type in names]
     if not aggregates:

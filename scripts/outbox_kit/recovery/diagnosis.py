@@ -1,4 +1,4 @@
-"""Diagnosis: why the connector cannot continue at its last position."""
+"""Diagnose why the connector cannot continue at its last position."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Cause:
 def diagnose(deployment: Deployment) -> Cause | None:
     """Return why the connector cannot continue; None if it can. Changes nothing.
 
-    Raises RefusedError before the first apply and on a standby, UnreachableError, RejectedError.
+    Raises UnreachableError and RejectedError. Raises RefusedError before the first apply and on a standby.
     """
     lock, name = deployment.lock(), deployment.pipeline.connector.name
     actual = connect_state.read_actual(deployment.connect, name)

@@ -1,4 +1,4 @@
-"""recover: replace the slot, send rows again whose delivery is not proven, and report what remains unproven."""
+"""Recover a pipeline: replace the slot, resend rows whose delivery is not proven, and report what remains unproven."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ PROOF_WAIT_S = 120
 class Recovery:
     """Result of a recovery. If `cause` is None, nothing was wrong, and nothing was changed.
 
-    No connector has read the WAL from `unread_from` (None: unknown) to `unread_to` (None: no gap). `resent` are the
-    numbers of outbox rows that were sent again, by aggregate type. `unproven` describes possible losses and remedies.
+    No connector has read the WAL from `unread_from` (None if unknown) to `unread_to` (None if there is no gap).
+    `resent` maps each type to the number of rows that were sent again. `unproven` lists possible losses and remedies.
     """
 
     cause: Cause | None
@@ -38,7 +38,7 @@ class Recovery:
 
     @property
     def gap(self) -> str:
-        """The unread WAL as text; empty if all WAL was read."""
+        """Description of the unread WAL; empty if all WAL was read."""
         if self.unread_to is None:
             return ""
         if self.unread_from is None:
@@ -48,7 +48,7 @@ class Recovery:
 
     @property
     def lines(self) -> list[str]:
-        """The result as text, one fact per line."""
+        """Description of the result, one fact per line."""
         if self.cause is None:
             return []
         rows = plural(sum(self.resent.values()), "outbox row")
@@ -67,10 +67,10 @@ def recover(
     limit: DeletionLimit | None = None,
     wait_seconds: float = PROOF_WAIT_S,
 ) -> Recovery:
-    """Let the connector read a new slot, and send rows again whose delivery the topics do not prove.
+    """Make the connector read a new slot, and send again those rows whose delivery the topics do not prove.
 
-    `limit` limits the tombstones per topic. Wait at most `wait_seconds` for the proof of the rows. An interrupted
-    recovery is completed by the next one. Raises RefusedError, RejectedError, UnreachableError, WaitTimeoutError.
+    `limit` restricts the tombstones per topic. Wait at most `wait_seconds` until the rows are proven. The next recovery
+    completes an interrupted one. Raises RefusedError, RejectedError, UnreachableError, WaitTimeoutError.
     """
     with deployment.exclusive("recover", progress):
         cause = diagnose(deployment)
@@ -108,7 +108,7 @@ def _prepare(deployment: Deployment, cause: Cause, progress: Reporter) -> None:
 
 
 def _note_gap(deployment: Deployment, recovery: Recovery) -> None:
-    """Record the WAL between the last positions of the connector and its slot. A failover slot leaves no gap."""
+    """Record the WAL between the connector's last position and the new slot's start. A failover slot leaves no gap."""
     with postgres_client.connected(deployment.environment.source) as connection:
         slot = read_slot(connection, deployment.pipeline.source.slot)
     confirmed = slot.confirmed_flush if slot else None

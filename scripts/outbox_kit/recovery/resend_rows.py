@@ -1,8 +1,8 @@
-"""Outbox rows whose delivery no topic proves. They are sent again in their order before the connector starts.
+"""Resend outbox rows whose delivery no topic proves, in their original order, before the connector starts.
 
 A row is sent again by deleting it and inserting it with the same event id, because the connector reads only inserts.
 The table is locked against writers while rows are sent again. Every row that was committed before the lock is then
-either proven or sent again, so the slot can advance to the position of the lock. No row is sent twice or out of order.
+either proven or sent again, so the slot can advance to the lock's WAL position. No row is sent twice or out of order.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from outbox_kit.results import Reporter
 
 LOCK_TIMEOUT_S = 10
 LOCK: LiteralString = "lock table {table} in share row exclusive mode"
-# A generated value, such as that of seq, is generated again, so that the row is newer than all others.
+# Generated values, such as seq, are generated again, so that the row becomes newer than all other rows.
 COLUMNS: LiteralString = """
     select attname as name from pg_attribute
     where attrelid = to_regclass(%s) and attnum > 0 and not attisdropped and attidentity = '' and attgenerated = ''
@@ -46,10 +46,10 @@ ADVANCE: LiteralString = "select pg_replication_slot_advance(%s, '0/0'::pg_lsn +
 
 @dataclass
 class ResentRows:
-    """Numbers of outbox rows by aggregate type: `delivered` before the loss, and `resent`.
+    """Number of outbox rows of each aggregate type that were `delivered` before the loss, or `resent`.
 
-    `without_row` is the number of events of the new slot whose rows were deleted. `undone` is, by aggregate type, the
-    number of newest records whose rows are missing although older rows remain.
+    `without_row` is the number of events that the new slot retains and whose rows were deleted. `undone` maps each type
+    to the number of newest records whose rows are missing although older rows remain.
     """
 
     delivered: Counter[str] = field(default_factory=Counter)
@@ -60,7 +60,7 @@ class ResentRows:
     undone: Counter[str] = field(default_factory=Counter)
 
     def add(self, rows: Sequence[StoredRow], proof: Proof) -> None:
-        """Add the rows of an aggregate, which are in insertion order."""
+        """Add the rows of one aggregate. `rows` must be in insertion order."""
         for row, is_proven in zip(rows, proof.proven(rows), strict=True):
             (self.delivered if is_proven else self.resent)[row.aggregate_type] += 1
             if is_proven:
@@ -69,7 +69,7 @@ class ResentRows:
                 self.ids.append(row.id)
 
     def count_undone(self, proofs: Mapping[str, Proof]) -> None:
-        """Count the newest records without a row. Rows are deleted by age, so a restore must have undone these rows."""
+        """Count the newest records whose rows a restore has undone: they are missing although older rows remain."""
         for name, proof in proofs.items():
             has_row = {record.version: record.event_id in self.delivered_ids for record in proof.latest.values()}
             oldest = min((version for version, found in has_row.items() if found), default=None)
@@ -78,9 +78,9 @@ class ResentRows:
 
 
 def resend_rows(deployment: Deployment, lock: Lock, progress: Reporter) -> ResentRows:
-    """Insert the rows again whose delivery no topic proves. The connector must be stopped, and the slot must exist.
+    """Insert again those rows whose delivery no topic proves. The connector must be stopped, and the slot must exist.
 
-    Raises RejectedError if the table is not locked within LOCK_TIMEOUT_S; UnreachableError, WaitTimeoutError.
+    Raises UnreachableError and WaitTimeoutError. Raises RejectedError if locking the table exceeds LOCK_TIMEOUT_S.
     """
     source = deployment.pipeline.source
     with (
@@ -95,7 +95,7 @@ def resend_rows(deployment: Deployment, lock: Lock, progress: Reporter) -> Resen
 
 
 def _read_proofs(deployment: Deployment, connection: Connection, lock: Lock, progress: Reporter) -> dict[str, Proof]:
-    """Read the proofs from the topics, to which the stopped connector cannot add records."""
+    """Read the proofs from the topics. The connector is stopped, so it cannot add records meanwhile."""
     position = postgres_client.read_insert_position(connection) or 0
     reader, proofs = ProofReader(deployment, connection, position, lock.source_epoch), {}
     for name in deployment.pipeline.routed:
@@ -106,7 +106,7 @@ def _read_proofs(deployment: Deployment, connection: Connection, lock: Lock, pro
 
 
 def _move_rows(connection: Connection, source: Source, proofs: dict[str, Proof]) -> tuple[ResentRows, int]:
-    """Move the unproven rows to the end of the table; return the rows, and the WAL position of the lock."""
+    """Move the unproven rows to the end of the table. Return all rows, and the WAL position of the lock."""
     rows = ResentRows()
     with locked_outbox(connection, source, "outbox recover") as position:
         for aggregate in OutboxSnapshot(connection, source, position).aggregates(older_than=0):
@@ -118,9 +118,9 @@ def _move_rows(connection: Connection, source: Source, proofs: dict[str, Proof])
 
 @contextmanager
 def locked_outbox(connection: Connection, source: Source, command: str) -> Iterator[int]:
-    """Open a transaction that locks the outbox table against writers; yield the WAL position of the lock.
+    """Open a transaction that locks the outbox table against writers. Yield the WAL position of the lock.
 
-    Raises RejectedError, which names `command`, if the lock is not granted within LOCK_TIMEOUT_S.
+    If the lock is not granted within LOCK_TIMEOUT_S, raises a RejectedError whose hint is to run `command` again.
     """
     connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
     try:
@@ -132,13 +132,13 @@ def locked_outbox(connection: Connection, source: Source, command: str) -> Itera
             yield postgres_client.read_insert_position(connection) or 0
     except psycopg.errors.LockNotAvailable:
         raise RejectedError(
-            f"no lock on {source.table} within {LOCK_TIMEOUT_S} s, because a transaction that wrote to it is open",
+            f"no lock on {source.table} within {LOCK_TIMEOUT_S} s, because an open transaction has written to it",
             f"end the oldest transaction in pg_stat_activity, then run `{command}` again",
         ) from None
 
 
 def move_to_end(connection: Connection, source: Source, event_ids: Sequence[str]) -> None:
-    """Delete rows and insert them again, in their order and with the same event ids."""
+    """Delete rows and insert them again, in their original order and with the same event ids."""
     if not event_ids:
         return
     is_numbered = has_seq(connection, source)
@@ -160,7 +160,7 @@ def written_columns(connection: Connection, source: Source) -> list[str]:
 def _advance_slot(connection: Connection, source: Source, rows: ResentRows, position: int, progress: Reporter) -> None:
     """Advance the slot to `position`, unless it retains an event that is neither delivered nor sent again.
 
-    The row of such an event was deleted from the table. If the slot is not advanced, some rows are sent twice.
+    The row of such an event was deleted from the table. If the slot is not advanced, some rows may be sent twice.
     """
     event_ids = peek_event_ids(connection, source, upto=position)
     if event_ids is None:

@@ -1,7 +1,7 @@
-"""Event ids of the rows that a slot will send, read without advancing the slot.
+"""Read the event ids of the rows that a slot will send, without advancing the slot.
 
-pgoutput sends a relation message (R) with the names of the columns before the first insert (I) of a relation; see the
-logical replication message formats of PostgreSQL.
+Before the first insert (I) into a relation, pgoutput sends a relation message (R) that contains the column names; see
+the logical replication message formats in PostgreSQL's documentation.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def peek_event_ids(connection: Connection, source: Source, *, upto: int) -> set[
 
 
 def inserted_ids(messages: Iterable[bytes], source: Source) -> set[str] | None:
-    """Return the event ids of the inserts in pgoutput messages; None if an insert is not of the outbox table."""
+    """Return the event ids of the inserts in pgoutput messages; None if one of them inserts into another table."""
     columns: dict[bytes, int | None] = {}
     event_ids = set[str]()
     for message in messages:
@@ -75,7 +75,7 @@ def _id_column(message: bytes, source: Source) -> int | None:
 
 
 def _column(message: bytes, number: int) -> str:
-    """Return the text of a column of an insert message."""
+    """Return the text of the column at index `number` in an insert message."""
     position = 8  # I, 4 bytes of relation, N, 2 bytes of column count
     for _ in range(number):
         if message[position : position + 1] in NULL_OR_UNCHANGED:

@@ -1,1 +1,1 @@
-"""Schema registry: desired and actual subjects, and checks. RegistryReader is in `outbox_events.schemas`."""
+"""Compare, change and check the subjects of the schema registry. RegistryReader is in `outbox_events.schemas`."""

@@ -1,4 +1,4 @@
-"""Execution of planned changes to the registry, and lookup of the registered schema versions for the lock file."""
+"""Execute planned changes to the registry, and look up the registered schema versions for the lock file."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def apply(client: RegistryClient, subjects: list[Subject], changes: list[Change]
 
 
 def _references(client: RegistryClient, subject: Subject) -> list[Reference]:
-    """Return references to the latest versions of the subject's types, which are registered before the subject."""
+    """Return references to the latest versions of the types that the subject uses. They were registered before it."""
     versions = [(name, client.latest(name)) for name in subject.uses]
     return [Reference(name, name, latest.version) for name, latest in versions if latest is not None]
 
@@ -60,14 +60,14 @@ def _restore_level_if_incompatible(client: RegistryClient, subject: Subject, old
 
 
 def _refuse_unless_latest(client: RegistryClient, subject: Subject) -> None:
-    """Raise RefusedError if an earlier version of the subject, and not the latest, contains the subject's schema."""
+    """Raise RefusedError if the subject's schema is not in its latest version but in an earlier version."""
     latest = with_references_inlined(client, client.latest(subject.name))
     if latest is not None and not same_schema(latest.text, subject.text):
         raise earlier_version_error(subject, latest.version)
 
 
 def recorded_schemas(client: RegistryClient, subjects: list[Subject]) -> dict[str, list[LockedSchema]]:
-    """Return the latest versions of each subject by aggregate type, newest first. References are inlined."""
+    """Return a mapping from aggregate types to their latest schema versions, newest first. References are inlined."""
     return {subject.aggregate_type: _latest_versions(client, subject.name) for subject in subjects}
 
 

@@ -1,4 +1,4 @@
-"""Checks of the schema registry for `outbox verify`."""
+"""Check the schema registry for `outbox verify`."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def _reachable(state: RegistryState) -> Finding:
 )
 def _registered(state: RegistryState) -> Finding:
     problems = [subject.name for subject in state.subjects if not is_registered(subject, state.actual[subject.name])]
-    expected = f"the latest version of all {len(state.subjects)} subjects is the schema of the file"
-    actual = f"not the schema of the file: {', '.join(problems)}" if problems else expected
+    expected = f"the latest version of all {len(state.subjects)} subjects is the schema in the file"
+    actual = f"not the schema in the file: {', '.join(problems)}" if problems else expected
     return Finding(not problems, actual, expected, _foreign_version_remedy(state))
 
 
 def _foreign_version_remedy(state: RegistryState) -> str:
-    """Return the commands that delete the versions after the version of the schema file, or an empty string.
+    """Return the commands that delete the versions after the version in the schema file, or an empty string.
 
-    `apply` refuses the schema of the file, because a registry cannot return to an earlier version.
+    `apply` refuses the file's schema, because a registry cannot return to an earlier version.
     """
     commands = [
         f"`curl -X DELETE {shlex.quote(f'{state.url}{subject_path(subject.name)}/versions/{number}')}`"
@@ -62,7 +62,7 @@ def _foreign_version_remedy(state: RegistryState) -> str:
 
 
 def _later_versions(state: RegistryState, subject: Subject) -> range:
-    """Return the versions after the schema file's version if the lock file has that version but not the latest."""
+    """Return the versions after the schema file's version if the lock file lists that version but not the latest."""
     latest = state.actual[subject.name].latest
     recorded = state.lock.schemas.get(subject.aggregate_type, []) if state.lock else []
     own = [entry.version for entry in recorded if same_schema(entry.text, subject.text)]
@@ -83,14 +83,14 @@ def _ids(state: RegistryState) -> Finding:
         recorded_schemas = state.lock.schemas.get(subject.aggregate_type, []) if state.lock else []
         recorded_ids = [entry.id for entry in recorded_schemas]
         if latest is not None and latest.id not in recorded_ids:
-            problems.append(f"{subject.name} has id {latest.id}, the lock file has {recorded_ids}")
+            problems.append(f"{subject.name} has id {latest.id}, but the lock file has {recorded_ids}")
             remedy = "see registry.schemas" if _later_versions(state, subject) else remedy
     return Finding(not problems, "; ".join(problems) or "ids in the lock file", "ids in the lock file", remedy)
 
 
 @RULES.rule(
     "registry.compatibility",
-    condition="every subject has the compatibility level of the pipeline file",
+    condition="every subject has the compatibility level that the pipeline file specifies",
     remedy="run `outbox apply`",
 )
 def _compatibility(state: RegistryState) -> Finding:

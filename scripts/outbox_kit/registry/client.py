@@ -1,4 +1,4 @@
-"""Client that reads and writes the schema registry, with one method per endpoint."""
+"""Read and write the schema registry, with one method per endpoint."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class RegistryClient(RegistryReader):
         self._request("PUT", _config_path(subject), f"set compatibility of {subject}", {"compatibility": level})
 
     def is_compatible(self, subject: str, text: str, level: str = "") -> bool:
-        """Return whether `text` is compatible with the latest version or, for a transitive `level`, all versions."""
+        """Return whether `text` is compatible with the latest version or, if `level` is transitive, all versions."""
         path = f"/compatibility{subject_path(subject)}/versions{'' if level.endswith('_TRANSITIVE') else '/latest'}"
         response = self._request("POST", path, f"test compatibility with {subject}", _body(text))
         return bool(self._member(response, "is_compatible"))
 
     def lookup(self, subject: str, text: str) -> int | None:
-        """Return the number of the subject's version with this schema, or None if it is not registered."""
+        """Return the number of the subject's version that has this schema, or None if the schema is not registered."""
         description = f"look up a schema of {subject}"
         response = self._request("POST", subject_path(subject), description, _body(text), NOT_FOUND)
         return None if response is None else int(self._member(response, "version"))
@@ -49,7 +49,7 @@ class RegistryClient(RegistryReader):
         self._request("POST", f"{subject_path(subject)}/versions", f"register {subject}", _body(text, references))
 
     def delete(self, subject: str) -> None:
-        """Delete every version of a subject. After this soft delete, schema ids in records can still be resolved."""
+        """Delete every version of a subject. This is a soft delete, so schema ids in records can still be resolved."""
         self._request("DELETE", subject_path(subject), f"delete {subject}", missing_status=NOT_FOUND)
 
     def _member(self, response: Any, name: str) -> Any:  # noqa: ANN401 - JSON

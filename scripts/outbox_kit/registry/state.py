@@ -1,4 +1,4 @@
-"""Desired and actual subjects of the schema registry, and the changes between them."""
+"""Compare the desired and actual subjects of the schema registry, and return the changes to make."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ INCOMPATIBLE_HINT = "give new fields a default and keep field types, or set `com
 
 @dataclass(frozen=True)
 class Subject:
-    """Desired subject of an aggregate or a referenced type. `aggregate_type` is the name of this aggregate or type."""
+    """Desired subject of an aggregate type or a referenced type. `aggregate_type` contains the name of that type."""
 
     aggregate_type: str
     name: str
     text: str
     compatibility: str
     text_with_references: str = ""
-    """Text to register if the schema refers to types of other subjects by name. If empty, `text` is registered."""
+    """Text to register if the schema refers to other subjects' types by name. If it is empty, `text` is registered."""
     uses: tuple[str, ...] = ()
     """Subjects of the types to which `text_with_references` refers."""
 
@@ -39,7 +39,7 @@ class ActualSubject:
 
 
 def desired_subjects(pipeline: Pipeline) -> list[Subject]:
-    """Return the subjects of all aggregates with a schema, including the canary. Raises ConfigurationError."""
+    """Return the subjects of all aggregate types that have a schema, with the canary's. Raises ConfigurationError."""
     subjects = []
     for name, aggregate in pipeline.with_schemas.items():
         schema = registered_schema(aggregate)
@@ -74,7 +74,7 @@ def desired_references(pipeline: Pipeline) -> list[Subject]:
 
 
 def read_actual(client: RegistryClient, subjects: list[Subject]) -> dict[str, ActualSubject]:
-    """Return the actual state of the subjects, by name."""
+    """Return a mapping from subject names to the subjects' actual states."""
     return {
         subject.name: ActualSubject(
             with_references_inlined(client, client.latest(subject.name)), client.compatibility(subject.name)
@@ -96,7 +96,7 @@ def is_registered(subject: Subject, actual: ActualSubject) -> bool:
 
 
 def diff(subjects: list[Subject], actual: dict[str, ActualSubject]) -> list[Change]:
-    """Return the changes that set levels and register versions. A subject's level is set before its new version."""
+    """Return the changes that set levels and register versions. A subject's level is set before a new version."""
     changes = []
     for subject in subjects:
         actual_subject = actual[subject.name]
@@ -130,9 +130,9 @@ def fields_changed(old_schema: str, new_schema: str) -> tuple[list[str], list[st
 
 
 def danger(old_schema: str, new_schema: str) -> str:
-    """Return a text about the fields of existing records that a new version misreads or cannot read, or ''.
+    """Return a text that lists the fields of existing records that a new version misreads or cannot read, or ''.
 
-    The registry does not detect misread fields: it accepts a change of a logical type.
+    The registry does not detect misread fields, because it accepts changes of logical types.
     """
     changed_fields = differences(old_schema, new_schema)
     misread_fields = [
@@ -151,7 +151,7 @@ def _describe(entry: Difference) -> str:
 
 
 def incompatible_fields(level: str, old_schema: str, new_schema: str) -> list[str]:
-    """Return the fields, with their types, whose changes violate a compatibility level."""
+    """Return the fields whose changes violate a compatibility level, with their types."""
     pairs = []
     if level.startswith(("BACKWARD", "FULL")):
         pairs.append((old_schema, new_schema))
@@ -181,7 +181,7 @@ def refuse_incompatible(client: RegistryClient, subjects: list[Subject], actual:
 
 
 def _is_compatible(client: RegistryClient, subject: Subject, actual: ActualSubject, latest: SchemaVersion) -> bool:
-    """Test compatibility in the registry, or locally if the level changes or a schema has references.
+    """Test compatibility in the registry or, if the level changes or a schema has references, locally.
 
     Apicurio rejects the test of a schema with references (HTTP 422), although it accepts the registration.
     """

@@ -1,8 +1,8 @@
-"""Batches of rows, which are claimed, sent and completed. After a takeover, a claimed batch is read again.
+"""Claim batches of rows, read them again after a takeover, and complete them when they are sent.
 
 A claim is committed before its rows are sent, because the batch number and the order of the rows determine their
-source_sequence. A process that takes over a bucket first sends the claimed rows again. They have the same sequences,
-so that sending them again does not change any state.
+source_sequence. A process that takes over a bucket first sends the claimed rows again. The rows have the same sequences
+as before, so sending them again does not change any state.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from outbox_kit.relay.tables import MARK_COLUMN, ORDER_COLUMN
 
 ALL_BUCKETS = [*range(BUCKETS)]
 MAX_BYTES = 1_000_000
-"""Maximum size of payloads and headers in a batch, unless the batch is a single row."""
+"""Maximum size of payloads and headers in a batch, unless the batch contains only one row."""
 SELECT_PENDING = sql.SQL("""
     select * from (
       select *, sum(size) over (order by place) - size as size_before
@@ -44,7 +44,7 @@ RELEASE = sql.SQL("""
     update {schema}.outbox_relay_batch set ids = '{{}}' where outbox = %s and bucket = %s and number = %s""")
 DELETE = sql.SQL("delete from {outbox} where {id} = any(%s::uuid[])")
 MARK = sql.SQL("update {outbox} set {mark} = now() where {id} = any(%s::uuid[])")
-# The query has a subquery per bucket, so that an index scan reads only one entry of each bucket.
+# The query has one subquery for each bucket, so that an index scan reads only one entry of the bucket.
 PENDING_BUCKETS = sql.SQL("""
     select bucket from unnest(%s::int[]) as bucket
     where exists (select 1 from {outbox} where {bucket} = bucket and {pending})""")
@@ -62,7 +62,7 @@ LAST_PENDING = sql.SQL("""
 
 @dataclass(frozen=True)
 class Batch:
-    """Claimed rows of one bucket, in order. `positions` are the positions of these rows in the claim."""
+    """Claimed rows of one bucket, in order. `positions` contains the positions of these rows in the claim."""
 
     bucket: int
     number: int
@@ -72,12 +72,12 @@ class Batch:
     positions: list[int]
 
     def sequence(self, position: int) -> str:
-        """Return the source_sequence of a row, which consists of source epoch, batch number and position."""
+        """Return a row's source_sequence, which consists of source epoch, batch number and position."""
         return f"{self.epoch:04x}_{self.number:016x}-{position:016x}"
 
 
 class BatchStore:
-    """Executes statements on the batches of one outbox table in the session that holds the leases."""
+    """Reads and writes the batches of one outbox table in the session that holds the leases."""
 
     def __init__(self, connection: Connection, reader: RowReader) -> None:
         self._connection, self._reader, self._tables = connection, reader, reader.tables
@@ -105,11 +105,11 @@ class BatchStore:
         return place
 
     def first_pending(self, last: int) -> dict[int, int]:
-        """Return the position of the first unsent row by bucket, for all buckets with unsent rows up to `last`."""
+        """Map each bucket that has unsent rows up to position `last` to the position of its first unsent row."""
         return {row["bucket"]: row["place"] for row in self._execute(FIRST_PENDING, (ALL_BUCKETS, last))}
 
     def claim(self, bucket: int, limit: int) -> Batch | None:
-        """Claim the next rows of a bucket, up to MAX_BYTES. Returns None if the bucket has no unsent rows."""
+        """Claim the next rows of a bucket, up to MAX_BYTES. Return None if the bucket has no unsent rows."""
         rows = self._execute(SELECT_PENDING, (bucket, limit, MAX_BYTES))
         if not rows:
             return None

@@ -1,4 +1,4 @@
-"""Buckets of outbox rows. A relay process leases buckets, and one transactional producer sends a bucket in order."""
+"""Divide outbox rows into buckets. Relay processes lease buckets, and one producer sends a bucket's rows in order."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from psycopg import sql
 from outbox_kit.pipeline import Source
 
 BUCKETS = 16
-"""Number of buckets, and thus of processes that can send. A different number would move aggregates to new buckets."""
+"""Number of buckets, and thus the maximum number of sending processes. A change moves aggregates to other buckets."""
 
 
 def bucket_of_row(source: Source) -> sql.Composed:
@@ -21,5 +21,5 @@ def bucket_of_row(source: Source) -> sql.Composed:
 
 
 def transactional_id(prefix: str, bucket: int) -> str:
-    """Return the transactional.id of the producer of a bucket."""
+    """Return the transactional.id of a bucket's producer."""
     return f"outbox-relay.{prefix}.{bucket}"

@@ -1,6 +1,6 @@
-"""Source epoch of the relay's records. It is higher than the connector's epoch, so that the relay's states are newer.
+"""Set the source epoch of the relay's records. It exceeds the connector's epoch, so the relay's states are newer.
 
-The epoch is also raised after a restore or failover, because the number of the last batch can then be lower.
+The epoch is also raised after a restore or failover, because the server's last batch number can then be lower.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def required_epoch(
 ) -> int:
     """Return the current epoch, or a higher epoch if existing records can have a higher sequence than the next batch.
 
-    The connector can have sent such records, or the relay before a restore of the database. Raises UnreachableError,
+    Such records can be from the connector, or from the relay before the database was restored. Raises UnreachableError,
     WaitTimeoutError, and RefusedError if the epoch is already the highest possible epoch.
     """
     current = client.read_relay_epoch(connection, tables.outbox_name)
@@ -83,9 +83,9 @@ def write_epoch(connection: Connection, tables: RelayTables, epoch: int) -> None
 
 
 def raise_on_other_server(deployment: Deployment, connection: Connection, tables: RelayTables) -> int | None:
-    """Increase the epoch after a restore or failover of the database. Return the new epoch, or None if not needed.
+    """Increase the epoch after a restore or failover of the database. Return the new epoch, or None.
 
-    The new server can lack the last batches, and would then assign their numbers again. Raises UnreachableError,
+    The new server might lack the last batches, and would then assign their numbers again. Raises UnreachableError,
     WaitTimeoutError, and RefusedError if the epoch is already the highest possible epoch.
     """
     server = _server(connection)

@@ -1,4 +1,4 @@
-"""Leases of buckets. A lease is a session-level advisory lock. The processes of a relay share the leases equally.
+"""Lease buckets. A lease is a session-level advisory lock. The processes of a relay share the leases equally.
 
 The server ends a session that sends no statement for LEASE_S, and thus releases the leases of a stopped process.
 """
@@ -47,7 +47,7 @@ class Leases:
         connection.execute(JOIN, (self._key, MEMBER_KEY))
 
     def quota(self) -> int:
-        """Return the maximum number of buckets per process."""
+        """Return the maximum number of buckets that each process may lease."""
         members: int = self._connection.execute(MEMBERS, (MEMBER_KEY, self._key)).fetchall()[0]["members"]
         return math.ceil(BUCKETS / max(1, members))
 
@@ -73,7 +73,7 @@ class Leases:
     def keep(self) -> None:
         """Execute a statement, unless this method executed one within the last KEEP_S.
 
-        Without it, idle_session_timeout would end the session while a batch is encoded or waits for Kafka.
+        Without a statement, idle_session_timeout would end the session while a batch is encoded or waits for Kafka.
         """
         if time.monotonic() - self._kept_at >= KEEP_S:
             self._connection.execute("select 1")

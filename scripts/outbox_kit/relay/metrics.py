@@ -1,4 +1,4 @@
-"""Metrics of one relay process, in a file for the textfile collector of Prometheus' node exporter."""
+"""Write the metrics of one relay process to a file for the textfile collector of Prometheus' node exporter."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from outbox_kit.results import Reporter
 INTERVAL_S = 5.0
 MAX_COUNTED = 100_000
 """Maximum number of pending rows to count, so that counting a large backlog does not delay its delivery."""
-# The query has a subquery per bucket, so that an index scan reads only the first entry of each bucket.
+# The query has one subquery for each bucket, so that an index scan reads only the bucket's first entry.
 BACKLOG = sql.SQL("""
     select (select count(*) from (select from {outbox} where {bucket} = any(%(held)s) and {pending} limit %(limit)s) x)
              as rows,
@@ -29,13 +29,13 @@ BACKLOG = sql.SQL("""
                         where {bucket} = held.bucket and {pending} order by {order} limit 1) as first
     where isfinite(first.created_at)""")
 HELP = {
-    "records_sent_total": "Records sent, without dead letters.",
+    "records_sent_total": "Records sent, excluding dead letters.",
     "dead_letters_total": "Dead letters sent.",
     "batches_total": "Kafka transactions committed.",
     "errors_total": "Errors of Kafka or PostgreSQL after which the process started a new session.",
     "buckets": "Buckets whose lease the process holds.",
-    "pending_rows": f"Rows to send in these buckets, counted up to {MAX_COUNTED}.",
-    "lag_seconds": "Age of the oldest of these rows.",
+    "pending_rows": f"Rows to send in the leased buckets, counted up to {MAX_COUNTED}.",
+    "lag_seconds": "Age of the oldest row to send in the leased buckets.",
 }
 
 

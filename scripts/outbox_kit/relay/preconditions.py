@@ -1,4 +1,4 @@
-"""Preconditions of a relay: a stopped connector, rows that the connector has not sent, and supported columns."""
+"""Check that a relay can start: the connector is stopped and has not sent the rows, and the columns are supported."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def refuse_running_connector(deployment: Deployment) -> None:
 def refuse_delivered_rows(deployment: Deployment, connection: Connection, tables: RelayTables) -> None:
     """Raise RefusedError if the table has more rows than the slot of the stopped connector has undelivered events.
 
-    The last sent event is counted as undelivered. This is safe, because it is the newest state of its aggregate.
-    If the slot does not exist, it is unknown which rows were delivered, and the relay sends all rows.
+    The last sent event is counted as undelivered. This is safe, because the event contains its aggregate's newest
+    state. If the slot does not exist, it is unknown which rows were delivered, and the relay sends all rows.
     """
     source = deployment.pipeline.source
     if read_slot(connection, source.slot) is None:
         return
-    # Events after this LSN are not counted, because later inserts would hide that the connector has sent other rows.
+    # Events after this LSN are not counted, because later inserts would compensate for rows that were sent.
     counted = connection.execute(COUNT.format(outbox=tables.outbox, pending=tables.pending)).fetchall()[0]
     rows = counted["rows"]
     actual = connect_state.read_actual(deployment.connect, deployment.pipeline.connector.name)
@@ -77,7 +77,7 @@ def require_columns(connection: Connection, tables: RelayTables, types: dict[str
     if not types[source.columns.created_at].startswith("timestamp"):
         raise _wrong(tables, f"has a column {source.columns.created_at} that is neither timestamptz nor timestamp")
     if types[source.columns.id] != "uuid" or _is_nullable(connection, tables):
-        raise _wrong(tables, f"has a column {source.columns.id} that is not uuid not null, so rows cannot be deleted")
+        raise _wrong(tables, f"has a column {source.columns.id} that is not `uuid not null`, so rows cannot be deleted")
 
 
 def _is_nullable(connection: Connection, tables: RelayTables) -> bool:

@@ -1,4 +1,4 @@
-"""Transactional producer of one bucket. The transactional.id of the bucket fences its former owner."""
+"""Send a bucket's records with a transactional producer. The bucket's transactional.id fences the former owner."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from outbox_kit.pipeline import Kafka
 PARTITIONER = -1
 """Partition number that makes librdkafka call the partitioner."""
 STEP_S = 2.0
-"""Maximum time between the statements in the database that keep the lease."""
+"""Maximum time between the database statements that keep the lease."""
 MIN_STEP_S = 0.001
 SEND_TIMEOUT_S = 60
 TRANSACTION_TIMEOUT_MS = 60_000

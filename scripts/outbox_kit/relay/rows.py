@@ -1,4 +1,4 @@
-"""Reading of outbox rows as text, in the same formats as in the connector's records."""
+"""Read outbox rows as text, in the formats of the connector's records."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ EVENT_TIME = sql.SQL("""
 
 @dataclass(frozen=True)
 class RowReader:
-    """Reads the columns of outbox rows. `types` are the column types of the table by column name."""
+    """Reads the columns of outbox rows. `types` maps column names to column types."""
 
     tables: RelayTables
     types: dict[str, str]
 
     @cached_property
     def columns(self) -> sql.Composed:
-        """Select list of the columns that the record needs. Additional columns are numbered."""
+        """Select list for the columns that a record needs. Additional columns are numbered."""
         names, source = self.tables.pipeline.source.columns, self.tables.pipeline.source
         entries = [
             _text(names.id, "id"),
@@ -78,7 +78,7 @@ class RowReader:
         )
 
     def whole_row(self, connection: Connection, row_id: str | None) -> dict[str, tuple[str, object]]:
-        """Return the type and value of every column of a row by name, or an empty dict if the row was deleted."""
+        """Return a mapping from a row's column names to types and values, or {} if the row was deleted."""
         entries = [
             sql.SQL("{} as {}").format(self._dead_letter_value(name), sql.Identifier(name)) for name in self.types
         ]
@@ -96,7 +96,7 @@ class RowReader:
         return sql.Identifier(name) if self.types[name] == "bytea" else sql.SQL("{}::text").format(sql.Identifier(name))
 
     def _column_text(self, name: str) -> sql.Composable:
-        """Return an expression for a column's text. As in Debezium, timestamptz is in UTC with the type's precision."""
+        """Return an expression for a column's text. As in Debezium, timestamptz is in UTC with its type's precision."""
         if not self._is_zoned(name):
             return sql.SQL("{}::text").format(sql.Identifier(name))
         digits = (MODIFIER.findall(self.types[name]) or ["(6)"])[0][1]

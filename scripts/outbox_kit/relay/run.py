@@ -1,4 +1,4 @@
-"""Start of a relay process, and recovery of the process from errors."""
+"""Run a relay process, which starts a new session after an error."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ GIVE_UP_S = 300
 def run_relay(deployment: Deployment, options: RelayOptions, stop: Event, progress: Reporter) -> Counters:
     """Send rows until `stop` is set or, with `once`, until all rows are sent. Return the counters of sent records.
 
-    Raises RefusedError if the connector runs; ConfigurationError; UnreachableError and RejectedError after GIVE_UP_S;
-    and with `once`, WaitTimeoutError if another process holds a bucket and does not send its rows.
+    Raises ConfigurationError, RefusedError if the connector is running, and UnreachableError and RejectedError after
+    GIVE_UP_S. With `once`, raises WaitTimeoutError if another process holds a bucket and does not send its rows.
     """
     lock = deployment.lock()
     if lock is None:

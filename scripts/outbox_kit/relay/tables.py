@@ -1,4 +1,4 @@
-"""Tables and index of the relay. They are in the source database, in the schema of the outbox table."""
+"""Create the relay's tables and index in the source database, in the schema of the outbox table."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ INDEX: LiteralString = "select indisvalid as is_valid from pg_index where indexr
 # On a large table, creating the index takes minutes and waits for open transactions. Writers are not blocked.
 INDEX_SETTINGS: LiteralString = """
     select set_config('statement_timeout', '1h', false), set_config('lock_timeout', '1h', false)"""
-# With a cache, each session takes its own range of numbers, so that a later insert can get a lower number.
+# With a sequence cache, each session takes its own range of numbers, so a later insert can get a lower number.
 SEQUENCE_CACHE: LiteralString = """
     select seqcache as cache from pg_sequence
     where seqrelid = pg_get_serial_sequence(%s, %s)::regclass"""
@@ -64,7 +64,7 @@ class RelayTables:
 
     @property
     def bucket(self) -> sql.Composed:
-        """Expression of a row's bucket."""
+        """Expression for a row's bucket."""
         return bucket_of_row(self.pipeline.source)
 
     @property
@@ -76,7 +76,7 @@ class RelayTables:
 def create(connection: Connection, tables: RelayTables) -> None:
     """Create the missing tables, columns and indexes of the relay.
 
-    Raises ConfigurationError. Raises RefusedError if rows would be sent again, or without a defined order.
+    Raises ConfigurationError. Raises RefusedError if rows would be sent again or in an undefined order.
 
     Existing objects are looked up in the catalog, because a statement with `if not exists` requires the privileges of
     the owner and waits for locks, such as the lock of a VACUUM.

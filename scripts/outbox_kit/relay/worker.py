@@ -1,4 +1,4 @@
-"""A relay process, and one of its sessions, which holds leases and sends the rows of the leased buckets."""
+"""Run one session of a relay process. The session holds leases and sends the rows of the leased buckets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from outbox_kit.results import Reporter
 
 REBALANCE_S = 0.5
 ONCE_MARGIN_S = 5
-"""Time in which the next owner of a bucket sends a batch after the longest lease has expired."""
+"""Time that a bucket's next owner has to send a batch after the longest lease has expired."""
 
 
 @dataclass(frozen=True)
@@ -121,10 +121,10 @@ class Worker:
             self._process.metrics.write(read_backlog(self._connection, self._reader, self._leases.held))
 
     def _send(self, buckets: Sequence[int], read: Callable[[int], Batch | None]) -> None:
-        """Send the batches that `read` returns. Each batch is one transaction. The transactions run concurrently.
+        """Send the batches that `read` returns. Each batch is one transaction, and all transactions run concurrently.
 
         The producers fence former owners before the batches are read. In the opposite order, a process that was paused
-        between the two steps and has lost its lease would fence the new owner, and then send old states.
+        between the two steps and lost its lease would fence the new owner and then send old states.
         """
         if not buckets:
             return

@@ -1,1 +1,1 @@
-"""Replay of dead letters: records of consumers, outbox rows of the connector, and latest states."""
+"""Replay dead letters: send consumers' records, the connector's outbox rows, or the latest states again."""

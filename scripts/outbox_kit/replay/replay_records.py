@@ -1,4 +1,4 @@
-"""Dead letters of consumers: records sent again to the topic and partition where they failed."""
+"""Replay consumers' dead letters: send each record again to the topic and partition in which it failed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Replay:
 
 @dataclass(frozen=True)
 class _Destination:
-    """Topic to which records are sent. For a compacted topic, `records` are its records with the dead letters' keys."""
+    """Topic to which records are sent. If it is compacted, `records` has its records under the dead letters' keys."""
 
     name: str
     bounds: Mapping[int, Bounds]
@@ -39,9 +39,9 @@ class _Destination:
 
 
 def replay_records(deployment: Deployment, topic: str, dead_letters: Collection[DeadLetter]) -> Replay:
-    """Send the records of the dead letters again, then acknowledge them. A crash in between can repeat records.
+    """Send the dead letters' records again, then acknowledge the dead letters. A crash in between can repeat records.
 
-    A record is refused if its topic is compacted and has a newer record of the key. Raises RefusedError,
+    A record is refused if its topic is compacted and has a newer record with the same key. Raises RefusedError,
     UnreachableError, RejectedError.
     """
     client, result, records = deployment.kafka, Replay(), list[Record]()
@@ -97,7 +97,7 @@ def _refuse_older(topic: str, dead_letter: DeadLetter, failed: FailedRecord, rec
     if newer is not None:
         raise RefusedError(
             f"{dead_letter.place}: topic {failed.topic} is compacted and has a newer record of key "
-            f"{dead_letter.key} at {newer.place}, which the older one would replace",
+            f"{dead_letter.key} at {newer.place}, which the replayed record would replace",
             _drop_hint(topic, dead_letter),
         )
 
@@ -107,7 +107,7 @@ def _drop_hint(topic: str, dead_letter: DeadLetter) -> str:
 
 
 def original_headers(record: Message) -> tuple[tuple[str, bytes], ...]:
-    """Return the headers of the record that failed."""
+    """Return the headers that the failed record had, without those that the consumer added."""
     return tuple((name, value) for name, value in header_pairs(record) if name not in CONSUMER_HEADERS)  # type: ignore[misc]
 
 

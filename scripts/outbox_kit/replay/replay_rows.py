@@ -1,11 +1,11 @@
-"""Replay of the connector's dead letters: their rows pass through the transform again, unless a newer event exists.
+"""Replay the connector's dead letters: their rows pass through the transform again, unless a newer event exists.
 
-republish_states() writes the latest states of their aggregates instead.
+republish_states() writes the latest states of the aggregates instead.
 
-For consumers, a row that is written again is newer than all others. Therefore a replay is refused if a newer event of
-the aggregate is on the topic, in the outbox table, or on its way between them. A newer event is found as follows:
+For consumers, a row that is written again is newer than all other rows. Therefore a replay is refused if a newer event
+of the aggregate is on the topic, in the outbox table, or in between. A newer event is found as follows:
 - the topic is read after the slot has confirmed all transactions that began before the replay;
-- then the table is locked, and the rows of the aggregate in the table are compared with the topic;
+- then the table is locked, and the aggregate's rows in the table are compared with the topic;
 - a gap in `seq` shows that a row was written and deleted between these two steps.
 """
 
@@ -53,13 +53,13 @@ NEW_ROWS: LiteralString = "select count(*) as count from {} where seq > %s"
 
 @dataclass
 class _Evidence:
-    """Proofs that were read before the lock. `batch` has the ids of the events that are replayed together."""
+    """Proofs that were read before the lock. `batch` contains the ids of the events that are replayed together."""
 
     proofs: Mapping[str, Proof]
     batch: set[str]
 
     def refuse_older(self, dead_letter: DeadLetter, kind: str, key: str, rows: Sequence[StoredRow]) -> None:
-        """Raise RefusedError if the event was delivered or a newer one exists. `rows` are the rows of its aggregate."""
+        """Raise RefusedError if the event was delivered, or if its aggregate, which has `rows`, has a newer event."""
         proof = self.proofs.get(kind)
         if proof is None:
             raise RefusedError(f"{dead_letter.place}: the row was changed while the command was running", AGAIN_HINT)
@@ -75,13 +75,13 @@ class _Evidence:
                 raise RefusedError(text, f"replay both with --all, or {AGAIN_HINT}")
 
     def _is_newer_dead_letter(self, row: StoredRow, dead_letter: DeadLetter, proof: Proof) -> bool:
-        """Return whether the row is a later dead letter that may have been replayed but is not delivered yet."""
+        """Return whether `row` became a dead letter later, may have been replayed, and is not delivered yet."""
         is_waiting, first = row.id not in self.batch and row.id not in proof.event_ids, proof.dead_letters
         return is_waiting and first.get(row.id, UNVERSIONED) > first.get(dead_letter.event_id, UNVERSIONED)
 
 
 def replay_rows(deployment: Deployment, dead_letters: Collection[DeadLetter], progress: Reporter) -> Replay:
-    """Write the rows of the dead letters again with their event ids, then acknowledge the dead letters.
+    """Write the dead letters' rows again, with the same event ids, then acknowledge the dead letters.
 
     A row that is still invalid becomes a new dead letter. Raises FailedError, RefusedError, RejectedError,
     UnreachableError, WaitTimeoutError.
@@ -104,7 +104,7 @@ def replay_rows(deployment: Deployment, dead_letters: Collection[DeadLetter], pr
 
 
 def _require_replayable(deployment: Deployment) -> Lock:
-    """Return the lock file. Raises RefusedError, and FailedError for a connector that cannot confirm earlier events."""
+    """Return the lock file. Raises RefusedError, and FailedError if the connector cannot confirm earlier events."""
     require_table(deployment.pipeline, "let the service write the state again")
     lock, database = require_applied_source(deployment)
     refuse_wrong_cluster(deployment, lock, ("kafka",))
@@ -116,7 +116,7 @@ def _require_replayable(deployment: Deployment) -> Lock:
 
 
 def _last_number(connection: Connection, source: Source) -> int | None:
-    """Return the last value of the sequence of `seq`; None if the table has no such column."""
+    """Return the last value of the sequence of `seq`; None if the table has no column `seq`."""
     row = connection.execute(SEQUENCE, {"table": ddl.quoted_text(source.table)}).fetchone()
     return None if row is None or row["name"] is None else int(row["last"])
 
@@ -132,7 +132,7 @@ def _read_evidence(
     pipeline, source = deployment.pipeline, deployment.pipeline.source
     position = wait_transactions_ended(connection)
     postgres_client.commit_heartbeat(connection)  # in an idle database, the slot would not reach the position
-    progress(f"wait until slot {source.slot} has confirmed the events before the replay")
+    progress(f"wait until slot {source.slot} has confirmed all earlier events")
     wait_confirmed(connection, source.slot, position, pipeline.connector.name)
     rows = _rows_by_event(connection, source, dead_letters)
     reader = ProofReader(deployment, connection, position, lock.source_epoch)
@@ -157,7 +157,7 @@ def _is_uuid(text: str) -> bool:
 
 
 def _refuse_vanished_rows(connection: Connection, source: Source, number: int | None) -> None:
-    """Raise RefusedError if rows after `number` were deleted: their events may not be on the topics yet."""
+    """Raise RefusedError if rows whose `seq` is above `number` were deleted: the topics may lack their events."""
     last = _last_number(connection, source)
     if number is None or last is None:
         return
@@ -193,9 +193,9 @@ def _write_rows(
 
 
 def republish_states(deployment: Deployment, dead_letters: Collection[DeadLetter], progress: Reporter) -> Replay:
-    """Write the latest states of the aggregates of the dead letters, then acknowledge the dead letters.
+    """Write the latest states of the dead letters' aggregates, then acknowledge the dead letters.
 
-    Raises the errors of republish(), except RefusedError, which is added to the result.
+    Raises the same errors as republish(), except RefusedError, which is added to the result.
     """
     result, aggregates = Replay(), dict[tuple[str, str], list[DeadLetter]]()
     for dead_letter in dead_letters:

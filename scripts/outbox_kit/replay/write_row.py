@@ -1,4 +1,4 @@
-"""Outbox rows of dead letters: moved to the end of the outbox table, or inserted again if they were deleted."""
+"""Write the outbox rows of dead letters again: move rows to the end of the table, or insert rows that were deleted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from outbox_kit.postgres.client import Connection
 from outbox_kit.recovery.resend_rows import move_to_end, written_columns
 
 REPUBLISH_HINT = "send the latest state with `outbox dead-letter replay --republish`, or let the service write it"
-# Types that PostgreSQL can read from the text in a dead letter. Debezium writes values of other types as numbers.
+# Types whose values PostgreSQL can read from the text in a dead letter. Debezium writes other types as numbers.
 READABLE_TYPE = re.compile(
     r"text|character( varying)?(\(\d+\))?|uuid|jsonb?|smallint|integer|bigint|boolean|bytea"
     r"|timestamp(\(\d\))? with time zone"
@@ -30,7 +30,7 @@ BYTES: LiteralString = "decode(%(row)s::json ->> {name}, 'base64')"
 
 
 def insert_again(connection: Connection, source: Source, dead_letter: DeadLetter, *, has_row: bool) -> None:
-    """Write the row of a dead letter again, with its event id, in a transaction of the caller. Raises RefusedError.
+    """Write a dead letter's row again, with the same event id, in the caller's transaction. Raises RefusedError.
 
     An existing row is moved unchanged, because it may have been corrected. A deleted row is read from the dead letter.
     """
@@ -72,7 +72,7 @@ def _insert(connection: Connection, source: Source, dead_letter: DeadLetter) -> 
 
 
 def _parse_row(dead_letter: DeadLetter) -> tuple[str, dict[str, Any]]:
-    """Return the value of a dead letter as text, from which PostgreSQL reads exact numbers, and its columns."""
+    """Return a dead letter's value both as text, from which PostgreSQL reads exact numbers, and as parsed columns."""
     try:
         text = (dead_letter.value or b"").decode()
         row = json.loads(text)

@@ -1,4 +1,4 @@
-"""One difference between the desired and the actual state of a system."""
+"""Represent one difference between the desired and the actual state of a system."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONNECTOR_OPERATIONS: dict[Kind, str] = {"start": "start", "state": "change stat
 
 @dataclass(frozen=True)
 class Change:
-    """One pending change of one object. `danger` names data that the change can lose; it then requires `--allow`."""
+    """One pending change of one object. `danger` names data that the change can lose. Such a change needs `--allow`."""
 
     system: System
     kind: Kind
@@ -40,7 +40,7 @@ class Change:
 
     @property
     def target(self) -> str:
-        """Name of the object in messages. For the kinds in CONNECTOR_OPERATIONS, the object is the connector."""
+        """Name of the object for messages. For the kinds in CONNECTOR_OPERATIONS, the object is the connector."""
         return f"connector {self.name}" if self.kind in CONNECTOR_OPERATIONS else self.object
 
     @property

@@ -1,4 +1,4 @@
-"""Rule engine of `outbox lint` and `outbox verify`: rules, their findings, and the checks that reports contain."""
+"""Evaluate the rules of `outbox lint` and `outbox verify`, and turn each finding of a rule into a check for reports."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Check:
 class Finding:
     """One result of evaluating a rule. `passed` is None if the rule could not be evaluated.
 
-    If `remedy` or `severity` is set, it overrides the value of the rule.
+    If `remedy` or `severity` is set, it overrides the rule's value.
     """
 
     passed: bool | None

@@ -1,10 +1,10 @@
-"""Commands that send states again. They are used in remedies of checks, dangers of changes, and hints of errors."""
+"""Compose the commands that send states again, for use in remedies of checks, dangers of changes, and error hints."""
 
 from __future__ import annotations
 
 from outbox_kit.pipeline import Pipeline
 
-# After a loss of rows, these commands send the latest states again, and the tombstones of deleted aggregates.
+# After a loss of rows, these commands send the latest states and the tombstones of deleted aggregates again.
 RESEND_HINT = "`outbox backfill --restart`, then `outbox stuck --resend`"
 # Hint for errors whose cause `outbox recover` can identify. `outbox recover` requires the lock file.
 RECOVER_HINT = "run `outbox recover`"
@@ -13,14 +13,14 @@ APPLY_RECOVER_HINT = f"run `outbox apply --recover`, {RESEND_HINT}"
 
 
 def backfill_steps(pipeline: Pipeline, aggregate_types: list[str]) -> str:
-    """Return the commands after which the topics of `aggregate_types` have the latest state of every aggregate."""
+    """Return the commands that send the latest state of every aggregate of `aggregate_types` to its topic."""
     queried = _types_with_backfill(pipeline, aggregate_types)
     written = [name for name in aggregate_types if name not in queried]
     steps = [f"run `outbox backfill --restart {' '.join(queried)}`"] if queried else []
     if written:
         names = " ".join(written)
         steps.append(
-            f"let the service write every state of {names} again, then run `outbox backfill --acknowledge {names}`"
+            f"have the service write every state of {names} again, then run `outbox backfill --acknowledge {names}`"
         )
     return "; ".join(steps)
 
@@ -28,7 +28,7 @@ def backfill_steps(pipeline: Pipeline, aggregate_types: list[str]) -> str:
 def resend_steps(pipeline: Pipeline, aggregate_types: list[str] | None = None) -> str:
     """Return the commands of backfill_steps(), and the command that writes the tombstones of deleted aggregates.
 
-    Without `aggregate_types`, the commands are for all types of the pipeline.
+    If `aggregate_types` is None, the commands are for all types of the pipeline.
     """
     types = sorted(pipeline.aggregates) if aggregate_types is None else aggregate_types
     steps = backfill_steps(pipeline, types)

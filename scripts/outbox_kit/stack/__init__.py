@@ -1,4 +1,4 @@
-"""The embedded stack: PostgreSQL, Kafka, registry and Connect as local processes under Supervisor.
+"""Run the embedded stack: PostgreSQL, Kafka, registry and Connect as local processes under Supervisor.
 
 The subpackage `services` defines the services. `outbox_kit.testing` runs the same services in containers.
 """

@@ -1,4 +1,4 @@
-"""Client for Supervisor's XML-RPC interface, which listens on a unix socket."""
+"""Call Supervisor's XML-RPC interface, which listens on a unix socket."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class _Connection(http.client.HTTPConnection):
 
 
 class _Transport(Transport):
-    """XML-RPC over a unix socket. The transport of the package supervisor is not used: the package is optional."""
+    """XML-RPC over a unix socket. The transport of supervisor is not used, because that package is optional."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class Control:
         self.path = path
 
     def call(self, method: str, *arguments: object) -> Any:  # noqa: ANN401 - XML-RPC is untyped
-        """Call a method of the `supervisor` namespace. Raises OSError without a response, Fault if the call fails."""
+        """Call a method of the `supervisor` namespace. Raises OSError if no response arrives, Fault if it fails."""
         with ServerProxy("http://localhost", transport=_Transport(self.path)) as proxy:
             try:
                 return getattr(proxy.supervisor, method)(*arguments)

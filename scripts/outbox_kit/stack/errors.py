@@ -1,4 +1,4 @@
-"""Error that the embedded stack and the stack in containers raise."""
+"""Define the error that the embedded stack and the stack in containers raise."""
 
 from outbox_events.errors import OutboxError
 

@@ -1,4 +1,4 @@
-"""Readiness checks for embedded services and containers. They do not raise an exception while a service starts."""
+"""Check whether embedded services and containers are ready. The checks do not raise errors while a service starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paths of the stack, derived from the project root, and creation of the stack's folders."""
+"""Derive the stack's paths from the project root, and create the stack's folders."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Layout:
         self.runtime = self.root / "build" / "runtime"
         """Binaries that `make setup` resolved."""
         self.home = self.root / "build" / "stack"
-        """All files that the stack writes. PostgreSQL's files are elsewhere if its user cannot access this folder."""
+        """Folder of the stack's files. PostgreSQL's files are elsewhere if its user cannot access this folder."""
         self.configuration = self.home / "conf"
         """Rendered configuration files. The folder is private because these files contain passwords."""
         self.data = self.home / "data"
@@ -43,7 +43,7 @@ class Layout:
         self.state_file = self.home / "state.json"
         """Ports, addresses and passwords, in a file with mode 0600."""
         self.lock_file = self.root / "build" / "stack.lock"
-        """The file is outside `home`: a purge must not delete it while it is locked."""
+        """Lock file. It is outside `home`, because a purge must not delete it while it is locked."""
         self.supervisor_pid_file = self.home / "supervisord.pid"
         """File to which supervisord writes its process id."""
         self.external_postgres_home = Path("/var/tmp") / f"outbox-kit-{self.stack_id}"  # noqa: S108 - see create_own_folder()
@@ -76,7 +76,7 @@ class Layout:
 
 
 def create_own_folder(path: Path, mode: int) -> None:
-    """Create a folder inside a world-writable one. Raises StackError if `path` exists and is not this user's folder."""
+    """Create a folder in a world-writable folder. Raises StackError if `path` exists and is not this user's folder."""
     try:
         path.mkdir(mode=mode)
     except FileExistsError:

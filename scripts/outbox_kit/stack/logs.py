@@ -1,4 +1,4 @@
-"""Log files of the services."""
+"""Read and rotate the log files of the services."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def tail(path: Path, lines: int) -> list[str]:
 def excerpt(path: Path, lines: int) -> list[str]:
     """Return the most recent error lines of a log, followed by its last lines.
 
-    The last lines alone may not show the error, because a failing broker logs many shutdown lines after it.
+    The last lines alone might not show the error, because a failing broker logs many shutdown lines after it.
     """
     window = tail(path, EXCERPT_WINDOW_LINES)
     earlier_lines, last_lines = window[:-lines], window[-lines:]

@@ -1,4 +1,4 @@
-"""Selection of ports for the services, which all listen on 127.0.0.1."""
+"""Select ports for the services, which all listen on 127.0.0.1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes of one stack, identified by a marker on their command lines.
+"""Find and end the processes of one stack, which have a marker on their command lines.
 
 A process id does not identify a service: ids are reused, and services outlive a killed supervisord. The marker is
 `outboxkit.stack=<stack id>/<service>`. It is a system property of the JVMs, the identifier of supervisord, and the
@@ -33,7 +33,7 @@ class Process:
 
     @property
     def is_backend(self) -> bool:
-        """Whether the process is a child of the PostgreSQL server, which ends together with the server."""
+        """Whether the process is a child of the PostgreSQL server. It then ends together with the server."""
         return self.arguments.startswith("postgres:")
 
 
@@ -43,7 +43,7 @@ def process_marker(layout: Layout, service: str) -> str:
 
 
 def command_lines() -> dict[int, str]:
-    """Return the command line of every visible process, by pid."""
+    """Return a mapping from the pid of every visible process to its command line."""
     if (PROC / "self" / "cmdline").exists():
         return proc_command_lines()
     listing = subprocess.run(
@@ -67,7 +67,7 @@ def proc_command_lines() -> dict[int, str]:
 
 
 def find_processes(layout: Layout, services: tuple[str, ...] | None = None) -> list[Process]:
-    """Return this stack's running processes, all or of `services` only. This works even if supervisord was killed."""
+    """Return this stack's running processes, or only those of `services`, even if supervisord was killed."""
     # Match only programs that the stack runs, because the arguments of a shell or editor can also contain the marker.
     pattern = re.compile(
         rf"^(?:.*?/)?(?:java|postgres:?|[Pp]ython[\d.]*) .*{re.escape(MARKER)}={layout.stack_id}/(\w+)"

@@ -1,4 +1,4 @@
-"""Shutdown of the stack, including processes that a killed supervisord or `up` left running."""
+"""Shut down the stack, including processes that a killed supervisord or `up` left running."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SIGNAL_SECONDS = 15
 def ignore_interrupts() -> Iterator[None]:
     """Ignore Ctrl-C and SIGTERM during the block, because an interrupted shutdown would leave processes running.
 
-    In threads other than the main thread, this has no effect: only the main thread can set signal handlers.
+    In threads other than the main thread, this has no effect, because only the main thread can set signal handlers.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

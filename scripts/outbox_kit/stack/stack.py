@@ -1,4 +1,4 @@
-"""Class Stack, which starts and stops the embedded stack and returns its status and logs."""
+"""Define the class Stack, which starts and stops the embedded stack and returns its status and logs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from outbox_kit.stack.supervisor import SUPERVISOR, launch
 
 
 class Stack:
-    """PostgreSQL, Kafka, registry and Connect of one project, which run under one supervisord.
+    """The PostgreSQL, Kafka, registry and Connect of one project. They run under one supervisord.
 
     The methods do not print. Long operations report their progress to `progress`.
     """
@@ -61,7 +61,7 @@ class Stack:
                 return self.start(names, java, ports or {}, progress)
             except BaseException as error:
                 self.stop_after(error, progress)
-                if not external_home_existed:  # a failed first start leaves no files outside
+                if not external_home_existed:  # a failed first start must not leave files outside
                     delete_folder(self.layout.external_postgres_home)
                 if isinstance(error, OSError):
                     raise file_error(error) from error
@@ -97,7 +97,7 @@ class Stack:
                 progress(f"{stop_error.message} ({stop_error.hint})")
 
     def next_state(self, ports: Mapping[str, int]) -> StackState:
-        """Return the state for the start, with the passwords and free ports of the last run, or with new ones."""
+        """Return the state for the start. It reuses passwords and free ports of the last run, or contains new ones."""
         previous_state = read_state(self.layout.state_file)
         chosen_ports = choose_ports(ports, previous_state.ports if previous_state else {})
         user = postgres_user()
@@ -127,7 +127,7 @@ class Stack:
                     delete_folder(self.layout.socket.parent)
 
     def refuse_foreign_folder(self) -> None:
-        """Raise StackError if the stack's folder contains only files of other programs, as in the wrong project."""
+        """Raise StackError if the folder contains only files of other programs, for example in the wrong project."""
         home = self.layout.home
         created = (self.layout.state_file, self.layout.configuration, self.layout.secrets)
         if home.exists() and any(home.iterdir()) and not any(path.exists() for path in created):
@@ -167,7 +167,7 @@ class Stack:
         return next((status.pid for status in self.status() if status.name == name), None)
 
     def logs(self, name: str, lines: int = 100) -> str:
-        """Return the last lines of the log of a service or of `supervisor`, or an empty string without a log."""
+        """Return the last lines of the log of a service or of `supervisor`, or '' if there is no log."""
         self.check_name(name, SUPERVISOR)
         return "\n".join(logs.tail(self.layout.log(name), lines))
 

@@ -1,4 +1,4 @@
-"""Start of the services in the order of their requirements, with detection of services that end early."""
+"""Start the services in the order of their requirements, and detect services that end early."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def prepare(services: list[Service]) -> None:
 
 
 class Startup:
-    """Start of services under a running supervisord."""
+    """Starts services under a running supervisord."""
 
     def __init__(
         self, layout: Layout, state: StackState, services: list[Service], control: Control, progress: Reporter
@@ -42,7 +42,7 @@ class Startup:
         self.check_results: dict[str, str] = {}
 
     def run(self) -> None:
-        """Start all services and wait until they are ready. Raises StackError if one ends or exceeds its time limit."""
+        """Start all services and wait until they are ready. Raises StackError if a service ends or is late."""
         total_seconds = sum(service.start_seconds for service in self.services)
         wait_for("the stack to be ready", self.poll, seconds=total_seconds, interval=0.1)
 

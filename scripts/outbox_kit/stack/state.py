@@ -1,4 +1,4 @@
-"""State of the stack, which is stored in build/stack/state.json, and the addresses of its services."""
+"""Define the stack's state, which is stored in build/stack/state.json, and the addresses of its services."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configuration and launch of supervisord."""
+"""Configure and launch supervisord."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ supervisor.rpcinterface_factory=supervisor.rpcinterface:make_main_rpcinterface
 
 
 def render_program(layout: Layout, name: str, program: Program) -> str:
-    """Render one program. It starts only on request, because Startup determines the start order."""
+    """Render the section of one program. It starts only on request, because Startup determines the start order."""
     environment = ",".join(f'{key}="{value}"' for key, value in program.environment.items())
     lines = [
         f"\n[program:{name}]",

@@ -1,4 +1,4 @@
-"""Execution of commands that end by themselves, such as initdb and Kafka's storage tool."""
+"""Run commands that end by themselves, such as initdb and Kafka's storage tool."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 from outbox_kit.stack.errors import StackError
 
 MAX_OUTPUT_CHARACTERS = 2000
-# Environment variables that tools and services inherit. Others are not passed on: CLASSPATH, PGOPTIONS or QUARKUS_...
-# would change the settings of a tool or service, and some variables contain secrets.
+# Environment variables that tools and services inherit. Others are not passed on, because CLASSPATH, PGOPTIONS or
+# QUARKUS_... would change the settings of a tool or service, and some contain secrets.
 INHERITED_NAMES = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH")
 
 
@@ -26,8 +26,8 @@ def run_tool(
 ) -> None:
     """Run a command as `user` or as the caller, and wait until it ends. It inherits only INHERITED_NAMES.
 
-    The command runs in its own session, so that only the caller receives Ctrl-C and can clean up. Raises StackError
-    if the command cannot be run, takes longer than `seconds`, or fails. The error of a failure includes its output.
+    The command runs in its own session, so that only the caller receives Ctrl-C and can clean up. Raises StackError if
+    the command cannot be run, takes longer than `seconds`, or fails. If it fails, the error includes its output.
     """
     account = pwd.getpwnam(user) if user else None
     try:

@@ -1,4 +1,4 @@
-"""The stack in containers, for component tests of services (docs/testing.md). Requires the extra `testing` and images.
+"""Run the stack in containers for component tests (docs/testing.md). Requires images and the extra `testing`.
 
 In conftest.py, set `pytest_plugins = ["outbox_kit.testing.fixtures"]`, and use the fixture `outbox_stack` in tests.
 """

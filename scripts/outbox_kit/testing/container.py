@@ -1,4 +1,4 @@
-"""Base class of the stack's containers. Each has a fixed port on 127.0.0.1, a network alias and a readiness check."""
+"""Define a base class for containers that have a fixed port on 127.0.0.1, a network alias and a readiness check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixtures for your conftest.py: `pytest_plugins = ["outbox_kit.testing.fixtures"]`.
+"""Provide fixtures. To use them, set `pytest_plugins = ["outbox_kit.testing.fixtures"]` in your conftest.py.
 
 Override `outbox_images` to use other images, and `outbox_pipeline` to apply a pipeline.
 """

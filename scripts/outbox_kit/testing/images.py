@@ -1,4 +1,4 @@
-"""Names and download of the container images."""
+"""Name and download the container images."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RYUK_HINT = "load the image, or set TESTCONTAINERS_RYUK_DISABLED=true and remove
 RYUK_DIGESTS = {
     "testcontainers/ryuk:0.8.1": "sha256:bf3f74a47dee0acda89aba4b2fc9c7fdcf994a084db02a2d06566f07baae022e",
 }
-"""Digests of testcontainers' default image for all platforms. An image that the user configured is not replaced."""
+"""Digest of testcontainers' default image. It covers all platforms. An image that the user configured is kept."""
 
 
 def provide_ryuk() -> None:

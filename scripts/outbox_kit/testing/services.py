@@ -1,4 +1,4 @@
-"""Containers of PostgreSQL, Kafka, the registry and Connect."""
+"""Define the containers of PostgreSQL, Kafka, the registry and Connect."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class RegistryContainer(StackContainer):
 
 
 class ConnectContainer(StackContainer):
-    """One worker in distributed mode. All workers of one Kafka cluster form one Connect cluster."""
+    """One Connect worker in distributed mode. All workers of one Kafka cluster form one Connect cluster."""
 
     container_port = 8083
 

@@ -1,4 +1,4 @@
-"""The entire stack in containers: PostgreSQL, Kafka, registry and Connect."""
+"""Run the entire stack in containers: PostgreSQL, Kafka, registry and Connect."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class OutboxStack:
     def __enter__(self) -> Self:
         """Start all containers, and return when every service is ready.
 
-        Raises StackError (no engine, no image, or a service that exited) and WaitTimeoutError.
+        Raises StackError if an engine or image is missing or a service exits. Raises WaitTimeoutError.
         """
         try:
             self._start()

@@ -1,4 +1,4 @@
-"""Canary: a test event with its own aggregate type and topic, which is written to the outbox and read from the topic.
+"""Write a canary to the outbox, and read it from its topic. A canary is a test event with its own aggregate type.
 
 The connector delivers events in commit order. The arrival of the canary therefore proves that the connector has
 processed all events that were committed before the canary.
@@ -73,7 +73,7 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Delivery:
-    """Received records of one canary: `state`, then `tombstone`. `limit_s` was the time limit for each record."""
+    """Received records of one canary: `state`, then `tombstone`. `limit_s` is the time limit for each record."""
 
     topic: str
     contract: CanaryContract
@@ -146,9 +146,9 @@ def _tombstone(delivery: Delivery) -> Finding:
 
 
 def check(deployment: Deployment, contract: CanaryContract, *, seconds: float, hooks: str = "") -> list[Check]:
-    """Send a state and then its tombstone, and check their records. Wait up to `seconds` for each record.
+    """Send a state and then its tombstone, and check both records. Wait up to `seconds` for each record.
 
-    `hooks` are the triggers, rules and policies of the table. The remedies of failed checks name them.
+    `hooks` names the outbox table's triggers, rules and policies, which the remedies of failed checks mention.
     """
     try:
         checks = evaluate(RULES, _deliver(deployment, contract, seconds))
@@ -160,7 +160,7 @@ def check(deployment: Deployment, contract: CanaryContract, *, seconds: float, h
 
 
 def _rejection_hint(deployment: Deployment, cause: BaseException | None) -> str:
-    """Return the hint for a canary that the table rejects, or an empty text for another error."""
+    """Return the hint if the table rejected the canary because of `cause`, or an empty text for another cause."""
     source = deployment.environment.source
     if not deployment.pipeline.source.uses_table:
         return ""
@@ -183,7 +183,7 @@ def _rejection_hint(deployment: Deployment, cause: BaseException | None) -> str:
 def _with_hooks(check: Check, hooks: str) -> Check:
     if check.status is not Status.FAIL or not hooks:
         return check
-    remedy = f"disable any of these that changes or drops rows ({hooks}); otherwise {check.remedy}"
+    remedy = f"disable each of these objects that changes or drops rows ({hooks}); otherwise {check.remedy}"
     return replace(check, remedy=remedy)
 
 
@@ -199,7 +199,7 @@ def _deliver(deployment: Deployment, contract: CanaryContract, seconds: float) -
 
 
 def send(deployment: Deployment, contract: CanaryContract, event_type: str, payload: Payload | None) -> str:
-    """Commit one event of the canary and return its id. Raises UnreachableError, RejectedError.
+    """Commit one event of the canary, and return the event's id. Raises UnreachableError, RejectedError.
 
     An outbox row is inserted and deleted in one transaction, so the WAL contains the insert and the table is unchanged.
     """
@@ -284,7 +284,7 @@ def _receive(consumer: Consumer, event_id: str, seconds: float) -> Arrival:
 
 
 def record_problems(message: Message, contract: CanaryContract, token: str) -> list[str]:
-    """Return a text for each difference between record and contract, without payload. `token` is the token sent."""
+    """Describe each difference between the record and the contract, without payloads. `token` is the sent token."""
     problems = key_problems(message, contract)
     if not contract.is_strict:
         return problems
@@ -309,7 +309,7 @@ def record_problems(message: Message, contract: CanaryContract, token: str) -> l
 
 
 def key_problems(message: Message, contract: CanaryContract) -> list[str]:
-    """Return ["wrong key"] or []. Unless `is_strict`, the key can contain additional bytes, such as a schema id."""
+    """Return ["wrong key"] or []. If `is_strict` is false, the key can contain more bytes, such as a schema id."""
     key, expected = message.key() or b"", KEY.encode()
     return [] if key == expected or (not contract.is_strict and expected in key) else ["wrong key"]
 

@@ -1,4 +1,4 @@
-"""Checks that the live connector config is consistent with the topics, the registry and the database."""
+"""Check that the live connector config is consistent with the topics, the registry and the database."""
 
 from __future__ import annotations
 
@@ -161,8 +161,8 @@ def _offset_covers_slot(state: LiveState) -> Finding:
 
 @RULES.rule(
     "path.unread-slots",
-    condition="every other pgoutput slot of the database that retains WAL is read by a connector of this Connect "
-    "cluster; the WAL for a slot that is not read, such as a deleted connector's slot, fills the disk",
+    condition="in the database, every other pgoutput slot that retains WAL is read by a connector in this Connect "
+    "cluster; WAL for an unread slot, such as the slot of a deleted connector, fills the disk",
     remedy="if no other client needs the slot, run `select pg_drop_replication_slot(...)`",
     severity=Severity.WARNING,
 )
@@ -176,7 +176,7 @@ def _unread_slots(state: LiveState) -> Finding:
     statements = [
         sql.SQL("select pg_drop_replication_slot({})").format(sql.Literal(name)).as_string(None) for name in sizes
     ]
-    remedy = f"if no subscription or other client needs them, run {' and '.join(f'`{text}`' for text in statements)}"
+    remedy = f"if no subscription or other client needs a slot, run {' and '.join(f'`{text}`' for text in statements)}"
     return Finding(not sizes, actual or expected, expected, remedy)
 
 
@@ -201,8 +201,8 @@ def _wal_sender_timeout(state: LiveState) -> Finding:
 
 @RULES.rule(
     "path.producer-gives-up",
-    condition="the producer's timeouts are limited; with Connect's default of max.block.ms, a task can block forever",
-    remedy="run `outbox apply`; if the check still fails, decrease connector.delivery_timeout_ms and run it again",
+    condition="the producer's timeouts are limited; with Connect's default for max.block.ms, a task can block forever",
+    remedy="run `outbox apply`; if the check still fails, decrease connector.delivery_timeout_ms and apply again",
 )
 def _producer_gives_up(state: LiveState) -> Finding:
     config, expected = state.config, f"{MAX_BLOCK_MS_LIMIT} ms at most"

@@ -1,7 +1,7 @@
-"""Sample of the oldest records of the state topics, for finding keys that have a state in a wrong partition.
+"""Sample the oldest records in the state topics to find keys that have a state in a wrong partition.
 
 After partitions are added to a topic, the next record of many keys goes to another partition. Later records do not
-replace the earlier states of these keys, and compaction retains these states at the start of the previous partition.
+replace the earlier states of these keys, and compaction retains the earlier states in the previous partition.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class KeySample:
     """Sampled keys of one topic, each with the partitions in which its last sampled record is a state.
 
     The partition of a key is known unless it depends on a `partition_field` or the key contains a schema id.
-    `incomplete_partitions` are the partitions from which not all records were sampled.
+    `incomplete_partitions` contains the partitions of which only some records were sampled.
     """
 
     topic: Topic
@@ -50,13 +50,13 @@ class KeySample:
 
     def _is_misplaced(self, key: bytes, partitions: set[int]) -> bool:
         if self.has_partition_field or key.startswith(WIRE_FORMAT):
-            # In an incomplete partition, a tombstone that was not sampled may have removed the state.
+            # In an incomplete partition, a tombstone that was not sampled might have removed the state.
             return len(partitions - self.incomplete_partitions) > 1
         return bool(partitions - {partition_of(key, self.topic.partitions)})
 
 
 def count_misplaced_keys(deployment: Deployment, topics: list[Topic]) -> dict[str, int]:
-    """Return the number of misplaced keys in a sample of each state topic of `topics`, by topic.
+    """Sample each state topic in `topics`, and return a mapping from the topic to its number of misplaced keys.
 
     Raises UnreachableError, WaitTimeoutError.
     """

@@ -1,4 +1,4 @@
-"""Live state of PostgreSQL, Kafka, the registry and Connect, for the checks of `outbox verify`."""
+"""Read the live state of PostgreSQL, Kafka, the registry and Connect for the checks of `outbox verify`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ RegisteredSchemas = dict[tuple[str, int], SchemaVersion | None]
 
 @dataclass(frozen=True)
 class ReadResult(Generic[T]):
-    """State of one system, or the error that prevented reading it."""
+    """State of one system, or the error that prevented reading the state."""
 
     value: T | None
     error: OutboxError | None = None
@@ -50,9 +50,9 @@ class ReadResult(Generic[T]):
 
 @dataclass(frozen=True)
 class LiveState:
-    """State of PostgreSQL, Kafka, registry and Connect. `heartbeat_offset` is the end offset of the heartbeat topic.
+    """State of all systems. `heartbeat_offset` is the end offset of the heartbeat topic.
 
-    `registered` are the schema versions in the live config. `registered` and `wal_position` are read after the config.
+    `registered` and `wal_position` are read after the config. `registered` contains the versions that the config names.
     """
 
     deployment: Deployment
@@ -67,12 +67,12 @@ class LiveState:
 
     @property
     def config(self) -> dict[str, str] | None:
-        """The live connector config, or None if there is no connector or Connect could not be read."""
+        """The live connector config, or None if the connector does not exist or Connect could not be read."""
         return self.connect.value.observed.actual.config if self.connect.value else None
 
     @property
     def offset_lsn(self) -> int | None:
-        """The LSN of the connector's offset, 0 if there is no offset, or None if it could not be read."""
+        """The LSN of the connector's offset, 0 if there is no offset, or None if the offset could not be read."""
         observed = self.connect.value.observed if self.connect.value else None
         if observed is None or observed.errors.keys() & {"connectors", "offsets"}:
             return None
@@ -175,7 +175,7 @@ def _read_kafka(deployment: Deployment, lock: Lock) -> KafkaState:
 
 
 def read_open_transactions(client: KafkaClient, topics: Mapping[str, ActualTopic]) -> dict[tuple[str, int], int]:
-    """Return the last stable offset of each partition of `topics` that has an open transaction."""
+    """Return the last stable offset of each partition with an open transaction in `topics`."""
     return client.open_transactions({name: topic.partitions for name, topic in topics.items()})
 
 

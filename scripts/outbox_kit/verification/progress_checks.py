@@ -1,4 +1,4 @@
-"""Checks that the slot, the offset and the heartbeat advance. A connector can be RUNNING without making progress."""
+"""Check that the slot, the offset and the heartbeat advance. A connector can be RUNNING without making progress."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NO_PROGRESS_HINT = (
 
 @dataclass(frozen=True)
 class Sample:
-    """State of slot, heartbeat topic and connector at one time. `is_seeded` means that `apply` wrote the offset.
+    """State of the slot, heartbeat topic and connector at one time. If `is_seeded` is true, `apply` wrote the offset.
 
     A value is None if it does not exist or could not be read.
     """
@@ -50,10 +50,10 @@ class Sample:
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples of one run. A connector with a seeded offset reconnects at the first row, before `after_canary`.
+    """Samples of one run. A connector with a seeded offset reconnects at the first row, before sample `after_canary`.
 
-    `hanging_transactions` are the last stable offsets, by topic and partition, of transactions that were open before
-    `first` and are still open after `last`.
+    `hanging_transactions` maps topics and partitions to the last stable offsets of the transactions that were open
+    before sample `first` and are still open after sample `last`.
     """
 
     first: Sample
@@ -144,7 +144,7 @@ def _lsn_advance_finding(samples: Samples, first_lsn: int | None, last_lsn: int 
 
 
 def check(live_state: LiveState, *, canary_sent: bool) -> list[Check]:
-    """Wait for progress, at most for about two heartbeats. If the connector is not running, every check is unknown.
+    """Wait for progress, for at most about two heartbeats. If the connector is not running, every check is unknown.
 
     `canary_sent` means that a canary was sent after the state was read.
     """
@@ -167,7 +167,7 @@ def check(live_state: LiveState, *, canary_sent: bool) -> list[Check]:
             after_canary = sample(live_state.deployment, with_offsets=first.offset_lsn is not None)
         with suppress(WaitTimeoutError):  # the rules report the missing progress
             wait_for("slot, offset and heartbeat to advance", poll, seconds=seconds, interval=POLL_S)
-        hanging = _hanging_transactions(live_state)  # after the last sample, because its offset proves progress
+        hanging = _hanging_transactions(live_state)  # after the last sample, whose offset proves progress
     except OutboxError as error:
         return skip_rules(RULES, error.message)
     servers = live_state.deployment.environment.kafka.bootstrap_servers
@@ -175,7 +175,7 @@ def check(live_state: LiveState, *, canary_sent: bool) -> list[Check]:
 
 
 def _hanging_transactions(live_state: LiveState) -> dict[tuple[str, int], int]:
-    """Return the open transactions of the live state that are still open. Raises UnreachableError, RejectedError."""
+    """Return those open transactions in the live state that are still open. Raises UnreachableError, RejectedError."""
     kafka = live_state.kafka.value
     if kafka is None or not kafka.open_transactions:
         return {}
@@ -194,7 +194,7 @@ def _first_sample(live_state: LiveState) -> Sample | None:
 
 
 def _no_progress_reason(first: Sample | None) -> str:
-    """Return the reason why no progress is possible, or an empty text."""
+    """Return the reason why no progress is possible, or an empty text if progress is possible."""
     if first is None:
         return "the state of a system could not be read"
     if not is_running(first.status):
@@ -210,7 +210,7 @@ def _timeout_s(live_state: LiveState) -> float:
 
 
 def sample(deployment: Deployment, *, with_offsets: bool) -> Sample:
-    """Read slot, heartbeat topic, connector and optionally its offset. Raises UnreachableError, RejectedError."""
+    """Sample the slot, heartbeat topic, connector and, optionally, offset. Raises UnreachableError, RejectedError."""
     pipeline = deployment.pipeline
     with connect_database(deployment) as connection:
         slot = read_slot(connection, pipeline.source.slot)

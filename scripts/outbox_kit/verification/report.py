@@ -1,4 +1,4 @@
-"""Result of one run of `verify`, as JSON, as JUnit XML, and as one HTML page with a diagram of the stages."""
+"""Convert the result of a `verify` run to JSON, to JUnit XML, and to an HTML page with a diagram of the stages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STAGES: dict[str, tuple[str, ...]] = {
 
 BACKQUOTED = re.compile(r"`([^`]+)`")
 FORMAT = 1
-"""Version of the JSON document. It is incremented when a key is removed or its meaning changes."""
+"""Version of the JSON format. The version is incremented when a key is removed or changes its meaning."""
 
 STATUSES_WORST_FIRST = {Status.FAIL: "failed", Status.WARN: "warned", Status.UNKNOWN: "unknown", Status.PASS: "passed"}
 
@@ -70,7 +70,7 @@ def to_json(checks: list[Check]) -> dict[str, Any]:
 
 
 class StatusChanges:
-    """Comparison of the statuses in consecutive runs, for `outbox verify --every`."""
+    """Compares the statuses in consecutive runs of `outbox verify --every`."""
 
     def __init__(self) -> None:
         self._previous_statuses: dict[str, Status] = {}
@@ -87,7 +87,7 @@ class StatusChanges:
 
 
 def to_junit(report: Report) -> str:
-    """Return a test suite. A failed check is a failure, an unknown check is skipped, a warning passes with output."""
+    """Return a JUnit test suite. Failed checks are failures, unknown checks are skipped, and warnings pass."""
     statuses = [check.status for check in report.checks]
     counts = {
         "tests": str(len(statuses)),
@@ -126,7 +126,7 @@ def _printable(text: str) -> str:
 
 @dataclass(frozen=True)
 class Stage:
-    """Box of the diagram, with the worst status of its checks and the ids of the checks with status FAIL or WARN."""
+    """Box in the diagram, with the worst status of the stage's checks, and the ids of checks that are FAIL or WARN."""
 
     name: str
     status: Status

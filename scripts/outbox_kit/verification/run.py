@@ -1,4 +1,4 @@
-"""Run of `verify`: check every system, send the canary, then check for progress."""
+"""Run `verify`: check every system, send the canary, then check for progress."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def verify(
 ) -> list[Check]:
     """Return every check, always in the same order. The first check of an unreachable system fails.
 
-    `canary_seconds` limits the wait for each record of the canary. If it is None, no canary is sent. Without `states`,
-    states are not compared, and the checks of states are omitted. Raises RefusedError before the first apply.
+    `canary_seconds` limits the wait for each record of the canary. If it is None, no canary is sent. If `states` is
+    None, states are not compared, and the checks of states are omitted. Raises RefusedError before the first apply.
     """
     lock = deployed_lock(deployment)
     with deployment.bounded(READ_LIMIT_S) as bounded_deployment:
         checks = _default_checks(read_live_state(bounded_deployment, lock, progress), canary_seconds, progress)
-    # Even if the connector has sent records after an open transaction, consumers do not see these records.
+    # Even if the connector has sent records after the start of an open transaction, consumers do not see them yet.
     passed_ids = {check.id for check in checks if check.status is Status.PASS}
     canary_arrived = passed_ids >= {"canary.delivered", "kafka.open-transactions"}
     return [*checks, *(state_checks.check(states, progress, canary_arrived=canary_arrived) if states else [])]
@@ -114,7 +114,7 @@ def deployed_lock(deployment: Deployment) -> Lock:
 def _system_checks(
     rules: Sequence[Rule[T]], system: ReadResult[T], check: Callable[[T], list[Check]] | None = None
 ) -> list[Check]:
-    """Evaluate the rules of a system. If it could not be read, the first rule fails and the others are unknown."""
+    """Evaluate the rules for a system. If it could not be read, the first rule fails, and all others are unknown."""
     if system.value is not None:
         return check(system.value) if check else evaluate(rules, system.value)
     message, hint = (system.error.message, system.error.hint) if system.error else ("no response", "")

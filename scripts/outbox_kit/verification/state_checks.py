@@ -1,4 +1,4 @@
-"""Checks of `verify --states`, which test whether the topics contain the newest state of every aggregate."""
+"""Define the checks of `verify --states`. They test whether the topics contain the newest state of every aggregate."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COMPLETE_REMEDY = "run `outbox status` and fix what it reports, then run `outbox
 
 @dataclass(frozen=True)
 class ComparedStates:
-    """Result of the comparison of a pipeline's states."""
+    """Result of comparing a pipeline's states."""
 
     pipeline: Pipeline
     result: ComparisonResult
@@ -43,7 +43,7 @@ class ComparedStates:
 
 @dataclass(frozen=True)
 class StateSchemas:
-    """Descriptions, by aggregate type, of the schema ids in states that do not belong to a schema of the type."""
+    """Descriptions of wrong schema ids in states, by aggregate type. A wrong id identifies no schema of its type."""
 
     pipeline: Pipeline
     wrong_ids: dict[str, list[str]]
@@ -76,8 +76,8 @@ def _compared(states: ComparedStates) -> Finding:
 
 @COMPARISON_RULES.rule(
     "states.complete",
-    condition="the topics contain the newest state of every aggregate after its older states and in its partition, and "
-    "do not contain states without an aggregate",
+    condition="the newest state of every aggregate is on its topic, after older states and in the correct partition; "
+    "topics do not contain states without an aggregate",
     remedy=COMPLETE_REMEDY,
 )
 def _complete(states: ComparedStates) -> Finding:
@@ -90,7 +90,7 @@ def _complete(states: ComparedStates) -> Finding:
         return Finding(True, f"{plural(count, 'aggregate')} compared", expected)
     texts = [f"{entry.aggregate_type} {entry.key} ({entry.kind})" for entry in stuck]
     actual = f"{plural(len(stuck), 'stuck aggregate')}: {shortened_list(texts, MAX_LISTED)}; {count} compared"
-    behind = ["the sequence of seq is behind the rows of the outbox table"] if states.sequence_repair else []
+    behind = ["the sequence of column seq is behind the table's rows"] if states.sequence_repair else []
     actual = "; ".join([actual, *behind, *states.causes])
     remedy = _ahead_remedy(states) or _stuck_remedy(states)
     if behind:
@@ -99,7 +99,7 @@ def _complete(states: ComparedStates) -> Finding:
 
 
 def _ahead_remedy(states: ComparedStates) -> str:
-    """Return the commands that make the next events newer than every record. Empty if no record is ahead."""
+    """Return the commands that make the next events newer than every record, or "" if no record is ahead."""
     types = sorted({entry.aggregate_type for entry in states.result.stuck if entry.ahead})
     if not types:
         return ""
@@ -108,13 +108,13 @@ def _ahead_remedy(states: ComparedStates) -> str:
 
 
 def _stuck_remedy(states: ComparedStates) -> str:
-    """Return the commands that send the states again, with the limit for the tombstones that they write."""
+    """Return the commands that send the states again, with the limit for the tombstones that the commands write."""
     aggregates, stuck = states.pipeline.aggregates, states.result.stuck
     types = sorted({entry.aggregate_type for entry in stuck})
     names = ", ".join(name for name in types if aggregates[name].backfill is None)
     if names:
         return (
-            f"run `outbox status` and fix what it reports, then let the service write the states of {names} again; or "
+            f"run `outbox status` and fix what it reports, then have the service write the states of {names} again; or "
             "set `backfill` for these aggregate types, and run `outbox stuck --resend`"
         )
     # If an aggregate was deleted, its state in the outbox table also becomes a tombstone.
@@ -142,7 +142,7 @@ def _table(states: ComparedStates, aggregate_type: str) -> str:
 
 @COMPARISON_RULES.rule(
     "states.equal",
-    condition="the records have the values that the `backfill` queries return (for a sample of keys of each JSON type)",
+    condition="the records have the values that the `backfill` queries return (for a sample of each type's keys)",
     remedy="find the cause of row changes without an event, or of old states in the outbox; then run `outbox stuck "
     "--resend`, or `outbox backfill --restart` if only a sample was compared",
 )
@@ -169,7 +169,7 @@ def _equal(states: ComparedStates) -> Finding:
 
 @SCHEMA_RULES.rule(
     "states.schema-ids",
-    condition="the registry resolves the schema id of every state to a schema of its aggregate type",
+    condition="the registry resolves the schema id of every state to a schema of the state's aggregate type",
     remedy="restore the lost schemas with these ids in the registry; otherwise run `outbox apply`, then "
     "`outbox backfill --restart`",
 )
@@ -203,7 +203,7 @@ def _resend_remedy(stale: StaleDeadLetters) -> str:
     """Return the commands that send the states of the first listed aggregate type again."""
     name = stale.dead_letters[0].aggregate_type
     if stale.pipeline.aggregates[name].backfill is None:
-        return f"fix the cause of {stale.dead_letters[0].place}, then let the service write the states of {name} again"
+        return f"fix the cause of {stale.dead_letters[0].place}, then have the service write the states of {name} again"
     keys = dict.fromkeys(
         dead_letter.key for dead_letter in stale.dead_letters[:MAX_LISTED] if dead_letter.aggregate_type == name
     )
@@ -212,7 +212,7 @@ def _resend_remedy(stale: StaleDeadLetters) -> str:
 
 
 def read_wrong_ids(comparison: StateComparison, aggregate_types: Collection[str]) -> dict[str, list[str]]:
-    """Return descriptions, by aggregate type, of the schema ids in states that do not belong to a schema of the type.
+    """Describe the wrong schema ids in states, by aggregate type. A wrong id does not identify a schema of the type.
 
     After the registry was rebuilt, an id can belong to another schema. Readers then cannot decode states, or decode
     them incorrectly. Raises UnreachableError, RejectedError.
@@ -243,7 +243,7 @@ def _wrong_ids(comparison: StateComparison, aggregate_type: str, expected_name: 
 
 
 def _record_name(text: str) -> str:
-    """Return the full name of the record of a schema, or the schema's JSON if it is not a named type."""
+    """Return the full name of a schema's type, or the schema's JSON if the type does not have a name."""
     schema = json.loads(text)
     return str(fullname(schema)) if isinstance(schema, dict) and "name" in schema else text
 
@@ -293,7 +293,7 @@ def check(comparison: StateComparison, progress: Reporter, *, canary_arrived: bo
 
 
 def _stale_dead_letters(comparison: StateComparison, result: ComparisonResult) -> list[DeadLetter]:
-    """Return the dead letters whose aggregate is stale. Raises RefusedError if there are too many dead letters."""
+    """Return the dead letters whose aggregates are stale. Raises RefusedError if there are too many dead letters."""
     deployment = comparison.deployment
     dead_letters = dead_letter_topic.read_dead_letters(
         deployment.kafka, deployment.pipeline, list_all=True, limit=MAX_DEAD_LETTERS + 1, seconds=comparison.seconds
@@ -320,7 +320,7 @@ def _is_newer(dead_letter: DeadLetter, comparison: StateComparison, result: Comp
     record = comparison.topic(name).by_key.get(key)
     if record is not None:
         return record.version < dead_letter.version
-    # Without a `backfill` and an outbox row, it is not known whether the aggregate was deleted later.
+    # If the aggregate has no `backfill` and no outbox row, it is not known whether the aggregate was deleted later.
     backfill = comparison.deployment.pipeline.aggregates[name].backfill
     return bool(key) and backfill is None and key not in result.compared_keys.get(name, set())
 

@@ -1,4 +1,4 @@
-"""Facts about topics, keys and business tables that explain stuck aggregates."""
+"""Find facts about topics, keys and business tables that explain why aggregates are stuck."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def likely_causes(comparison: StateComparison, result: ComparisonResult, *, cana
 
 
 def sequence_repair(comparison: StateComparison, result: ComparisonResult) -> str:
-    """Return the statement that makes new outbox rows have the highest `seq`. Empty if they already have it.
+    """Return the SQL statement that gives new outbox rows the highest `seq`, or "" if it is not needed.
 
     If the sequence was restarted, the newest row of an aggregate does not have the highest `seq`.
     """
@@ -91,7 +91,7 @@ def canonical_key(key: str) -> str:
 
 
 def _cascading_deletions(comparison: StateComparison, stuck: list[StuckAggregate]) -> Iterator[str]:
-    """Yield the foreign keys that delete business rows of ghosts without the service, so tombstones are missing."""
+    """Yield the foreign keys that delete ghosts' rows without the service, so that no tombstones are written."""
     aggregates = comparison.deployment.pipeline.aggregates
     tables = {name: entry.table for name in _types(stuck, "ghost") if (entry := aggregates[name].backfill)}
     if not tables:
@@ -108,7 +108,7 @@ def _types(stuck: list[StuckAggregate], kind: Kind) -> list[str]:
 
 
 def _deleted_records(comparison: StateComparison, stuck: list[StuckAggregate]) -> Iterator[str]:
-    """Yield the topics that lack states and whose first records were deleted. Compaction keeps the first offset."""
+    """Yield topics that lack states and whose first records were deleted. Compaction keeps the log start offset."""
     for name in _types(stuck, "missing"):
         topic = comparison.deployment.pipeline.topic_of(name)
         bounds = comparison.deployment.kafka.bounds(topic)
@@ -117,7 +117,7 @@ def _deleted_records(comparison: StateComparison, stuck: list[StuckAggregate]) -
 
 
 def _other_topics(comparison: StateComparison, stuck: list[StuckAggregate]) -> Iterator[str]:
-    """Yield topics outside the pipeline whose names contain a topic name of the pipeline, as RegexRouter creates."""
+    """Yield topics outside the pipeline whose names contain a pipeline topic's name, as happens with RegexRouter."""
     deployment = comparison.deployment
     own = {topic.name for topic in desired_topics(deployment.pipeline, deployment.environment)}
     others = deployment.kafka.topics().keys() - own
@@ -125,4 +125,4 @@ def _other_topics(comparison: StateComparison, stuck: list[StuckAggregate]) -> I
         topic = deployment.pipeline.topic_of(name)
         similar = sorted(other for other in others if topic in other)
         if similar:
-            yield f"records may be on {', '.join(similar)}, which the pipeline file does not contain"
+            yield f"records might be on {', '.join(similar)}, which the pipeline file does not contain"

@@ -1,1 +1,1 @@
-"""Generate reference pages and JSON Schemas from the code."""
+"""Generate the reference pages and the JSON Schemas from the code."""

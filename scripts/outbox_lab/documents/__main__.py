@@ -1,6 +1,6 @@
 """Generate the references in docs/ and the JSON Schemas in connectors/: `python -m outbox_lab.documents [FOLDER]`.
 
-Only the text below MARKER in a page is generated.
+In each page, only the text below MARKER is generated.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PAGES = {"docs/cli.md": commands, "docs/lint.md": rules, "docs/pipeline.md": ref
 
 
 def files(folder: Path) -> dict[str, str]:
-    """Return the content of every generated file by path."""
+    """Return a mapping from the path of each generated file to its content."""
     return {
         **{name: f"{_introduction(folder / name)}{MARKER}\n{generate()}" for name, generate in PAGES.items()},
         "connectors/pipeline.schema.json": _json_document(pipeline_schema()),

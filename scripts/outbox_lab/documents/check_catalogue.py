@@ -1,4 +1,4 @@
-"""All checks of `verify` in the order of the report."""
+"""List all checks of `verify` in the order of the report."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ SECTIONS: list[tuple[str, list[Any]]] = [
 ]
 RULES: list[Rule[Any]] = [rule for _, rules in SECTIONS for rule in rules]
 IDS = [rule.id for rule in RULES]
-# Checks that run without --states.
+# Ids of the checks that `verify` runs if --states is not given.
 DEFAULT_IDS = IDS[: -len(state_checks.RULES)]

@@ -1,4 +1,4 @@
-"""Generate part of docs/verify.md: the checks, their time limits, and the remedies that tests run."""
+"""Generate the parts of docs/verify.md that list the checks, their time limits, and the remedies that tests run."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from outbox_lab.documents.markdown import list_item, paragraph
 
 LIMITS = (
     f"Each request waits at most {READ_LIMIT_S} s for a response. The limit is {READ_LIMIT_S * VALIDATION_FACTOR} s "
-    "for the validation of the connector config, because the validation connects to the database. After this time, "
-    "the check of the system or endpoint fails and reports the request. The canary waits for `--canary-timeout`. The "
-    f"progress checks wait for two heartbeats and {GRACE_S:g} s. If the comparison of `--states` takes longer than "
-    "`--states-timeout`, its checks are `unknown`."
+    "for the validation of the connector config, because the validation connects to the database. If there is no "
+    "response within this time, the check of the system or endpoint fails and reports the request. The canary waits "
+    f"for `--canary-timeout`. The progress checks wait for two heartbeats and another {GRACE_S:g} s. If the "
+    "comparison of states (`--states`) takes longer than `--states-timeout`, its checks are `unknown`."
 )
 RUN_REMEDIES = (
     "There are {} checks. For {} of them, a test makes the check fail, runs the remedy's commands as printed, and then "
     "verifies that all checks pass and that no row is missing. Tests do not run the remedies of the other checks:"
 )
-# Checks that tests/integration/verification makes fail and then fixes by running the remedy as printed.
+# Checks that tests in tests/integration/verification make fail and then repair by running the remedy as printed.
 REMEDIES_RUN_BY_TESTS = frozenset(
     {
         "canary.delivered",
@@ -74,7 +74,7 @@ REMEDIES_RUN_BY_TESTS = frozenset(
         "states.dead-letters",
     }
 )
-# All other checks, by the reason why tests do not run their remedies.
+# Mapping from each reason why tests do not run a remedy to the checks to which the reason applies.
 REMEDIES_NOT_RUN = {
     "The remedy changes a value in the environment file or in the pipeline file": (
         "postgres.reachable",
@@ -105,7 +105,7 @@ REMEDIES_NOT_RUN = {
         "postgres.partition-field",
         "states.equal",
     ),
-    "Only an operator can decide which slot, connector, login, producer, schema version or registry schemas are "
+    "Only an operator can decide which slot, connector, login, producer, schema version or registry schema is "
     "correct": (
         "postgres.free-slots",
         "postgres.row-security",
@@ -129,7 +129,7 @@ REMEDIES_NOT_RUN = {
 
 
 def checks() -> str:
-    """Return the sections of all checks as Markdown."""
+    """Return Markdown sections that describe all checks."""
     sections = [f"## Time limits\n\n{paragraph(LIMITS)}"]
     for title, rules in SECTIONS:
         items = [
@@ -151,7 +151,7 @@ def _remedies_section() -> str:
 
 
 def rules() -> str:
-    """Return one list item for each rule as Markdown."""
+    """Return a Markdown list with one item for each lint rule."""
     return "".join(
         list_item(f"`{rule.id}` ({rule.severity}): {rule.condition}.") + list_item(f"Reason: {rule.reason}.", "  ")
         for rule in (*RULES, unknown_keys_rule(lambda _: ()))

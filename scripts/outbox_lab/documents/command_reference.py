@@ -1,4 +1,4 @@
-"""Generate part of docs/cli.md: the commands and their options."""
+"""Generate the part of docs/cli.md that describes the commands and their options."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from outbox_kit.cli.options import DECLARATIONS
 
 
 def commands() -> str:
-    """Return one section for each command as Markdown."""
+    """Return Markdown with one section for each command."""
     return "\n".join(_section(typer.main.get_command(app), "outbox"))
 
 

@@ -1,4 +1,4 @@
-"""Format Markdown for generated documents in lines of at most WIDTH characters."""
+"""Format Markdown for generated documents, in lines of at most WIDTH characters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ WIDTH = 118
 
 
 def list_item(text: str, indent: str = "") -> str:
-    """Return a wrapped list item. `<` is escaped, because it would begin an HTML tag."""
+    """Return a wrapped list item. `<` is escaped, because otherwise it would begin an HTML tag."""
     escaped = text.replace("<", "&lt;")
     lines = textwrap.wrap(escaped, WIDTH - len(indent) - 2, break_long_words=False, break_on_hyphens=False)
     return f"{indent}- " + f"\n{indent}  ".join(lines) + "\n"

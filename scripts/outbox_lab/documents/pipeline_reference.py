@@ -44,7 +44,7 @@ REFERENCE_SECTIONS: list[tuple[str, list[type[BaseModel]]]] = [
 
 
 def reference() -> str:
-    """Return the description of the keys of all models as Markdown."""
+    """Return Markdown that describes the keys of all models."""
     sections = []
     for title, models in REFERENCE_SECTIONS:
         sections += [f"## {title}\n", *map(_section, models)]
@@ -68,7 +68,7 @@ def _default_text(value: object) -> str:
 
 
 def _type_name(schema: dict[str, Any]) -> str:  # noqa: PLR0911 - one return per kind of type
-    """Return a short name of a JSON Schema type."""
+    """Return a short name for the type that a JSON Schema describes."""
     if "$ref" in schema:
         return str(schema["$ref"]).rsplit("/", 1)[-1]
     if "anyOf" in schema:
@@ -99,7 +99,7 @@ Node = dict[str, Any]
 
 
 def pipeline_schema() -> Node:
-    """Return the JSON Schema of a pipeline file for editors."""
+    """Return the JSON Schema with which editors validate a pipeline file."""
     return {"$schema": JSON_SCHEMA_DRAFT, **_map_schemas(Pipeline.model_json_schema(), _for_editors)}
 
 
@@ -115,7 +115,7 @@ def environment_schema() -> Node:
 
 
 def _map_schemas(node: Any, change: Callable[[Node], Node]) -> Any:  # noqa: ANN401 - any part of a schema
-    """Apply `change` to every schema in `node`, innermost first, but not to data or property names."""
+    """Apply `change` to every schema in `node`, inner schemas first. Do not apply it to data or property names."""
     if isinstance(node, list):
         return [_map_schemas(item, change) for item in node]
     if not isinstance(node, dict):
@@ -133,7 +133,7 @@ def _map_schemas(node: Any, change: Callable[[Node], Node]) -> Any:  # noqa: ANN
 
 
 def _for_editors(node: Node) -> Node:
-    """Remove pydantic's titles and OpenAPI keywords. As draft 7 requires, wrap a $ref with other keywords in allOf."""
+    """Remove pydantic's titles and OpenAPI keywords. If a $ref has sibling keywords, wrap it in allOf for draft 7."""
     retained = {key: value for key, value in node.items() if key not in ("title", "discriminator", "writeOnly")}
     if "$ref" in retained and len(retained) > 1:
         retained["allOf"] = [{"$ref": retained.pop("$ref")}]
@@ -141,7 +141,7 @@ def _for_editors(node: Node) -> Node:
 
 
 def _with_expressions(node: Node) -> Node:
-    """Allow an expression instead of a scalar value."""
+    """Allow an expression in place of a scalar value."""
     if node.get("type") not in ("integer", "number", "boolean") and not {"pattern", "enum"} & node.keys():
         return node
     annotations: Node = {key: node[key] for key in ("description", "default") if key in node}

@@ -1,4 +1,7 @@
-"""Business tables of the drill: accounts, and one entry per event that is written in the event's transaction."""
+"""Create and change the business tables of the drill. They contain accounts, and one entry for each event.
+
+The entry of an event is written in the transaction that sends the event.
+"""
 
 from __future__ import annotations
 
@@ -43,14 +46,14 @@ Connection = psycopg.Connection[Any]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One event, in the form for the ledger and in the form that the service sends."""
+    """One event. `noted` is its form in the ledger, and `sent` is the form in which the service sends it."""
 
     noted: Event
     sent: OutboxEvent
 
 
 def prepare(connection: Connection, accounts: int) -> None:
-    """Create the tables if necessary, and replace their rows with new accounts."""
+    """Create the tables if necessary, delete their rows, and insert new accounts."""
     with connection.transaction():
         connection.execute(CREATE)
         connection.execute(RESET)
@@ -58,7 +61,7 @@ def prepare(connection: Connection, accounts: int) -> None:
 
 
 def change_accounts(connection: Connection, names: list[str], rng: random.Random) -> list[Change]:
-    """Change the accounts and insert their entries in the open transaction. Return one event per account."""
+    """In the open transaction, change the accounts and insert one entry for each. Return one event for each account."""
     changes = [_change(row, rng) for row in connection.execute(LOCK, (names,)).fetchall()]
     for change in changes:
         event, payload = change.noted, change.sent.payload
@@ -70,7 +73,7 @@ def change_accounts(connection: Connection, names: list[str], rng: random.Random
 
 
 def durable_xid(connection: Connection) -> str:
-    """Return the id of the open transaction after it has been flushed to disk."""
+    """Flush the id of the open transaction to disk, and return this id."""
     return str(connection.execute(DURABLE_XID).fetchall()[0][0])
 
 

@@ -1,4 +1,4 @@
-"""Run one cell: writers, observer, fault and verdict for one way of sending."""
+"""Run one cell: start the writers and the observer, inject the fault, and judge one way of sending."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from outbox_lab.drill.writer import Writer, WriterSettings, writer_name
 START_S = 60
 RECOVERY_S = 90
 DRAIN_S = 120
-# If events may be lost, the cell ends after this time without a new record.
+# If the way does not promise delivery, the cell ends when no new record has arrived for this time.
 QUIET_S = 5
 # Wait after the last missing event, because duplicates and phantoms can still arrive.
 SETTLE_S = 2
@@ -43,7 +43,7 @@ STATUSES = {"committed": Outcome.COMMITTED, "aborted": Outcome.ROLLED_BACK}
 
 @dataclass(frozen=True)
 class Load:
-    """Load of a cell: duration without recovery after faults (`seconds`), and transactions per second (`rate`)."""
+    """Load of a cell. `seconds` is its duration, not counting recoveries. `rate` is in transactions per second."""
 
     seconds: float = 20
     rate: float = 60
@@ -53,7 +53,7 @@ class Load:
 
 @dataclass(frozen=True)
 class CellSettings:
-    """Way, fault and repetition of a cell, the seed of the run, and the number of fault injections."""
+    """Settings of a cell. `seed` is the seed of the run. `injections` is how many times the fault is injected."""
 
     way: type[Way]
     fault: Fault
@@ -66,18 +66,18 @@ class CellSettings:
 
     @property
     def strategies(self) -> tuple[str, ...]:
-        """Strategies of the receivers. Empty if the fault restores the server, which also resets their database."""
+        """Strategies of the receivers. Empty if the fault restores the server that contains their database."""
         return tuple(STRATEGIES) if self.receive and not self.fault.restores_database else ()
 
     @property
     def name(self) -> str:
-        """Name of the cell, which is also used for its topics, slot and tables."""
+        """Name of the cell, which is also part of the names of its topics, slot and tables."""
         return f"{self.way.name}_{self.fault.name}_{self.repetition}".replace("-", "_")
 
 
 @dataclass(frozen=True)
 class FaultTimes:
-    """Times of an injection in seconds since the epoch. At `recovered_at`, a later commit was delivered."""
+    """Times of a fault injection, in seconds since the epoch. At `recovered_at`, a later event was delivered."""
 
     started_at: float
     ended_at: float
@@ -103,10 +103,10 @@ class CellResult:
     tables_equal: bool | None
     note: str
     detected: str = ""
-    """Checks of `outbox verify` that failed after a fault that needs a repair, and what they observed."""
+    """Checks of `outbox verify` that failed after a fault that needs a repair, each with its observation."""
     receiver_kills: int = 0
     effects: tuple[EffectCounts, ...] = ()
-    """Effects of the receivers by strategy."""
+    """Effects of the receivers, with one entry for each strategy."""
 
 
 class Cell:
@@ -121,7 +121,7 @@ class Cell:
         self._detected = ""
 
     def run(self) -> CellResult:
-        """Run the cell. Raises OutboxError if the way cannot be deployed or a component does not recover."""
+        """Run the cell. Raises OutboxError if the way of sending cannot be deployed or a component does not recover."""
         started_at = time.time()
         with self._drill.connect_to_database() as connection:
             accounts.prepare(connection, self._settings.load.accounts)
@@ -198,7 +198,7 @@ class Cell:
         return start_module("outbox_lab.drill.writer", settings, self._drill.project.folder, log)
 
     def _load(self, observer: Observer, deployed: Deployed) -> list[FaultTimes]:
-        """Let the writers run for the duration of the load, and inject the faults during this time."""
+        """Wait for the duration of the load while the writers run, and inject the faults during this time."""
         self._wait_for_delivery(observer, time.time(), START_S)
         load_s, times = self._settings.load.seconds, []
         end = time.monotonic() + load_s
@@ -222,13 +222,16 @@ class Cell:
         return FaultTimes(started_at, ended_at, self._recovered_at(observer, deployed.topic, ended_at))
 
     def _recovered_at(self, observer: Observer, topic: str, ended_at: float) -> float | None:
-        """Wait for a delivery after a fault. Return its time, or an upper bound if the observer misses records."""
+        """Wait until an event that was written after the fault is delivered, and return the time of this delivery.
+
+        If only a second reader receives the event, return an upper bound. If nothing is delivered, return None.
+        """
         start = self._ledger_file.stat().st_size
         try:
             return self._wait_for_delivery(observer, ended_at, RECOVERY_S)
         except WaitTimeoutError as error:
             self._notes.append(f"{error.message}; {self._way.state()}")
-        with suppress(OutboxError):  # if the broker does not respond, it has not recovered
+        with suppress(OutboxError):  # a broker that does not respond has not recovered
             later_ids = self._events_after(ended_at, start)
             if any(delivery.event_id in later_ids for delivery in read_deliveries(self._drill.kafka, topic)):
                 self._notes.append("a second reader read later events, so the recovery time is an upper bound")
@@ -236,7 +239,7 @@ class Cell:
         return None
 
     def _write_states(self, deployed: Deployed) -> None:
-        """Write all states again, as services must do after such a repair."""
+        """Write all states again, as services must do after a repair that leaves topics without some states."""
         settings = self._writer_settings(deployed)
         try:
             with LedgerFile(self._ledger_file) as ledger:
@@ -245,7 +248,7 @@ class Cell:
             self._notes.append(f"cannot write the states again: {type(error).__name__}")
 
     def _wait_for_delivery(self, observer: Observer, since: float, seconds: float) -> float:
-        """Wait for the delivery of an event that was written after `since`, and return the time of the delivery."""
+        """Wait until an event that was written after `since` is delivered. Return the time of this delivery."""
 
         start = self._ledger_file.stat().st_size if self._ledger_file.exists() else 0
 
@@ -253,19 +256,19 @@ class Cell:
             later_ids = self._events_after(since, start)
             found = [entry.received_at for entry in observer.deliveries if entry.event_id in later_ids]
             times = [at for at in found if at is not None]
-            return Observation(min(times, default=None), f"none of {len(later_ids)} later events is delivered")
+            return Observation(min(times, default=None), f"none of {len(later_ids)} later events has been delivered")
 
         return wait_for(f"a delivery of {self._settings.way.name}", poll, seconds=seconds, interval=0.5)
 
     def _events_after(self, since: float, start: int) -> set[str]:
-        """Return the events that the writers logged after a time, reading the ledger from byte `start`."""
+        """Read the ledger from byte `start`. Return the ids of the events that the writers logged after `since`."""
         if not self._ledger_file.exists():
             return set()
         transactions = Ledger.read(self._ledger_file, start=start).transactions.values()
         return {event.event_id for entry in transactions if entry.intended_at > since for event in entry.events}
 
     def _recover(self, deployed: Deployed) -> None:
-        """Run the recovery of each writer, as a restart would. Raises WaitTimeoutError if a recovery keeps failing."""
+        """Run the recovery that each writer runs at its start. Raises WaitTimeoutError if a recovery keeps failing."""
         for number in range(self._settings.load.writers):
             name = writer_name(number)
             wait_for(f"the recovery of {name}", partial(self._recovered, deployed, name), seconds=RECOVERY_S)
@@ -283,7 +286,7 @@ class Cell:
         return Observation(True, "recovered")
 
     def _resolved_ledger(self) -> Ledger:
-        """Read the ledger, and query unknown outcomes from PostgreSQL."""
+        """Read the ledger, and ask PostgreSQL for the outcomes that the ledger does not contain."""
         ledger, fault = Ledger.read(self._ledger_file), self._settings.fault
         with self._drill.connect_to_database() as connection:
             if fault.replaces_database:

@@ -1,4 +1,4 @@
-"""The command of the drill: `python -m outbox_lab.drill`."""
+"""Define the command of the drill, `python -m outbox_lab.drill`."""
 
 from __future__ import annotations
 
@@ -35,32 +35,31 @@ Seed = Annotated[
     typer.Option("--seed", metavar="NUMBER", help="Seed of the workload and the faults. Default: a random seed."),
 ]
 Times = Annotated[
-    int | None, typer.Option("--times", min=1, metavar="NUMBER", help="Number of fault injections per cell.")
+    int | None, typer.Option("--times", min=1, metavar="NUMBER", help="Number of fault injections in each cell.")
 ]
-Repeat = Annotated[int, typer.Option("--repeat", min=1, metavar="NUMBER", help="Number of runs per cell.")]
+Repeat = Annotated[int, typer.Option("--repeat", min=1, metavar="NUMBER", help="Number of runs of each cell.")]
 Seconds = Annotated[
     float, typer.Option("--seconds", min=1, metavar="SECONDS", help="Duration of the load in each cell.")
 ]
 Rate = Annotated[
-    float, typer.Option("--rate", min=1, metavar="NUMBER", help="Total transactions per second of all writers.")
+    float, typer.Option("--rate", min=1, metavar="NUMBER", help="Transactions per second, as the total of all writers.")
 ]
 Materialize = Annotated[
-    bool, typer.Option("--materialize", help="Also run the Spark job and compare its tables with the ledger.")
+    bool, typer.Option("--materialize", help="Also run the Spark job, and compare its tables with the ledger.")
 ]
 Receive = Annotated[
     bool, typer.Option("--receive", help="Also run and kill receivers, and compare their effects with the ledger.")
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Skip cells that already have a result for this seed.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Skip cells for which a result with this seed already exists.")]
 Report = Annotated[
-    bool, typer.Option("--report", help="Write build/drill/report.html from the results of --seed, or from all.")
+    bool,
+    typer.Option("--report", help="Write build/drill/report.html from all results, or only from those for --seed."),
 ]
 PerYear = Annotated[
-    float, typer.Option("--per-year", min=0, metavar="NUMBER", help="Number of faults per year for the expected loss.")
+    float, typer.Option("--per-year", min=0, metavar="NUMBER", help="Assumed faults per year for the expected loss.")
 ]
-Value = Annotated[
-    float, typer.Option("--value", min=0, metavar="NUMBER", help="Value of one lost event for the expected loss.")
-]
-OutputFormat = Annotated[Output, typer.Option("--output", "-o", help="Format of the data on stdout.")]
+Value = Annotated[float, typer.Option("--value", min=0, metavar="NUMBER", help="Assumed value of one lost event.")]
+OutputFormat = Annotated[Output, typer.Option("--output", "-o", help="Format of the results on stdout.")]
 ListCells = Annotated[bool, typer.Option("--list", help="List the ways and faults without running them.")]
 
 
@@ -81,10 +80,11 @@ def drill(
     list_cells: ListCells = False,
     output: OutputFormat = Output.TABLE,
 ) -> None:
-    """Count events that are lost under faults.
+    """Count the events that ways of sending lose under faults.
 
-    The drill starts a separate stack in build/drill and deletes its data at the end. A cell is one way of sending under
-    one fault. The result of each cell is written to build/drill/results/. The exit code is 1 if a way breaks a promise.
+    The drill starts a separate stack in build/drill and deletes the data of this stack at the end. A cell is one run of
+    one way of sending under one fault. The result of each cell is written to build/drill/results/. The exit code is 1
+    if a way of sending breaks a promise or a cell has no result.
     """
     project = DrillProject(Path.cwd())
     if list_cells:
@@ -112,7 +112,7 @@ def drill(
 
 
 def _judge(results: list[CellResult], cell_count: int, seed: int) -> None:
-    """Print broken promises and the number of missing results. Exit with 1 if there are any."""
+    """Print broken promises and the number of missing results. Exit with 1 if either exists."""
     broken, missing = broken_promises(results), cell_count - len(results)
     for line in broken:
         print_message(f"broken promise: {line}")
@@ -130,7 +130,7 @@ def _print_catalogue() -> None:
 
 
 def _ways_under(fault: str) -> str:
-    """Return the ways of sending to which a fault applies."""
+    """Return the names of the ways of sending to which a fault applies, as text."""
     ways = [way.name for way in WAYS.values() if fault in way.faults]
     return "all" if len(ways) == len(WAYS) else ", ".join(ways)
 

@@ -1,4 +1,4 @@
-"""Components that a fault can hit: services of the stack, writers, relays, and connections through a proxy."""
+"""Kill, pause and restart the components that a fault can hit: services of the stack, writers and relays."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STOP_TIMEOUT_S = 30
 RESTART_INTERVAL_S = 1.0
 POLL_S = 0.1
 READY_TIMEOUT_S = 60
-# Must exceed the stop_seconds of every service.
+# Must be longer than the stop_seconds of any service.
 SERVICE_STOP_S = 45
 STOPPED_STATES = ("stopped", "fatal")
 Settings = TypeVar("Settings")
@@ -42,7 +42,7 @@ class Component(Protocol):
 
 
 class ServiceComponent:
-    """A service of the embedded stack. Supervisor restarts the service after a kill."""
+    """A service of the embedded stack. If the service is killed, Supervisor restarts it."""
 
     def __init__(self, stack: Stack, service: str) -> None:
         self._stack = stack
@@ -75,10 +75,10 @@ class ServiceComponent:
 
 
 class ProcessComponent:
-    """A command that is restarted whenever it ends, until `stop` is called or a `with` block ends."""
+    """A process that is restarted whenever it ends, until `stop` is called or the `with` block ends."""
 
     def __init__(self, command: Sequence[str], folder: Path, log: Path, *, ready: bytes = b"") -> None:
-        """`ready` is a text that the command logs when it is working, so that a fault interrupts its work."""
+        """Start the command. It logs the text `ready` when its work begins, and `signal` waits for this text."""
         self._command = list(command)
         self._ready = ready
         self._folder = folder
@@ -95,12 +95,12 @@ class ProcessComponent:
         self.stop()
 
     def signal(self, number: signal.Signals) -> None:
-        """Wait until the command is ready, and send a signal. Raises WaitTimeoutError after READY_TIMEOUT_S."""
+        """Wait until the command is ready, and send it a signal. Raises WaitTimeoutError after READY_TIMEOUT_S."""
         wait_for(f"{self._log.stem} to be ready", self._check_ready, seconds=READY_TIMEOUT_S, interval=0.05)
         self._process.send_signal(number)
 
     def is_ready(self) -> bool:
-        """Return whether the command is running and has logged the text `ready` since its start."""
+        """Return whether the command is running and has logged the text `ready` since it was last started."""
         return self._check_ready().value is not None
 
     def _check_ready(self) -> Observation[bool]:
@@ -138,7 +138,7 @@ class ProcessComponent:
 
 
 def start_module(module: str, settings: object, folder: Path, log: Path, *, ready: bytes = b"") -> ProcessComponent:
-    """Start a module. The module reads `settings` with `read_settings` from a file next to its log."""
+    """Write `settings` to a file next to the log, and start a module, which reads this file with `read_settings`."""
     settings_file = log.with_suffix(".json")
     settings_file.write_bytes(msgspec.json.encode(settings))
     return ProcessComponent([sys.executable, "-m", module, str(settings_file)], folder, log, ready=ready)
@@ -151,7 +151,7 @@ def read_settings(kind: type[Settings]) -> Settings:
 
 
 def flag_of_termination() -> Flag:
-    """Return a flag that SIGTERM and SIGINT set instead of ending this process."""
+    """Return a flag. From now on, SIGTERM and SIGINT set this flag and no longer end the process."""
     stop = Flag()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

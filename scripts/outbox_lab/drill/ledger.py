@@ -1,7 +1,7 @@
-"""Ledger of the writers, which logs the events of each transaction before its commit and the outcome after it.
+"""Write and read the ledger, in which writers log the events of a transaction before its commit, and then its outcome.
 
-The file is outside the system under test and contains one JSON object per line. The writer continues only after a line
-is on disk, so that the file also contains the transaction that a killed writer was about to commit.
+The ledger is a file outside the system under test with one JSON object per line. A writer continues only after its line
+is on disk, so that the file also contains the transaction that the writer was about to commit when it was killed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Self
 
 
 class Outcome(StrEnum):
-    """Outcome of a transaction. `UNKNOWN` if the writer or its connection ended before it received the result."""
+    """Outcome of a transaction. `UNKNOWN` means that the writer or its connection ended before the result arrived."""
 
     COMMITTED = "committed"
     ROLLED_BACK = "rolled-back"
@@ -29,7 +29,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event of a transaction. Versions of an account are consecutive and increase in commit order."""
+    """One event of a transaction. The versions of one account are consecutive and increase in commit order."""
 
     event_id: str
     account: str
@@ -50,19 +50,19 @@ class Transaction:
 
 
 class LedgerFile:
-    """Ledger to which the threads of one process append during a `with` block."""
+    """Ledger file to which the threads of one process append lines during a `with` block."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("a", encoding="utf-8")
         self._lock = Lock()
 
     def intend(self, transaction_id: str, xid: str, events: list[Event]) -> None:
-        """Log a transaction before its commit."""
+        """Log the events of a transaction. Call this method before the commit."""
         entry = {"id": transaction_id, "xid": xid, "at": time.time(), "events": [asdict(event) for event in events]}
         self._append(entry)
 
     def end(self, transaction_id: str, outcome: Outcome) -> None:
-        """Log the outcome of a transaction."""
+        """Log the outcome of a transaction. Call this method after the commit or rollback."""
         self._append({"id": transaction_id, "outcome": outcome, "at": time.time()})
 
     def __enter__(self) -> Self:
@@ -81,7 +81,7 @@ class LedgerFile:
 
 @dataclass
 class Ledger:
-    """The transactions of all writers of a cell in the order in which they were logged."""
+    """The transactions of all writers of a cell, in the order in which the transactions were logged."""
 
     transactions: dict[str, Transaction] = field(default_factory=dict)
 
@@ -89,7 +89,7 @@ class Ledger:
     def read(cls, path: Path, *, start: int = 0) -> Ledger:
         """Read a ledger file from byte `start`. Transactions that were logged earlier are not included.
 
-        Incomplete lines are ignored, because their transactions were not committed.
+        Incomplete lines are ignored, because a writer does not commit before its line is complete.
         """
         ledger = cls()
         for entry in _entries(path, start):
@@ -105,9 +105,10 @@ class Ledger:
         return [entry for entry in self.transactions.values() if entry.outcome is Outcome.UNKNOWN]
 
     def resolve_by_rows(self, event_ids: Collection[str], *, undoes_commits: bool) -> None:
-        """After the database was replaced, determine the outcomes from the events that have rows.
+        """Determine the outcomes after the database was replaced. `event_ids` contains the events that have a row.
 
-        A committed transaction without rows is undone only if the fault `undoes_commits`, or else its events are lost.
+        A committed transaction whose events have no rows is undone if the fault `undoes_commits`. Otherwise, its events
+        are lost.
         """
         for transaction in self.transactions.values():
             if transaction.outcome is Outcome.ROLLED_BACK:
@@ -120,7 +121,7 @@ class Ledger:
                 transaction.outcome = Outcome.ROLLED_BACK
 
     def events(self, outcome: Outcome) -> dict[str, tuple[Event, Transaction]]:
-        """Return the events of transactions with this outcome, by event id."""
+        """Return a mapping from event id to event and transaction, for all transactions with this outcome."""
         return {
             event.event_id: (event, transaction)
             for transaction in self.transactions.values()

@@ -1,4 +1,4 @@
-"""Materialize a cell's topic with the Spark job, and compare the table with the ledger."""
+"""Run the Spark job to materialize a cell's topic, and compare the resulting table with the ledger."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHOWN_DIFFERENCES = 5
 
 
 def differences(drill: DrillStack, pipeline_file: Path, cell: str, ledger: Ledger) -> list[str]:
-    """Run the Spark job, and return the differences between its table and the newest committed events."""
+    """Run the Spark job. Return the differences between its table and the newest committed events in the ledger."""
     _run_job(drill, pipeline_file, drill.logs / f"{cell}.spark.log")
     query = sql.SQL("select id, version from public.{}").format(sql.Identifier(cell))
     with psycopg.connect(drill.state.target, connect_timeout=CONNECT_TIMEOUT_S) as connection:
@@ -36,7 +36,7 @@ def differences(drill: DrillStack, pipeline_file: Path, cell: str, ledger: Ledge
 
 
 def newest_events(ledger: Ledger) -> dict[str, Event]:
-    """Return the event with the highest version for each account."""
+    """Return a mapping from each account to its committed event with the highest version."""
     newest: dict[str, Event] = {}
     for event, _ in ledger.events(Outcome.COMMITTED).values():
         if event.account not in newest or newest[event.account].version < event.version:
@@ -45,7 +45,7 @@ def newest_events(ledger: Ledger) -> dict[str, Event]:
 
 
 def _run_job(drill: DrillStack, pipeline_file: Path, log: Path) -> None:
-    """Run the job, and retry it after a failure, as a scheduler would. Raises OutboxError after RUNS runs."""
+    """Run the job, and run it again after a failure, as schedulers do. Raises OutboxError after RUNS failed runs."""
     drill.wait_for_registry()
     with log.open("wb") as output:
         codes = (_job_exit_code(drill, pipeline_file, output) for _ in range(RUNS))

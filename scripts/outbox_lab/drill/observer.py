@@ -1,4 +1,4 @@
-"""Observer: log every record that a consumer receives, and whether its row was visible at that time."""
+"""Log every record that a consumer receives, and whether the row of its event was visible at that time."""
 
 from __future__ import annotations
 
@@ -43,10 +43,11 @@ END_S = 120
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One record that a consumer received. `is_early` is True if its row was not visible yet, or None if unknown.
+    """One record that a consumer received.
 
-    `received_at` is in seconds since the epoch, or None if the record was read later. `version` is the version of the
-    state in the value, or None for a tombstone.
+    `is_early` is True if the row of the event was not visible yet, or None if this is unknown. `received_at` is in
+    seconds since the epoch, or None if the time of receipt is unknown. `version` is the version of the state in the
+    value, or None for a tombstone.
     """
 
     event_id: str
@@ -58,12 +59,12 @@ class Delivery:
 
     @property
     def position(self) -> tuple[int, int]:
-        """Partition and offset, which identify a record in a topic."""
+        """Partition and offset, which together identify a record in a topic."""
         return self.partition, self.offset
 
 
 class Observer:
-    """Consumes a topic from its beginning with read_committed, in a thread during a `with` block."""
+    """Consumes a topic from its beginning in a thread during a `with` block. The isolation level is read_committed."""
 
     def __init__(self, kafka: Kafka, topic: str, dsn: str) -> None:
         self._kafka = kafka
@@ -92,14 +93,14 @@ class Observer:
 
     @property
     def deliveries(self) -> list[Delivery]:
-        """Deliveries so far. Raises the error that ended the observer."""
+        """Deliveries so far. Raises UnreachableError if an error ended the observer."""
         with self._lock:
             if self._error is not None:
                 raise UnreachableError(f"the observer of topic {self._topic} ended: {self._error}") from self._error
             return list(self._deliveries)
 
     def missing(self, event_ids: Sequence[str]) -> int:
-        """Return how many of these events have not been delivered yet."""
+        """Return the number of these events that have not been delivered yet."""
         with self._lock:
             return sum(event_id not in self._ids for event_id in event_ids)
 
@@ -109,7 +110,7 @@ class Observer:
 
         def poll() -> Observation[list[int]]:
             metadata = consumer.list_topics(self._topic, timeout=METADATA_TIMEOUT_S).topics[self._topic]
-            # The metadata of a new topic may not be available immediately.
+            # Brokers might not return the metadata of a new topic immediately.
             return Observation([*metadata.partitions] or None, str(metadata.error))
 
         partitions = wait_for(f"topic {self._topic}", poll, seconds=METADATA_TIMEOUT_S)
@@ -141,7 +142,7 @@ class Observer:
             self._ids.update(event_ids)
 
     def _visible(self, event_ids: list[str]) -> set[str] | None:
-        """Return the events whose rows are visible, or None if the database does not respond."""
+        """Return the ids of the events whose rows are visible, or None if the database does not respond."""
         try:
             if self._connection is None or self._connection.closed:
                 self._connection = psycopg.connect(
@@ -155,14 +156,14 @@ class Observer:
 
 
 def delivery_of(message: Message) -> Delivery:
-    """Return the delivery with the event, position and version of a record."""
+    """Return a delivery with the event id, position and version of a record, but without the time of receipt."""
     event_id = text_headers(message).get(EVENT_ID, "")
     position = message.partition() or 0, message.offset() or 0
     return Delivery(event_id, *position, received_at=None, is_early=None, version=version_of(message.value()))
 
 
 def _is_record(message: Message) -> bool:
-    """Return whether a polled message is a record. A lost connection is ignored, because the client reconnects."""
+    """Return whether a polled message is a record. Ignore a lost connection, because the client reconnects."""
     error = message.error()
     if error is not None and error.code() not in NO_ERRORS:
         raise KafkaException(error)
@@ -172,7 +173,7 @@ def _is_record(message: Message) -> bool:
 def version_of(value: bytes | None) -> int | None:
     """Return the version in an Avro or JSON value, or None for a tombstone. Raises ValueError for other values.
 
-    Avro is decoded with the schema of the drill, because its pipelines use no other schema.
+    Avro values are decoded with the schema of the drill, because the drill's pipelines do not use any other schema.
     """
     if value is None:
         return None
@@ -183,7 +184,7 @@ def version_of(value: bytes | None) -> int | None:
 
 
 def read_deliveries(kafka: Kafka, topic: str) -> list[Delivery]:
-    """Return the committed records of a topic up to its current end, without the time at which they were received.
+    """Read a topic up to its current end, and return its committed records as deliveries without `received_at`.
 
     Raises UnreachableError and WaitTimeoutError.
     """
@@ -196,8 +197,8 @@ def read_deliveries(kafka: Kafka, topic: str) -> list[Delivery]:
 def complete(observer: Observer, kafka: Kafka, topic: str) -> tuple[list[Delivery], str]:
     """Return the records that the observer or a second reader received, and a note if the observer missed records.
 
-    After a broker restart, a long-lived consumer may stop receiving records, which does not mean that they are lost.
-    Therefore a new consumer reads the records that the observer may have missed.
+    After a broker restart, a long-lived consumer might no longer receive records although these records are not lost.
+    Therefore a new consumer reads the topic again.
 
     Raises UnreachableError. Raises WaitTimeoutError after END_S.
     """
@@ -209,7 +210,7 @@ def complete(observer: Observer, kafka: Kafka, topic: str) -> tuple[list[Deliver
 
 
 def _read_until_end(observer: Observer, kafka: Kafka, topic: str) -> list[Delivery]:
-    """Read the topic until the observer has all of its records or no new record arrives for QUIET_S."""
+    """Read the topic again until the observer has received all records, or no new record arrives for QUIET_S."""
     count = -1
 
     def poll() -> Observation[list[Delivery]]:
@@ -223,13 +224,13 @@ def _read_until_end(observer: Observer, kafka: Kafka, topic: str) -> list[Delive
 
 
 def missed(observed: Sequence[Delivery], read: Sequence[Delivery]) -> list[Delivery]:
-    """Return the records that were read but not observed."""
+    """Return the records that the second reader read but the observer did not receive."""
     positions = {delivery.position for delivery in observed}
     return [delivery for delivery in read if delivery.position not in positions]
 
 
 def merge(observed: Sequence[Delivery], read: Sequence[Delivery]) -> list[Delivery]:
-    """Return each record once, preferring the observed delivery, with the records of each partition in order."""
+    """Return each record once, in order within each partition. Prefer the delivery that the observer logged."""
     deliveries: dict[tuple[int, int], Delivery] = {}
     for delivery in (*observed, *read):
         deliveries.setdefault(delivery.position, delivery)

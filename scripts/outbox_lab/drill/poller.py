@@ -1,10 +1,10 @@
-"""Process that polls an outbox table by an incrementing column and sends the rows that it reads.
+"""Poll an outbox table by an incrementing column, and send the rows to Kafka. This module runs as a process.
 
     python -m outbox_lab.drill.poller SETTINGS.json
 
-Like JDBC source connectors, it stores its position after the rows are delivered, so rows are sent at least once. It
-ends after any error and continues at the stored position when it is restarted. The relay does not read rows in this
-order. This module measures and explains the alternative, with and without its known gap (docs/relay.md).
+Like JDBC source connectors, the process stores its position after the rows are delivered, so rows are sent at least
+once. The process ends after any error, and continues at the stored position when it is restarted. The relay reads rows
+in a different order. This module measures the alternative, with and without its known gap (docs/relay.md).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from outbox_kit.relay.tables import ORDER_COLUMN, RelayTables
 from outbox_lab.drill.components import read_settings
 from outbox_lab.drill.project import ENVIRONMENT
 
-# Same interval as the relay. JDBC source connectors poll every 5 seconds by default.
+# The relay polls at the same interval. JDBC source connectors poll every 5 seconds by default.
 INTERVAL_S = 0.1
 ADD_ORDER = sql.SQL("""
     alter table {outbox} add if not exists {order} bigint generated always as identity;
@@ -43,7 +43,7 @@ WRITE_POSITION: LiteralString = """
     insert into drill.position values (%s, %s, %s)
     on conflict (outbox) do update set transaction = excluded.transaction, place = excluded.place"""
 # In HORIZON, the second condition skips a row until all transactions with lower ids have ended. Rows are read in the
-# order of transaction ids, so a row that is committed later cannot have a lower position.
+# order of transaction ids, so no row with a lower position can become visible after a row has been read.
 NAIVE = sql.SQL("select {columns}, {order} as place from {outbox} where {order} > %s order by {order} limit %s")
 HORIZON = sql.SQL("""
     select {columns}, {order} as place, (xmin::text)::bigint as transaction from {outbox}
@@ -54,7 +54,7 @@ HORIZON = sql.SQL("""
 
 @dataclass(frozen=True)
 class PollerSettings:
-    """Settings of the process, which connects to PostgreSQL through `port`."""
+    """Settings of the process. `port` is the port through which the process connects to PostgreSQL."""
 
     pipeline_file: str
     port: int
@@ -63,7 +63,7 @@ class PollerSettings:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Transaction id and number of the last row that was read. Only `horizon` uses the transaction id."""
+    """Transaction id and number of the last row that was read. Only a poller with `horizon` uses the transaction id."""
 
     transaction: int = 0
     place: int = 0
@@ -71,9 +71,9 @@ class Position:
 
 @dataclass
 class IncrementingPoller:
-    """Reads the rows after `position`, the last row that was read. With `horizon`, it does not miss any row.
+    """Reads the rows after `position`, the position of the last row that was read. Misses no row if `horizon` is True.
 
-    Transaction ids in `xmin` have 32 bits, so `horizon` requires that the rows are younger than a wraparound.
+    The transaction ids in `xmin` have 32 bits, so `horizon` requires that transaction ids do not wrap around.
     """
 
     connection: Connection
@@ -83,7 +83,7 @@ class IncrementingPoller:
     position: Position = Position()
 
     def poll(self, limit: int = 1000) -> list[Row]:
-        """Return the next rows, and set `position` to the last row."""
+        """Return the next rows, and set `position` to the position of the last row."""
         names = {
             "columns": self.columns,
             "order": sql.Identifier(ORDER_COLUMN),
@@ -100,7 +100,7 @@ class IncrementingPoller:
 
 
 def prepare(connection: Connection, outbox: str) -> None:
-    """Add the incrementing column to the outbox table, and create the table of positions."""
+    """Add the incrementing column to the outbox table, and create the table that stores positions."""
     table = outbox.split(".")[1]
     connection.execute(
         ADD_ORDER.format(
@@ -112,7 +112,7 @@ def prepare(connection: Connection, outbox: str) -> None:
 
 
 def run(deployment: Deployment, *, horizon: bool) -> None:
-    """Send rows until the process is stopped. Raises UnreachableError, RejectedError, NotDeliveredError."""
+    """Send rows until the process is stopped. Raises UnreachableError, RejectedError or NotDeliveredError."""
     lock = deployment.lock()
     if lock is None:
         raise ConfigurationError(f"lock file {deployment.lock_file} does not exist", "run `outbox apply`")
@@ -142,7 +142,7 @@ def _position(connection: Connection, outbox: str) -> Position:
 
 
 def main(settings: PollerSettings) -> None:
-    """Run the process."""
+    """Open the pipeline, and send its rows until the process is stopped."""
     port = Overrides(options=(f"environment.source.port={settings.port}",))
     with open_deployment(Path(settings.pipeline_file), ENVIRONMENT, port) as deployment:
         run(deployment, horizon=settings.horizon)

@@ -1,4 +1,4 @@
-"""Project of the drill in build/drill, with a pipeline file per cell, one environment and a separate stack."""
+"""Write the drill's project in build/drill, which has a pipeline file for each cell, and run its separate stack."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from outbox_lab.drill.accounts import AGGREGATE
 
 ENVIRONMENT = "drill"
 STANDBY = "standby"
-"""Name of the standby process, which keeps running if the drill is killed."""
+"""Name of the standby process, by which the next drill finds this process if the drill is killed."""
 PARTITIONS = 4
 STANDBY_STOP_S = 10
 RUNTIME_FOLDERS = ("build/runtime", "smt/target/plugin")
-# Shorter than the pause of Kafka, so that the pause ends the replication connection.
+# wal_sender_timeout is shorter than the pause of Kafka, so that the pause ends the replication connection.
 SERVER_SETTINGS = {"wal_sender_timeout": "8s", "deadlock_timeout": "1s"}
-# The topics are compacted, as in pipelines of users, but compaction must not remove records, because they are the
-# evidence.
+# The topics are compacted, as in the pipelines of users, but compaction must not remove any record, because the drill
+# counts the records.
 TOPIC_SETTINGS = {"min.compaction.lag.ms": str(7 * 24 * 3600 * 1000)}
 SCHEMA: dict[str, Any] = {
     "type": "record",
@@ -45,25 +45,25 @@ SCHEMA: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class DrillProject:
-    """Folder of the drill in a project in which `make setup` has been run."""
+    """The drill's own project, which is in `project_folder`. `make setup` must have been run in `project_folder`."""
 
     project_folder: Path
 
     @property
     def folder(self) -> Path:
-        """Folder of the drill's separate project."""
+        """Folder of the drill's own project."""
         return self.project_folder / "build" / "drill"
 
     @property
     def results(self) -> Path:
-        """Folder of the results, which are kept when the stack is purged."""
+        """Folder of the results. A purge of the stack does not delete this folder."""
         return self.folder / "results"
 
     def write_environment(self, proxy_port: int) -> None:
-        """Write templates, schema and environment file. The connector connects to PostgreSQL through `proxy_port`."""
+        """Write the templates, the schema and the environment file, in which the connector's port is `proxy_port`."""
         connectors = self.folder / "connectors"
         templates = self.project_folder / "connectors" / "templates"
-        if templates.is_dir():  # otherwise built-in templates are used
+        if templates.is_dir():  # otherwise the built-in templates are used
             shutil.copytree(templates, connectors / "templates", dirs_exist_ok=True)
         for name in ("environments", "../schemas"):
             (connectors / name).mkdir(parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ class DrillProject:
         (connectors / "environments" / f"{ENVIRONMENT}.yaml").write_text(yaml.safe_dump(local))
 
     def write_pipeline(self, name: str, **changes: object) -> Path:
-        """Write the pipeline file of one cell with separate topics, slot and table. Return the path of the file."""
+        """Write the pipeline file of one cell, with separate topics, slot and table. Return the path of this file."""
         pipeline: dict[str, object] = {
             "name": name,
             "prefix": name,
@@ -98,9 +98,10 @@ class DrillProject:
 
     @contextmanager
     def running_stack(self, progress: Reporter) -> Iterator[tuple[Stack, StackState]]:
-        """Start the drill's stack without data of an earlier run. At the end, stop it and delete its data.
+        """Start the drill's stack without the data of an earlier run. At the end, stop the stack and delete its data.
 
-        Raises ConfigurationError if the environment file of the embedded stack is missing. Raises StackError.
+        Raises ConfigurationError if the environment file of the embedded stack is missing. Raises StackError if a
+        folder is missing or the stack does not start.
         """
         if not self._local_environment.is_file():
             hint = "copy this file from the outbox-kit repository, or run the drill there"

@@ -1,4 +1,4 @@
-"""TCP proxy on the loopback interface that can delay traffic and reset connections."""
+"""Run a TCP proxy on the loopback interface, which can delay traffic and reset connections."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 class Proxy:
-    """Forwards connections to a local port during a `with` block."""
+    """TCP proxy that forwards connections to a local port during a `with` block."""
 
     def __init__(self, target_port: int) -> None:
         self._target_port = target_port
@@ -47,7 +47,7 @@ class Proxy:
         self._loop.close()
 
     def reset_connections(self) -> None:
-        """Reset both ends of every connection. Raises WaitTimeoutError if no connection opens within CALL_TIMEOUT_S."""
+        """Reset both ends of every connection. Raises WaitTimeoutError if none is open within CALL_TIMEOUT_S."""
 
         def poll() -> Observation[int]:
             count = asyncio.run_coroutine_threadsafe(self._abort_all(), self._loop).result(CALL_TIMEOUT_S)
@@ -56,7 +56,7 @@ class Proxy:
         wait_for("a connection to reset", poll, seconds=CALL_TIMEOUT_S, interval=0.1)
 
     def set_delay(self, seconds: float) -> None:
-        """Delay each chunk of at most 64 KiB in both directions. 0 ends the delay."""
+        """Delay each chunk (at most 64 KiB) in both directions by this time. 0 ends the delay."""
         self._delay_s = seconds
 
     async def _listen(self) -> asyncio.Server:
@@ -73,11 +73,11 @@ class Proxy:
         await asyncio.gather(*self._tasks)
 
     async def _abort_all(self) -> int:
-        """Return the number of connections."""
+        """Abort both ends of every connection, and return the number of connections."""
         writers = list(self._writers)
         for writer in writers:
             connection: socket.socket = writer.get_extra_info("socket")
-            with suppress(OSError):  # the peer may have closed it
+            with suppress(OSError):  # the peer may have closed the connection
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
             writer.transport.abort()
         return len(writers) // 2

@@ -1,4 +1,4 @@
-"""Run the cells of a drill sequentially, and write each result to a file, so that a run can be continued."""
+"""Run the cells of a drill one after the other, and write each result to a file, so that a run can be resumed."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def select_cells(
     receive: bool = False,
     injections: int | None = None,
 ) -> list[CellSettings]:
-    """Return the cells of these ways and faults (by default, of all). A fault applies only to ways that it can hit.
+    """Return the cells for these ways and faults. If a list is empty, use all ways or all faults.
 
-    By default, each fault has its own number of injections. Raises ConfigurationError if a name is unknown or no cell
-    remains.
+    Combinations in which the fault does not apply to the way are left out. If `injections` is None, each fault has its
+    own number of injections. Raises ConfigurationError if a name is unknown or no cell remains.
     """
     selected_faults = [fault_named(name) for name in faults] or list(FAULTS.values())
     cells = [
@@ -58,7 +58,7 @@ def result_file(project: DrillProject, cell: CellSettings) -> Path:
 
 
 def read_results(project: DrillProject, seed: int | None) -> list[CellResult]:
-    """Return the results of a seed (None: of all seeds), ordered as in WAYS and FAULTS."""
+    """Return the results of a seed, or of all seeds if `seed` is None, in the order of WAYS and FAULTS."""
     files = project.results.glob(f"seed-{'*' if seed is None else seed}/*.json")
     results = [msgspec.json.decode(file.read_bytes(), type=CellResult) for file in files]
     ways, faults = list(WAYS), list(FAULTS)
@@ -69,9 +69,9 @@ def read_results(project: DrillProject, seed: int | None) -> list[CellResult]:
 def run_cells(
     project: DrillProject, cells: Sequence[CellSettings], progress: Reporter, *, resume: bool
 ) -> list[CellResult]:
-    """Run the cells on the drill's stack (with `resume`, only cells without a result). Return all of their results."""
+    """Run the cells on the drill's stack, and return the results. With `resume`, skip cells that have a result."""
     pending = [cell for cell in cells if not (resume and result_file(project, cell).exists())]
-    for cell in pending:  # otherwise a cell that fails now would have the result of an earlier run
+    for cell in pending:  # otherwise a cell that fails in this run would keep the result of an earlier run
         result_file(project, cell).unlink(missing_ok=True)
     if pending:
         with drill_stack(project, progress) as drill:
@@ -104,7 +104,7 @@ def _time_left(durations: Sequence[float], cells: int) -> str:
 
 
 def summary(result: CellResult) -> str:
-    """Return the counts of a result as one line."""
+    """Return one line of text with the counts of a result."""
     verdict = result.verdict
     counts = *COUNTS, "wrong", "unresolved", "undone"
     text = ", ".join(f"{getattr(verdict, name)} {name}" for name in counts)
@@ -114,7 +114,7 @@ def summary(result: CellResult) -> str:
 
 
 def effect_lines(result: CellResult) -> list[str]:
-    """Return one line with counts for each strategy."""
+    """Return one line for each strategy, with the counts of its effects."""
     return [
         f"  {counts.strategy}: {counts.effects} effects under {plural(result.receiver_kills, 'kill')}: "
         + ", ".join(f"{getattr(counts, name)} {name}" for name in EFFECT_COUNTS)
@@ -127,7 +127,7 @@ def _note(result: CellResult) -> str:
 
 
 def broken_promises(results: Iterable[CellResult]) -> list[str]:
-    """Return one line for each promise that a result breaks."""
+    """Return one line for each broken promise in these results."""
     return [
         f"{result.way}, {result.fault}: {count} {name}"
         for result in results

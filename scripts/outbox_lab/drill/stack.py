@@ -1,4 +1,4 @@
-"""The drill's stack as used by the ways: project, addresses, proxy, and the mode of the Connect worker."""
+"""Give the ways of sending access to the drill's stack: project, addresses, proxy, and mode of the Connect worker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SERVICES = ("connect", "kafka", "postgres")
 
 @dataclass
 class DrillStack:
-    """A running stack, and the parts of it that the ways use."""
+    """A running stack, with the parts of the stack that the ways of sending use."""
 
     project: DrillProject
     stack: Stack
@@ -40,20 +40,20 @@ class DrillStack:
 
     @property
     def kafka(self) -> Kafka:
-        """Settings of Kafka clients."""
+        """Settings with which Kafka clients connect to the stack."""
         return Kafka(bootstrap_servers=self.state.kafka, replication_factor=1, min_insync_replicas=1)
 
     @property
     def logs(self) -> Path:
-        """Folder for logs of the writers and relays."""
+        """Folder for the logs of writers and relays."""
         return self.project.folder / "logs"
 
     def proxied_dsn(self) -> str:
-        """Return the DSN of the source database through the proxy."""
+        """Return a DSN that connects to the source database through the proxy."""
         return self.state.postgres.replace(f":{self.state.postgres_port}/", f":{self.proxy.port}/")
 
     def connect_to_database(self) -> psycopg.Connection[tuple[object, ...]]:
-        """Open a connection to the source database. Wait until the server accepts the connection."""
+        """Wait until the server of the source database accepts a connection. Return this connection."""
 
         def poll() -> Observation[psycopg.Connection[tuple[object, ...]]]:
             try:
@@ -79,7 +79,7 @@ class DrillStack:
         wait_for("the registry", poll, seconds=REGISTRY_S, interval=0.05)
 
     def set_exactly_once(self, *, enabled: bool) -> None:
-        """If necessary, restart the Connect worker with or without support for exactly-once sources."""
+        """Enable or disable exactly-once sources in the Connect worker. Restart the worker if the setting changes."""
         path = self.stack.layout.configuration / "connect.properties"
         value = "enabled" if enabled else "disabled"
         lines = path.read_text().splitlines()
@@ -94,7 +94,7 @@ class DrillStack:
 
 @contextmanager
 def drill_stack(project: DrillProject, progress: Reporter) -> Iterator[DrillStack]:
-    """Start the stack of the drill and the proxy in front of PostgreSQL."""
+    """Start the drill's stack and a proxy for connections to PostgreSQL. Stop both at the end of the block."""
     with project.running_stack(progress) as (stack, state), Proxy(state.postgres_port) as proxy:
         project.write_environment(proxy.port)
         drill = DrillStack(project, stack, state, proxy, progress)

@@ -1,4 +1,4 @@
-"""Verdict of a cell, which compares the ledger of the writers with the deliveries."""
+"""Judge a cell by comparing the ledger of the writers with the deliveries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from outbox_lab.drill.observer import Delivery
 
 @dataclass(frozen=True)
 class Delays:
-    """Time from commit to delivery in seconds, or None without an observed delivery."""
+    """Quantiles and maximum, in seconds, of the time from commit to delivery. None if no delivery was observed."""
 
     p50: float | None
     p99: float | None
@@ -21,13 +21,15 @@ class Delays:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Counts of events of one cell.
+    """Counts for the events of one cell.
 
-    `lost`: committed but never delivered. `phantom`: delivered, but the transaction did not commit. `early`: readable
-    on the topic before its row was visible. `duplicated`: additional deliveries of an event. `unordered`: first
-    delivered after a newer version of the same account. `unresolved`: the outcome of the transaction could not be
-    determined. `wrong`: deliveries of committed events with an incorrect version, or a tombstone instead of a state or
-    vice versa. `undone`: acknowledged, but missing in the restored or promoted database; neither lost nor phantom.
+    `lost`: events that were committed but never delivered. `phantom`: events that were delivered although their
+    transaction did not commit. `early`: events that were readable on the topic before their row was visible.
+    `duplicated`: additional deliveries of an event. `unordered`: events that were first delivered after a newer version
+    of the same account. `unresolved`: events of transactions whose outcome could not be determined. `wrong`: deliveries
+    of committed events in which the version is incorrect, or a tombstone replaces a state, or a state replaces a
+    tombstone. `undone`: events of acknowledged transactions that are missing in the restored or promoted database.
+    These events count as neither lost nor phantom.
     """
 
     committed: int
@@ -47,12 +49,12 @@ class Verdict:
 
 
 COUNTS = ("lost", "phantom", "early", "duplicated", "unordered")
-"""Names of the counts that the reports show."""
+"""Names of the counts that reports show."""
 SHOWN_EVENTS = 20
 
 
 def judge(ledger: Ledger, deliveries: Sequence[Delivery]) -> Verdict:
-    """Compare a ledger with resolved outcomes with the deliveries, which are ordered within each partition."""
+    """Compare a ledger, whose outcomes are resolved, with the deliveries, which are ordered within each partition."""
     committed = ledger.events(Outcome.COMMITTED)
     unresolved = ledger.events(Outcome.UNKNOWN)
     first = _first_deliveries(deliveries)
@@ -86,12 +88,12 @@ def _is_wrong(delivery: Delivery, committed: Mapping[str, tuple[Event, Transacti
 
 
 def delays_over_time(ledger: Ledger, deliveries: Sequence[Delivery]) -> list[tuple[float, float]]:
-    """Return the commit time and delay of each observed event in seconds, in commit order."""
+    """Return the commit time and the delay of each delivered event, both in seconds, in commit order."""
     return sorted(_commit_and_delay(_first_deliveries(deliveries), ledger))
 
 
 def _first_deliveries(deliveries: Sequence[Delivery]) -> dict[str, Delivery]:
-    """Return the first delivery of each event in delivery order."""
+    """Return a mapping from each event id to the first delivery of the event, in delivery order."""
     first: dict[str, Delivery] = {}
     for delivery in deliveries:
         first.setdefault(delivery.event_id, delivery)
@@ -127,5 +129,5 @@ def _delays(first: dict[str, Delivery], ledger: Ledger) -> Delays:
 
 
 def _quantile(ordered: list[float], share: float) -> float:
-    """Return the smallest value that at least a fraction `share` of the values does not exceed."""
+    """Return the smallest value such that at least the fraction `share` of all values is not greater than it."""
     return round(ordered[max(0, math.ceil(share * len(ordered)) - 1)], 3)

@@ -1,8 +1,8 @@
-"""Process whose writer threads run business transactions at a limited rate until SIGTERM.
+"""Run business transactions at a limited rate in several threads until SIGTERM. This module runs as a process.
 
     python -m outbox_lab.drill.writer SETTINGS.json
 
-A writer reconnects after a lost connection. The interrupted transaction has an unknown outcome.
+A writer reconnects after its connection is lost. The outcome of the interrupted transaction is unknown.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ logger = logging.getLogger(__name__)
 
 ROLLBACK_SHARE = 0.08
 MAX_EVENTS = 3
-# Share of long transactions, as in services that call another service or wait for a lock while others commit.
+# Fraction of transactions that stay open for longer, as in services that call other services within a transaction.
 OPEN_SHARE = 0.05
 LONGEST_OPEN_S = 0.2
 STATES_PER_TRANSACTION = 20
 RECONNECT_INTERVAL_S = 0.2
 CONNECT_TIMEOUT_S = 5
-# Statements that wait longer fail, so that the writer detects a paused server or a lost connection.
+# Statements fail after these timeouts, so that the writer detects a paused server or a lost connection.
 SESSION_OPTIONS = "-c statement_timeout=20s -c lock_timeout=10s"
 
 
@@ -61,11 +61,11 @@ def writer_name(number: int) -> str:
 
 
 class RolledBackError(Exception):
-    """The writer decided to roll back the transaction."""
+    """Raised by a writer to roll back its transaction."""
 
 
 class Writer:
-    """One writer thread, which uses one connection at a time."""
+    """Runs the transactions of one writer thread on one connection at a time."""
 
     def __init__(self, settings: WriterSettings, number: int, ledger: LedgerFile, stop: Flag) -> None:
         self._settings = settings
@@ -75,7 +75,7 @@ class Writer:
         self._stop = stop
 
     def run(self) -> None:
-        """Write until the stop flag is set. Open a new connection after each error."""
+        """Run transactions until the stop flag is set. Open a new connection after each error."""
         while not self._stop.is_set():
             try:
                 with self._connected() as connection, closing(open_sender(self._settings.sender, self._name)) as sender:
@@ -109,7 +109,7 @@ class Writer:
             self._stop.wait(max(0.0, next_start - time.monotonic()))
 
     def write_states(self) -> None:
-        """Write a new state of every account, as a service does after its database is restored."""
+        """Write a new state of every account, as services do after their database has been restored."""
         numbers = range(1, self._settings.accounts + 1)
         with self._connected() as connection, closing(open_sender(self._settings.sender, self._name)) as sender:
             for start in range(0, len(numbers), STATES_PER_TRANSACTION):
@@ -143,13 +143,13 @@ class Writer:
             self._ledger.end(transaction_id, Outcome.COMMITTED)
 
     def _stay_open(self) -> None:
-        """Keep a fraction of the transactions open for a random time before they end."""
+        """With probability OPEN_SHARE, keep the current transaction open for a random time."""
         if self._rng.random() < OPEN_SHARE:
             self._stop.wait(self._rng.uniform(0, LONGEST_OPEN_S))
 
 
 def run_writers(settings: WriterSettings) -> None:
-    """Run the writers until SIGTERM."""
+    """Run all writers in threads until SIGTERM."""
     stop = flag_of_termination()
     with LedgerFile(Path(settings.ledger)) as ledger, ThreadPoolExecutor(settings.writers) as pool:
         for number in range(settings.writers):

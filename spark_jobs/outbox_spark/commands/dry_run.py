@@ -1,4 +1,4 @@
-"""`outbox-materialize --dry-run`: computes the offsets that a run would read, without locks or writes."""
+"""Compute, without locks or writes, the offsets that a run would read (`outbox-materialize --dry-run`)."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Preview:
     committed: TableProgress | None = None
     read_range: ReadRange | None = None
     missed_warning: str | None = None
-    """Set if tombstones may have been missed. A run would report it and then compare the table with the topic."""
+    """Set if tombstones may have been missed. A run would report this warning and compare the table with the topic."""
     error: OutboxError | None = None
     new_partitions: Sequence[int] = ()
 
     @property
     def offset_count(self) -> int:
-        """Number of offsets that the run would read."""
+        """Number of offsets that a run would read."""
         return 0 if self.read_range is None else self.read_range.offset_count
 
     @property
@@ -51,7 +51,7 @@ class Preview:
 
 
 def dry_run(jobs: Sequence[MaterializeJob], start_spark: Callable[[], SparkSession], report: Reporter) -> list[Preview]:
-    """Return a preview of each table. Call `start_spark` at most once, and only if the jobs include a lake table."""
+    """Return a preview of each table. Call `start_spark` at most once, and only if a job writes to a lake table."""
     sessions: list[SparkSession] = []
 
     def spark() -> SparkSession:
@@ -80,7 +80,7 @@ def _failed(job: MaterializeJob, error: OutboxError) -> Preview:
 
 
 def preview(job: MaterializeJob, spark: Callable[[], SparkSession]) -> Preview:
-    """Return the preview of one table. Raises the OutboxError that a run would raise before it reads records."""
+    """Return the preview of one table. Raises any OutboxError that a run would raise before reading records."""
     committed, time = _read_progress(job, spark)
     retention = TombstoneRetention(job, describe(job.kafka, job.topic), committed, time, lambda: time)
     read_range = resolve_range(retention.topic, committed)
@@ -91,11 +91,11 @@ def preview(job: MaterializeJob, spark: Callable[[], SparkSession]) -> Preview:
 
 
 def _read_progress(job: MaterializeJob, spark: Callable[[], SparkSession]) -> tuple[TableProgress | None, datetime]:
-    """Return the progress of the table, and the time of the server (PostgreSQL) or of the driver."""
+    """Return the table's progress, and the current time from the PostgreSQL server or, for lake tables, the driver."""
     if isinstance(job.target, PostgresTarget):
         return _read_postgres_progress(job.target, job.table)
     with run_session(spark(), job) as session:
-        # The driver's time is used, because the time of the store is known only after a lease is written to it.
+        # The driver's clock is used, because the store's time is known only after a lease is written to the store.
         return open_table(session, job).committed(), datetime.now(UTC)
 
 
@@ -107,7 +107,7 @@ def _read_postgres_progress(target: PostgresTarget, table: str) -> tuple[TablePr
 
 
 def as_json(previews: Sequence[Preview]) -> str:
-    """Return `{"dry_run": [...]}` with one entry per table."""
+    """Return the JSON text `{"dry_run": [...]}`, whose list has one entry per table."""
     return json.dumps({"dry_run": [_entry(preview) for preview in previews]}, indent=2)
 
 
@@ -127,7 +127,7 @@ def _entry(preview: Preview) -> dict[str, Any]:
 
 
 def as_text(previews: Sequence[Preview]) -> str:
-    """Return one line per table, one line per partition that is new or has offsets to read, and warnings."""
+    """Return a line for each table, a line for each partition that is new or has offsets to read, and any warnings."""
     return "\n".join(one_line(line) for preview in previews for line in _lines(preview))
 
 

@@ -1,4 +1,4 @@
-"""Exit codes of the Spark commands, and the conversion of errors to messages and exit codes."""
+"""Define the exit codes of the Spark commands, and convert errors to messages and exit codes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Exit(IntEnum):
         return member
 
     DONE = 0, "success: outbox-materialize has read every selected topic to its end"
-    FAILED = 1, "there were failures, but all of them are retryable; let the scheduler retry"
+    FAILED = 1, "there were failures, but all of them are retryable; have the scheduler retry"
     USAGE = 2, "the command line is invalid"
     FINDINGS = 3, "--dry-run: a run has work to do; outbox-reconcile: there are differences"
     REFUSED = 4, "at least one failure is not retryable; send an alert instead of retrying"
@@ -45,7 +45,7 @@ EXIT_CODES = "exit codes:\n" + "".join(f"  {code:<3d}  {code.description}\n" for
 def exit_code(retryable: Iterable[bool | None], *, has_findings: bool = False) -> Exit:
     """Return the exit code of a command.
 
-    `retryable` states for each failure whether it is retryable. Set `has_findings` for pending work or differences.
+    `retryable` states whether each failure is retryable. Set `has_findings` if there is pending work or a difference.
     """
     values = list(retryable)
     if values:
@@ -61,12 +61,12 @@ def failure_fields(error: OutboxError | None) -> dict[str, Any]:
 
 
 def print_message(text: str) -> None:
-    """Print a message to stderr, because stdout is for results."""
+    """Print a message to stderr, because stdout is reserved for results."""
     print(printable(text), file=sys.stderr, flush=True)
 
 
 def report_error(error: OutboxError, report: Reporter, subject: str = "") -> None:
-    """Report the message of an error, prefixed by `subject`, and its hint."""
+    """Report an error's message, with `subject` as a prefix, and then the error's hint."""
     report(f"error: {subject}: {error.message}" if subject else f"error: {error.message}")
     if error.hint:
         report(f"hint: {error.hint}")
@@ -93,7 +93,7 @@ def run_command(body: Callable[[], int], *, debug: bool) -> int:
 
 @contextmanager
 def filtered_py4j_logs(is_logged: Callable[[logging.LogRecord], bool]) -> Iterator[None]:
-    """Let Py4J log only the records for which `is_logged` returns True during the block."""
+    """Inside `with`, restrict Py4J's log output to the records for which `is_logged` returns True."""
     loggers = [logging.getLogger(name) for name in _PY4J_LOGGERS]
     for logger in loggers:
         logger.addFilter(is_logged)
@@ -105,7 +105,7 @@ def filtered_py4j_logs(is_logged: Callable[[logging.LogRecord], bool]) -> Iterat
 
 
 def was_interrupted(error: BaseException | None) -> bool:
-    """Return whether the error is a KeyboardInterrupt (Ctrl-C), or an error that Py4J raised while handling one."""
+    """Return whether the error is a KeyboardInterrupt (Ctrl-C), or an error that Py4J raised while handling Ctrl-C."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None
@@ -114,7 +114,7 @@ def was_interrupted(error: BaseException | None) -> bool:
 def restore_interrupt_handler() -> None:
     """Replace Spark's SIGINT handler with Python's, which raises KeyboardInterrupt.
 
-    Spark's handler cancels all jobs over the Py4J connection that is in use. The command would report the resulting
+    Spark's handler cancels all jobs over a Py4J connection that is in use. The command would report the resulting
     connection error as a failure of the table, and continue with the next table.
     """
     if threading.current_thread() is threading.main_thread():
@@ -122,5 +122,5 @@ def restore_interrupt_handler() -> None:
 
 
 def _is_not_interrupted_call(record: logging.LogRecord) -> bool:
-    """Return False for the tracebacks that Py4J logs when Ctrl-C interrupts a call."""
+    """Return False if the record contains the traceback of a Py4J call that Ctrl-C interrupted."""
     return not (record.exc_info and was_interrupted(record.exc_info[1]))

@@ -1,4 +1,4 @@
-"""Export of lake tables to JSON or Parquet files, for programs that cannot read Delta or Iceberg."""
+"""Export lake tables to JSON or Parquet files for programs that cannot read Delta or Iceberg."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class ExportFormat(StrEnum):
 def export(
     spark: SparkSession, job: MaterializeJob, folder: Path, file_format: ExportFormat = ExportFormat.JSON
 ) -> None:
-    """Write the rows of a lake table to one file in `folder`/<target>/<table>, replacing any earlier export."""
+    """Write the rows of a lake table to one file in `folder`/<target>/<table>, and replace any earlier export."""
     rows = _rows(spark, job)
     if rows is not None:
         path = folder.resolve() / job.target_name / job.table
         writer = rows.coalesce(1).write.mode("overwrite").format(file_format)
         if file_format is ExportFormat.JSON:
-            # Write timestamps with microseconds and UTC offset.
+            # Write timestamps with microseconds and a UTC offset.
             writer = writer.options(**JSON_OPTIONS)
         writer.save(path.as_uri())
 

@@ -1,4 +1,4 @@
-"""`outbox-materialize --interval`: materializes all tables repeatedly in one Spark session, until a signal arrives."""
+"""Materialize all tables repeatedly in one Spark session until a signal arrives (`outbox-materialize --interval`)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Stopped(Exception):  # noqa: N818 - not an error
-    """A run ended after a batch because a stop was requested."""
+    """Raised when a run ends after a batch because a stop was requested."""
 
 
 @contextmanager
 def stopping_on_signals(stop: threading.Event, report: Reporter) -> Iterator[None]:
-    """Set `stop` on the first SIGTERM or SIGINT, and restore the previous handlers, which handle a second signal."""
+    """Set `stop` on the first SIGTERM or SIGINT, and restore the previous handlers to handle a second signal."""
     handlers = {signum: signal.getsignal(signum) for signum in _SIGNALS}
 
     def restore() -> None:
@@ -58,7 +58,7 @@ class RoundRules:
 
 @dataclass
 class Rounds:
-    """Rounds, each of which runs every table that is not excluded. A table is identified by its index in `jobs`."""
+    """Materialize, in each round, every table that is not excluded. A table is identified by its index in `jobs`."""
 
     jobs: Sequence[MaterializeJob]
     attempt: Callable[[MaterializeJob], Outcome]
@@ -68,14 +68,14 @@ class Rounds:
     """When this event is set, the process stops after the batch in progress."""
     report: Reporter
     driver_responds: Callable[[], bool] = lambda: True
-    """Returns whether Spark's driver responds. It is called after each failure."""
+    """Returns whether Spark's driver responds. This function is called after each failure."""
     last_outcomes: dict[int, Outcome] = field(default_factory=dict)
     _failure_counts: dict[int, int] = field(default_factory=dict)
     """Number of consecutive failures of each table."""
     _excluded: set[int] = field(default_factory=set)
 
     def run(self) -> Exit:
-        """Run rounds until failures end the process, or a stop is requested (code 0, or 4 if a table is excluded)."""
+        """Run rounds until failures end the process or a stop is requested (code 4 if a table is excluded, else 0)."""
         tables = "1 table" if len(self.jobs) == 1 else f"{len(self.jobs)} tables"
         self.report(f"materializing {tables} every {self.rules.interval:g} s; send SIGTERM or SIGINT to stop")
         while True:
@@ -142,7 +142,7 @@ class Rounds:
 
 
 def without_repeats(report: Reporter) -> Reporter:
-    """Return a reporter that omits a `nothing new` message if the previous message of the table was the same."""
+    """Return a reporter that omits a table's `nothing new` message if the table's previous message was the same."""
     previous: dict[str, str] = {}
 
     def report_once(message: str) -> None:

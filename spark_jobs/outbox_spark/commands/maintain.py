@@ -1,4 +1,4 @@
-"""The command `outbox-maintain`, or spark-submit spark_jobs/maintain.py: compacts tables and expires old data."""
+"""Compact tables and expire old data: the command `outbox-maintain`, or spark-submit spark_jobs/maintain.py."""
 
 from __future__ import annotations
 
@@ -67,4 +67,4 @@ def _main(options: argparse.Namespace) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    return command_parser("outbox-maintain", "Compact tables, and remove obsolete snapshots, files and dead rows.")
+    return command_parser("outbox-maintain", "Compact tables, and remove dead rows and obsolete snapshots and files.")

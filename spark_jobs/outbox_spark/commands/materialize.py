@@ -1,4 +1,4 @@
-"""The command `outbox-materialize`, or spark-submit spark_jobs/materialize.py: applies new records to tables."""
+"""Apply new records to tables: the command `outbox-materialize`, or spark-submit spark_jobs/materialize.py."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Runner:
     replay_from: str | None = None
 
     def attempt(self, job: MaterializeJob, *raised: type[Exception]) -> Outcome:
-        """Materialize one table. Report an error and return it in the outcome, except Stopped and types in `raised`."""
+        """Materialize one table. Report any error and return it in the outcome, but propagate Stopped and `raised`."""
         if self.metrics is not None:
             self.metrics.start_run()
         run = partial(
@@ -88,7 +88,7 @@ class Runner:
     def _on_batch(self, job: MaterializeJob, applied: AppliedBatch, offsets: ReadRange, remaining_offsets: int) -> None:
         if self.metrics is not None:
             self.metrics.write_batch(job, applied, offsets, remaining_offsets)
-        # A run without remaining offsets is complete. Otherwise the next run continues at the committed offsets.
+        # If no offsets remain, the run is complete. Otherwise, the next run continues at the committed offsets.
         if self.stop is not None and self.stop.is_set() and remaining_offsets:
             raise Stopped
 
@@ -150,7 +150,7 @@ def _run_rounds(
 
 
 def _export_table(spark: SparkSession, job: MaterializeJob, outcome: Outcome, options: argparse.Namespace) -> Outcome:
-    """Export one table. Return its outcome, which is `failed` if the export failed."""
+    """Export one table. Return the table's outcome, with the status `failed` if the export failed."""
     if outcome.status is Status.FAILED:  # the table may not exist
         return outcome
 
@@ -186,11 +186,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = command_parser("outbox-materialize", "Materialize topics as tables, up to the end of each topic.")
     add = parser.add_argument
     add_batch_option(parser)
-    add("--replay-from", metavar="TIME", help=f"read records since TIME (ISO 8601 or `{BEGINNING}`) again")
+    add("--replay-from", metavar="TIME", help=f"read again all records since TIME (ISO 8601 or `{BEGINNING}`)")
     add("--export", type=Path, metavar="DIR", help="after the run, export Delta and Iceberg tables to files in DIR")
     formats = [*ExportFormat]
     add("--export-format", type=ExportFormat, choices=formats, help="file format; default json (JSON Lines)")
-    metrics_help = "append a JSON line to FILE for every batch and every run of a table; FILE can be `-` (stderr)"
+    metrics_help = "append a JSON line to FILE for each batch and each run of a table; `-` writes to stderr instead"
     add("--metrics", metavar="FILE", help=metrics_help)
     alternative = parser.add_argument_group("alternatives to a single run").add_mutually_exclusive_group().add_argument
     alternative("--interval", type=positive_seconds, metavar="SECONDS", help="repeat the run every SECONDS seconds")

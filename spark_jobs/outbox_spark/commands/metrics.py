@@ -1,6 +1,6 @@
-"""Metrics as JSON Lines: one line for every committed batch and one line for every run of a table.
+"""Write metrics as JSON Lines: one line after each committed batch, and one line after each run of a table.
 
-All lines have the same keys. The value of a key that does not apply is null. Every line is flushed immediately.
+All lines have the same keys. A key that does not apply to a line has the value null. Every line is flushed immediately.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _KEYS = (
 
 @contextmanager
 def open_metrics(name: str | None, report: Reporter) -> Iterator[Metrics | None]:
-    """Yield Metrics that append to the file `name` (`-` is stderr); None if there is no name. Raises OutboxError."""
+    """Yield Metrics that append to the file `name` (`-` for stderr), or None if `name` is None. Raises OutboxError."""
     if name is None:
         yield None
     elif name == STDERR:
@@ -69,12 +69,12 @@ class Metrics:
         self._stages = StageMetrics(spark)
 
     def start_run(self) -> None:
-        """Reset the batch number and the times at the start of a run of a table."""
+        """Reset the batch number and the times when a table's run starts."""
         self._batch, self._batch_started = 0, time.monotonic()
         self._newest_timestamp = self._committed_at = None
 
     def write_batch(self, job: MaterializeJob, applied: AppliedBatch, read_range: ReadRange, lag: int) -> None:
-        """Write the line of a committed batch; `lag` is the number of offsets that the run has not read yet."""
+        """Write the line for a committed batch; `lag` is the number of offsets that the run has not read yet."""
         now = time.monotonic()
         self._batch += 1
         self._newest_timestamp = max(filter(None, [self._newest_timestamp, applied.newest_timestamp]), default=None)
@@ -94,7 +94,7 @@ class Metrics:
         self._batch_started = time.monotonic()
 
     def write_run(self, job: MaterializeJob, outcome: Outcome) -> None:
-        """Write the line of a run of a table, whether it succeeded or failed."""
+        """Write the line for a table's run, whether the run succeeded or failed."""
         failed = outcome.status is Status.FAILED
         counts = ("records", "keys", "upserts", "deletes", "tombstones", "quarantined")
         values = {
@@ -112,7 +112,7 @@ class Metrics:
         self._write(job, "run", values)
 
     def _stage_figures(self, job: MaterializeJob) -> dict[str, int] | None:
-        """Return the figures of the job's stages since the last line; None if Spark does not respond."""
+        """Return the figures of the job's stages since the previous line; None if Spark does not respond."""
         if self._stages is None:
             return None
         try:
@@ -140,7 +140,7 @@ class Metrics:
 
 
 def _lag(job: MaterializeJob, offsets: Mapping[int, int]) -> int | None:
-    """Return the number of offsets from `offsets` to the end of the topic; None if the request for the end fails."""
+    """Return the number of offsets from `offsets` to the end of the topic; None if the end cannot be requested."""
     try:
         latest = describe(job.kafka, job.topic).end_offsets
     except OutboxError:

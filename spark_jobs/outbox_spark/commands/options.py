@@ -1,4 +1,4 @@
-"""Command-line options that the Spark commands share, and the jobs that they select."""
+"""Define the command-line options that the Spark commands share, and load the jobs that the options select."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from outbox_spark.jobs import job_file, pipeline_loader
 from outbox_spark.jobs.model import MaterializeJob
 from outbox_spark.runs.materialize_table import BATCH_RECORDS
 
-# The command `outbox` has the same variables and defaults. An empty variable is treated as unset.
+# The command `outbox` uses the same variables and defaults. An empty variable is treated as unset.
 PIPELINE_VARIABLE, DEFAULT_PIPELINE = "OUTBOX_PIPELINE", "connectors/library.yaml"
 ENVIRONMENT_VARIABLE, DEFAULT_ENVIRONMENT = "OUTBOX_ENVIRONMENT", "local"
 
 
 def command_parser(name: str, description: str) -> argparse.ArgumentParser:
-    """Return a parser with the options of all commands and the exit codes in its help."""
+    """Return a parser that has the options shared by all commands and lists the exit codes in its help."""
     # argparse is used instead of typer, because the driver of a cluster may have only the packages that the jobs need.
     parser = argparse.ArgumentParser(
         prog=name, description=description, epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -67,7 +67,7 @@ def positive_seconds(text: str) -> float:
 
 
 def selected_jobs(options: argparse.Namespace, *, without_secrets: bool = False) -> list[MaterializeJob]:
-    """Return the selected jobs of the job file or pipeline file (see load_jobs). Raises ConfigurationError."""
+    """Return the jobs that the options select in the job file or pipeline file (see load_jobs)."""
     selected = {"aggregates": options.aggregate, "targets": options.target}
     if options.job is not None:
         if options.environment != _default_environment():

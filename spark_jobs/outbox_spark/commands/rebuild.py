@@ -1,4 +1,4 @@
-"""The command `outbox-rebuild`: rebuilds tables from the start of their topics, and replaces their rows in one step."""
+"""Rebuild tables from the start of their topics and replace each table's rows in one step (`outbox-rebuild`)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHADOW_SUFFIX = "__rebuild"
 MAX_LOST_PERCENT = 5
 ANY_LOSS = 100
 _MAX_SHADOW_NAME_LENGTH = 45
-"""Maximum length of a shadow table's name. Its staging table has a longer name, whose length PostgreSQL limits."""
+"""Maximum length of a shadow table's name. PostgreSQL limits the longer name of the shadow table's staging table."""
 
 
 @in_run_session
@@ -45,7 +45,7 @@ def rebuild(
     """Materialize the topic into a shadow table, then replace the table's rows with the shadow table's rows.
 
     Other runs may update the table until the last step. An interrupted rebuild is continued, unless `restart` is set.
-    Raises OutboxError; it is a RefusedError if the table would lose more than `max_lost_percent` of its current rows.
+    Raises OutboxError, for example RefusedError if the table would lose more than `max_lost_percent` of its rows.
     """
     topic = topic or topic_of(spark, job)
     shadow = shadow_of(job)
@@ -64,7 +64,7 @@ def rebuild(
 
 
 def _refuse_excessive_loss(job: MaterializeJob, table: TargetTable, shadow: TargetTable, max_percent: float) -> None:
-    """Raise RefusedError if the topic has far fewer states than the table, for example because of its recreation."""
+    """Raise RefusedError if the topic has far fewer states than the table, for example if the topic was recreated."""
     try:
         exists = table.committed() is not None
     except RefusedError:
@@ -90,7 +90,7 @@ def shadow_of(job: MaterializeJob) -> MaterializeJob:
 def _prepare_shadow(
     spark: SparkSession, job: MaterializeJob, shadow: MaterializeJob, topic: Topic, report: Reporter, *, restart: bool
 ) -> None:
-    """Drop the shadow table if the rebuild must restart or cannot continue. Otherwise warn of added partitions."""
+    """Drop the shadow table if the rebuild must restart or cannot continue. Otherwise warn about added partitions."""
     with open_table(spark, shadow, report) as table:
         if restart:
             table.drop()

@@ -1,4 +1,4 @@
-"""The command `outbox-reconcile`: compares tables with their topics and the source, and repairs them on request."""
+"""Compare tables with their topics and the source, and repair the tables on request (`outbox-reconcile`)."""
 
 from __future__ import annotations
 
@@ -88,9 +88,9 @@ def reconcile(
 
 
 def _catch_up_if_tombstones_missed(spark: SparkSession, job: MaterializeJob, topic: Topic, report: Reporter) -> None:
-    """If the table may have missed tombstones, materialize it, which also compares it with its topic.
+    """If the table may have missed tombstones, materialize the table, which also compares the table with its topic.
 
-    Unread tombstones may be compacted away at any time, so a repair up to the committed offsets would be incomplete.
+    Unread tombstones can be compacted away at any time, so a repair up to the committed offsets would be incomplete.
     """
     with open_table(spark, job, report) as table:
         committed = table.committed()
@@ -142,13 +142,13 @@ def _main(options: argparse.Namespace) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    description = "Compare tables with their topics, column by column; the exit code is 3 if they differ."
+    description = "Compare tables with their topics, column by column. The exit code is 3 if there are differences."
     parser = command_parser("outbox-reconcile", description)
     add = parser.add_argument
     add(
         "--repair",
         action="store_true",
-        help="write missing, stale and different rows, and delete rows whose keys are deleted in the topic",
+        help="write rows that are missing, stale or different, and delete rows whose keys are deleted in the topic",
     )
     add("--versions-only", action="store_true", help="compare keys, versions and metadata columns, but no fields")
     add(

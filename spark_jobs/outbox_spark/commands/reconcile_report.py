@@ -1,4 +1,4 @@
-"""Results of outbox-reconcile, as a table and as JSON."""
+"""Format the results of outbox-reconcile as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ReconciledTable:
     counts: Mapping[DifferenceKind, int] = field(default_factory=dict)
     examples: Mapping[DifferenceKind, Sequence[str]] = field(default_factory=dict)
     column_counts: Mapping[str, int] = field(default_factory=dict)
-    """For each column, the number of `different` keys whose rows differ in that column."""
+    """For each column, the number of keys of the kind `different` whose rows differ in that column."""
     uncompared: Sequence[str] = ()
     """Names of the columns and fields that were not compared."""
     record_count: int = 0
@@ -52,7 +52,7 @@ class ReconciledTable:
     transient: bool | None = None
 
     def with_source(self, source: SourceDifferences) -> ReconciledTable:
-        """Return this result with the differences from the source table, which outbox-reconcile does not repair."""
+        """Return this result with the differences from the source added. outbox-reconcile does not repair them."""
         result = ComparisonResult.DIFFERENT if source.is_different else self.result
         return replace(self, source=source, result=result)
 
@@ -106,7 +106,7 @@ def _source_entry(source: SourceDifferences) -> dict[str, Any]:
 
 
 def as_table(results: Sequence[ReconciledTable]) -> str:
-    """Return text with one line per table, followed by the example keys."""
+    """Return one line per table, and below each line the example keys of the table."""
     rows = [["aggregate", "target", "table", "result", *[kind.value for kind in DifferenceKind], "repaired"]]
     for result in results:
         counts = [str(result.counts.get(kind, 0)) for kind in DifferenceKind]

@@ -1,4 +1,4 @@
-"""Runs jobs one after another in one Spark session. A failure of one job does not affect the others."""
+"""Run jobs one after another in one Spark session. A failure of one job does not affect the other jobs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def start_spark(name: str = APPLICATION_NAME) -> SparkSession:
             with filtered_py4j_logs(lambda record: not (record.exc_info and was_received(signal.SIGINT))):
                 spark = _start(name)
         except Exception as error:
-            # Spark's handler calls Java even while another call is in progress, which can then fail with any error.
+            # Spark's handler calls Java even if another call is in progress. That call can then fail with any error.
             if was_received(signal.SIGINT):
                 raise KeyboardInterrupt from error
             raise
@@ -69,7 +69,7 @@ def _start(name: str) -> SparkSession:
 
 @contextmanager
 def _recorded_signals() -> Iterator[Callable[[int], bool]]:
-    """Yield a function that returns whether a signal arrived, even if its handler was replaced. Main thread only."""
+    """Yield a function that returns whether a signal arrived, even if handlers were replaced. Use the main thread."""
     descriptors = os.pipe()
     for descriptor in descriptors:
         os.set_blocking(descriptor, False)
@@ -106,7 +106,7 @@ def attempt(
     debug: bool,
     raised: tuple[type[Exception], ...] = (Stopped,),
 ) -> R:
-    """Return the result of `work`, or report its error and return `on_error(error)`. Let `raised` and Ctrl-C pass."""
+    """Return the result of `work`, or report its error and return `on_error(error)`. Propagate `raised` and Ctrl-C."""
     try:
         return work()
     except raised:
@@ -130,7 +130,7 @@ def run_jobs(
     debug: bool,
     name: str = APPLICATION_NAME,
 ) -> list[R]:
-    """Return the result of `work` for each job, or the result of `on_error` if `work` raised an error."""
+    """Return the result of `work` for each job, or the result of `on_error` if `work` raises an error."""
     report("starting Spark")
     spark = start_spark(name)
     try:
@@ -150,8 +150,8 @@ def run_all(
     """Return the outcome of each job, in order.
 
     `attempt` returns every error in the outcome; `attempt_or_overlap` raises OverlapError. If two drivers start with
-    the same tables, each can find a table that the other has locked. This function tries such a table again until the
-    other run ends or WAIT_SECONDS have passed.
+    the same tables, each driver can find a table that the other driver has locked. This function tries a locked table
+    again until the other run ends or WAIT_SECONDS have passed.
     """
     outcomes: dict[int, Outcome] = {}
     locked = list(range(len(jobs)))

@@ -1,4 +1,4 @@
-"""Results of outbox-materialize and outbox-rebuild, as a table and as JSON."""
+"""Format the results of outbox-materialize and outbox-rebuild as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def as_table(outcomes: Sequence[Outcome]) -> str:
 
 
 def aligned_lines(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the rows as lines with columns of equal width, and with control characters escaped."""
+    """Return the rows as lines with aligned columns and escaped control characters."""
     rows = [list(map(one_line, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]

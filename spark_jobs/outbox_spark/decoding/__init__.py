@@ -1,1 +1,1 @@
-"""Decoding of record keys and values into rows."""
+"""Decode record keys and values into rows."""

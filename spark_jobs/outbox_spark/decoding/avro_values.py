@@ -1,4 +1,4 @@
-"""Decoding of Avro bodies, each with its writer schema, into records of the reader schema."""
+"""Decode Avro bodies, each of which has its own writer schema, into records of the reader schema."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _REBASE_MODE = {"datetimeRebaseMode": "CORRECTED"}
 def with_records(latest: DataFrame, reader_schema: str, writer_schemas: Mapping[int | str, str]) -> DataFrame:
     """Add `record` (a struct of the reader schema's fields), `problem` (a Reason or NULL) and `deleted` to `latest`.
 
-    `writer_schemas` contains the writer schemas that the registry has, by id or GUID.
+    `writer_schemas` maps ids and GUIDs to the writer schemas that the registry has.
     """
     items = tuple(writer_schemas.items())
     return latest.select("*", _decoded(reader_schema, items)).select("*", *_problem_and_deleted(items))
@@ -61,10 +61,10 @@ def _problem_and_deleted(writer_schemas: WriterSchemaItems) -> list[Expression]:
 
 
 def _record(reader_schema: str, writer_schemas: Mapping[int | str, str]) -> Expression:
-    """Return the record, decoded by one from_avro per writer schema; NULL if `writer_schemas` lacks its schema."""
+    """Return the record, which is NULL if `writer_schemas` lacks its schema. Each schema has its own from_avro call."""
     reader_schema_with_end_field = _with_end_field(reader_schema)
     body = F.concat(body_of(F.col("value"), F.col("id_header"), F.col("__outbox_schema_guid")), F.lit(_END_BYTES))
-    # A NULL of the reader schema's type, for ranges without a known writer schema (for example, only tombstones).
+    # A NULL of the reader schema's type, used if no writer schema is known (for example, for only tombstones).
     null_record = from_avro(F.lit(None).cast("binary"), reader_schema_with_end_field, {"mode": "PERMISSIVE"})
     result: Expression | None = None
     for key, writer_schema in writer_schemas.items():
@@ -86,7 +86,7 @@ def _with_end_field(schema: str) -> str:
 
 
 def default_of(schema: Schema, field: Mapping[str, Any]) -> Expression:
-    """Return the default of a field of `schema`, as it is decoded from a record that was written without the field."""
+    """Return the default of a field of `schema`, as decoded from a record that was written without the field."""
     record_schema = {"type": "record", "name": "outbox.Default", "fields": [field]}
     empty_schema = {**record_schema, "fields": []}
     return from_avro(F.lit(b""), json.dumps(empty_schema), {"avroSchema": schema.text(record_schema), **_REBASE_MODE})[
@@ -95,7 +95,7 @@ def default_of(schema: Schema, field: Mapping[str, Any]) -> Expression:
 
 
 def invalid_utf8(value: Expression, dtype: DataType) -> Expression | None:
-    """Return the condition that a string in `value` is not UTF-8, which Avro does not check; None without strings."""
+    """Return the condition that a string in `value` is not UTF-8; None if `dtype` has no strings. Avro allows it."""
     if isinstance(dtype, StringType):
         return ~F.is_valid_utf8(value)
     if isinstance(dtype, ArrayType):

@@ -1,4 +1,4 @@
-"""Columns of a table, derived from an Avro record schema, and the column type of each Avro type."""
+"""Derive the columns of a table from an Avro record schema, and the type of each column from the field's Avro type."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from outbox_spark.errors import SchemaError
 
 KEY_COLUMN = "aggregate_id"
 METADATA_COLUMNS = ["_sequence", "_partition_epoch", "_partition", "_offset", "_timestamp"]
-"""Columns, in every table, that store the version, partition, offset and timestamp of a row's Kafka record."""
+"""Columns in every table that store the version, partition, offset and timestamp of a row's Kafka record."""
 
 OUTCOME_COLUMNS = [
     "__outbox_deleted",
@@ -27,17 +27,17 @@ OUTCOME_COLUMNS = [
     "__outbox_value",
     "__outbox_schema_header",
 ]
-"""Columns with the result of decoding. Reason, key, value and schema header are NULL unless a record is quarantined."""
+"""Columns with the result of decoding. Reason, key, value and schema header are NULL if the record is readable."""
 
 STALE_COLUMN = "_stale"
 """True while the newest record of the key is in quarantine, so that the row has an older state."""
 DELETED_AT_COLUMN = "_deleted_at"
 """In tables with soft deletes: the Kafka timestamp of the tombstone; NULL while the key exists."""
 VALID_FROM_COLUMN, VALID_TO_COLUMN = "_valid_from", "_valid_to"
-"""In history tables: Kafka timestamps of this version and its successor; `_valid_to` is NULL if there is none yet."""
+"""In history tables: Kafka timestamps of this version and its successor; `_valid_to` is NULL without a successor."""
 
 ROW_STATE_COLUMNS = [STALE_COLUMN, DELETED_AT_COLUMN, VALID_FROM_COLUMN]
-"""Columns that outbox-reconcile uses to determine whether a row that is not an older version has a correct state."""
+"""Columns by which outbox-reconcile determines whether a row's state is correct. It does not check older versions."""
 
 DAY_MICROS = 86_400_000_000
 _UUID_SIZE = 16
@@ -123,7 +123,7 @@ class Column:
         """Convert a decoded value to the type that all targets receive.
 
         A uuid becomes text of 36 characters. A time of day becomes text, `HH:MM:SS.ffffff`, because the lake formats
-        have no such type. Other types are unchanged.
+        have no type for times of day. Other types are unchanged.
         """
         if self.kind is ColumnType.UUID and self.avro_type == "fixed":
             return F.regexp_replace(F.lower(F.hex(raw)), "^(.{8})(.{4})(.{4})(.{4})(.{12})$", "$1-$2-$3-$4-$5")
@@ -144,7 +144,7 @@ class Column:
 
 
 def _time_text(micros: Expression) -> Expression:
-    """Return the microseconds since midnight as text, `HH:MM:SS.ffffff`.
+    """Return a time of day, given in microseconds since midnight, as text of the form `HH:MM:SS.ffffff`.
 
     The result of date_format would depend on the settings of the session in which the rows are evaluated.
     """
@@ -189,7 +189,7 @@ def _column(field: Mapping[str, Any], tree: Schema, subject: str) -> Column:
     definition: Mapping[str, Any] = {"type": non_null_type} if isinstance(non_null_type, str) else non_null_type
     avro_type, logical_type = str(definition["type"]), str(definition.get("logicalType", ""))
     if avro_type not in _TYPES:
-        raise SchemaError(f"{subject}: field {name} has the type {avro_type!r}", "use a type of the Avro specification")
+        raise SchemaError(f"{subject}: field {name} has the type {avro_type!r}", "use a type that Avro specifies")
     # As Avro specifies, an unknown logical type is ignored.
     kind = _LOGICAL_TYPES.get((avro_type, logical_type), _TYPES[avro_type])
     if kind is ColumnType.UUID and avro_type == "fixed" and definition["size"] != _UUID_SIZE:
@@ -208,7 +208,7 @@ def _non_null_type(avro_type: Node) -> Node:
 
 
 def _union_column_type(branches: list[Any]) -> ColumnType:
-    """Return the column type of a union. Spark reads {int, long} as long, {float, double} as double, else a struct."""
+    """Return a union's column type. Spark reads {int, long} as long, {float, double} as double, others as structs."""
     primitive_types = {branch for branch in branches if isinstance(branch, str)}
     if len(primitive_types) == len(branches):
         if primitive_types == {"int", "long"}:

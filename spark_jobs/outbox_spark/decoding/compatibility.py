@@ -1,4 +1,4 @@
-"""Checks writer schemas against the reader schema, which defines the columns."""
+"""Check that the reader schema, which defines the columns, can read the records of writer schemas."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def check_writer(writer_schema: str, reader_schema: str, subject: str) -> None:
         if has_same_name:
             raise SchemaError(
                 f"{message}, and cannot read the field",
-                "give the field a compatible type or a default, or set `schema_version` to a version that can read it",
+                "give the field a compatible type or a default, or set `schema_version` to one that can read the field",
             )
 
 

@@ -1,4 +1,4 @@
-"""Schema id of a record, which is in a frame before the body or in a record header.
+"""Extract the schema id of a record, which is in a frame before the body or in a record header.
 
 A frame is 0x00 followed by an id of 4 bytes (big endian), or 0x01 followed by a GUID of 16 bytes. Since version 8,
 Confluent's serializers can write the frame to a header instead of before the body. The header takes precedence,
@@ -30,7 +30,7 @@ def last_header(headers: Column, name: str) -> Column:
 
 
 def schema_id(value: Column, header: Column) -> Column:
-    """Return the id in the frame of the header or value as a long; NULL if there is no frame or it has a GUID."""
+    """Return, as a long, the id in the frame of the header or value; NULL if there is no frame or it has a GUID."""
     frame = F.coalesce(header, value)
     # Spark cannot cast bytes to a number. conv() is exact, because ids are below 2^31 in every registry.
     id_in_frame = F.conv(F.hex(F.substring(frame, 2, _ID_FRAME_BYTES - 1)), 16, 10).cast("long")
@@ -46,7 +46,7 @@ def schema_guid(value: Column, header: Column) -> Column:
 
 
 def has_schema(keys: Collection[int | str]) -> Column:
-    """Return whether __outbox_schema_id or __outbox_schema_guid, the results of the functions above, is in `keys`."""
+    """Return whether a row's schema id or GUID (__outbox_schema_id, __outbox_schema_guid) is in `keys`."""
     is_known_id = F.col("__outbox_schema_id").isin([key for key in keys if isinstance(key, int)])
     is_known_guid = F.col("__outbox_schema_guid").isin([key for key in keys if isinstance(key, str)])
     return F.coalesce(is_known_id, F.lit(False)) | F.coalesce(is_known_guid, F.lit(False))

@@ -1,4 +1,4 @@
-"""Conversion of JSON scalars (variants) to values of Avro types; NULL if the value is not valid for the type."""
+"""Convert JSON scalars (variants) to values of Avro types. A scalar that is not valid for the type becomes NULL."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _floating_point(kind: str) -> Converter:
 
 
 def _decimal(node: Mapping[str, Any]) -> Converter:
-    """Accept a number, or a string that contains a number, whose digits fit the precision and scale."""
+    """Accept a number, or a string that contains a number, if its digits fit the precision and scale."""
     precision, scale = int(node["precision"]), int(node.get("scale", 0))
 
     def convert(json: Column) -> Column:
@@ -86,7 +86,7 @@ def _decimal(node: Mapping[str, Any]) -> Converter:
 
 
 def _bytes(json: Column) -> Column:
-    r"""Accept `\x` and hexadecimal digits, as in PostgreSQL's bytea, or base64."""
+    r"""Accept base64, or `\x` followed by hexadecimal digits as in PostgreSQL's bytea."""
     text = _string(json)
     is_hex = F.rlike(text, F.lit(r"^\\x([0-9a-fA-F]{2})*$"))
     return F.when(is_hex, F.try_to_binary(F.substring(text, 3, 2**31 - 1), F.lit("hex"))).otherwise(
@@ -129,7 +129,7 @@ def _date(json: Column) -> Column:
 
 
 def _time(unit: str, kind: str) -> Converter:
-    """Accept `HH:MM:SS`, optionally with a fraction, or the number of units since midnight; return that number."""
+    """Accept `HH:MM:SS`, optionally with a fraction, or the number of units since midnight. Return the units."""
     digits = _UNITS[unit][0]
 
     def convert(json: Column) -> Column:
@@ -185,7 +185,7 @@ def _since_1970(json: Column, digits: int, from_number: Converter) -> Column:
 
 
 def _fraction(digits: int) -> str:
-    """Return the pattern of a fraction with up to `digits` digits, which only zeros may follow."""
+    """Return the pattern of a fraction that has up to `digits` digits and, after these, only zeros."""
     return rf"(\.[0-9]{{1,{digits}}}0*)?"
 
 

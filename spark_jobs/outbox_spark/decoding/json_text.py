@@ -1,4 +1,4 @@
-"""Strict conversion of JSON bytes to Spark's variant; NULL unless the bytes are exactly one JSON document."""
+"""Convert JSON bytes to Spark's variant. The result is NULL unless the bytes are exactly one JSON document."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def parse_json(raw: Column) -> Column:
     JSON null is a variant, not SQL NULL.
     """
     text = raw.cast("string")
-    # The parser ignores text after the first value. An end marker is appended, which it must parse, too.
+    # The parser ignores text after the first value, so it must also parse an end marker, which is appended.
     wrapped = F.try_parse_json(F.concat(F.lit('{"v":'), text, F.lit(f',"{_END_MEMBER}":0}}')))
     is_complete = F.try_variant_get(wrapped, f"$.{_END_MEMBER}", "int").isNotNull()
     is_valid = F.is_valid_utf8(text) & ~F.rlike(text, F.lit(_UNPAIRED_SURROGATE)) & is_complete
@@ -50,5 +50,5 @@ def unwrap_string(document: Column) -> Column:
 
 
 def has_kind(variant: Column, kind: str) -> Column:
-    """Return whether the type of a variant begins with `kind`: OBJECT, ARRAY, STRING, BIGINT, VOID (JSON null), ..."""
+    """Return whether a variant's type name begins with `kind`, such as OBJECT, STRING, BIGINT or VOID (JSON null)."""
     return F.startswith(F.schema_of_variant(variant), F.lit(kind))

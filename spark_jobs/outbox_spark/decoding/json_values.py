@@ -1,4 +1,4 @@
-"""Conversion of JSON values to records of the reader schema, as strict as the Avro encoder of the SMT.
+"""Convert JSON values to records of the reader schema, as strictly as the SMT's Avro encoder.
 
 docs/smt.md defines which JSON is valid for which Avro type. Decimals and integers are never rounded. A JSON number that
 cannot be converted exactly is invalid for these types.
@@ -36,7 +36,7 @@ class Conversion:
 def with_records(latest: DataFrame, reader_schema: str, *, with_schema: bool) -> DataFrame:
     """Add `record` (a struct of the reader schema's fields), `problem` (a Reason or NULL) and `deleted` to `latest`.
 
-    JSON null is decoded as a tombstone, even if it is the payload of an envelope.
+    JSON null is decoded as a tombstone, even inside an envelope.
     """
     schema = load(reader_schema)
     conversions = _field_conversions(schema, schema.root)
@@ -56,12 +56,12 @@ def with_records(latest: DataFrame, reader_schema: str, *, with_schema: bool) ->
 
 
 def _field_conversions(schema: Schema, record: Mapping[str, Any]) -> dict[str, Conversion]:
-    """Return the conversions of the fields of `record`, by field name. Their input is the JSON object of the record."""
+    """Return a mapping from each field name of `record` to the field's conversion, whose input is the JSON object."""
     return {str(field["name"]): _field_conversion(schema, field) for field in record["fields"]}
 
 
 def _field_conversion(schema: Schema, field: Mapping[str, Any]) -> Conversion:
-    """Return the conversion of a field. A missing member gets the default; without a default, the object is invalid."""
+    """Return the conversion of a field. If a member is missing and has no default, the object is invalid."""
     inner = _conversion(schema, field["type"])
     path = f"$.{field['name']}"
     default = default_of(schema, field) if "default" in field else None
@@ -94,7 +94,7 @@ def _conversion(schema: Schema, node: Node) -> Conversion:
 
 
 def _union(branches: list[Conversion]) -> Conversion:
-    """Return the conversion of a union to a struct, Spark's form of unions. The first matching branch is set."""
+    """Return the conversion of a union to a struct, as Spark represents unions. The first matching branch is set."""
 
     def value(json: Expression) -> Expression:
         is_matched = F.lit(False)

@@ -1,4 +1,4 @@
-"""Reasons why a record is in quarantine. These values must not change, because users' queries contain them."""
+"""Reasons why a record is in quarantine. These values must not change, because users' queries depend on them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Reason:
     UNKNOWN_SCHEMA_ID = "unknown-schema-id"
     UNDECODABLE = "undecodable"
     INVALID = "invalid"
-    """Followed by `:<column>`. The record was decoded, but the column's value is not valid for its type."""
+    """Followed by `:<column>`. The record was decoded, but the value is not valid for the column's type."""
 
     INVALID_KEY = f"{INVALID}:{KEY_COLUMN}"
     INVALID_SEQUENCE = f"{INVALID}:_sequence"
@@ -30,4 +30,4 @@ REASONS_WITHOUT_ROW = (
     Reason.INVALID_KEY,
     Reason.INVALID_SEQUENCE,
 )
-"""Reasons of records that cannot be assigned to a row, because their key is unreadable or their version is unknown."""
+"""Reasons why a record cannot be assigned to a row: the key is unreadable, or the version is unknown."""

@@ -1,6 +1,6 @@
-"""Text of a record key, which identifies the aggregate.
+"""Convert record keys to the text that identifies the aggregate.
 
-Keys with the same text belong to the same aggregate, even if their bytes differ (schema id, JSON whitespace).
+Keys with the same text belong to the same aggregate, even if their bytes differ, for example in the schema id.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from outbox_spark.session.expressions import prevent_inlining
 
 _FRAME_BYTES = 5
 _REST = 2**31 - 1
-# For each number of bytes of a zigzag varint, the smallest and largest text length that Avro encodes in these bytes.
+# For each size of a zigzag varint in bytes, the smallest and the largest text length that Avro encodes in that size.
 _LENGTHS_BY_VARINT_BYTES = {1: (0, (1 << 6) - 1), 2: (1 << 6, (1 << 13) - 1), 3: (1 << 13, (1 << 20) - 1)}
 _INTEGER_PATTERN = "^-?[0-9]+$"
 
@@ -30,12 +30,12 @@ def key_text(key: Column, id_header: Column, key_format: RecordFormat) -> Column
 
 
 def _text(key: Column, id_header: Column) -> Column:
-    """Return the text of an Avro string with a frame or a schema id header. Return any other key unchanged.
+    """If the key is an Avro string that has a frame or a schema id header, return its text. Otherwise return the key.
 
-    A frame is recognized by its first byte 0x00, which cannot occur in text in PostgreSQL, and by a length that matches
-    the remaining bytes.
+    A frame is recognized by its first byte, 0x00, which text in PostgreSQL cannot contain, and by a text length that
+    matches the number of remaining bytes.
     """
-    # Most keys have no frame, and for these only the header and the first byte are checked.
+    # Most keys have no frame. For these keys, only the header and the first byte are checked.
     return (
         F.when(id_header.isNotNull(), _avro_string(key, 0))
         .when(F.substring(key, 1, 1) == F.lit(b"\x00"), _avro_string(key, _FRAME_BYTES))
@@ -44,9 +44,9 @@ def _text(key: Column, id_header: Column) -> Column:
 
 
 def _avro_string(key: Column, frame_bytes: int) -> Column:
-    """Return the text of an Avro string after a frame of this size. Return a key that is not an Avro string unchanged.
+    """If an Avro string follows a frame of `frame_bytes` bytes, return the string's text. Otherwise return the key.
 
-    A key whose text is not UTF-8 is also returned unchanged, so that the quarantine has all of its bytes.
+    A key whose text is not UTF-8 is also returned unchanged, so that the quarantine stores all bytes of the key.
     """
     key_size = F.octet_length(key)
     text = key

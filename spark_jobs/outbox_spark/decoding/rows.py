@@ -1,4 +1,4 @@
-"""Decodes the newest record of each key into a table row. A record that cannot be decoded gets a quarantine reason."""
+"""Decode the newest record of each key into a table row. A record that cannot be decoded gets a quarantine reason."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def decode(
 ) -> DataFrame:
     """Decode the newest records (LATEST_COLUMNS) into rows.
 
-    `reader_schema` defines `columns`. `writer_schemas` contains the schemas in the registry, by id or GUID (unused for
-    JSON values). Return aggregate_id, the columns, METADATA_COLUMNS, OUTCOME_COLUMNS and the `extra_columns` of
+    `reader_schema` defines `columns`. `writer_schemas` maps ids and GUIDs to the schemas in the registry (unused for
+    JSON values). The result has aggregate_id, the columns, METADATA_COLUMNS, OUTCOME_COLUMNS and the `extra_columns` of
     `latest`. A quarantined record also has an aggregate_id, unless its key cannot be read.
     """
     if value_format is RecordFormat.AVRO:
@@ -48,7 +48,7 @@ def decode(
 
 @cached_expressions
 def _readable_record() -> Expression:
-    # NULL for records to quarantine, whose bytes are stored, because the target may not support the decoded values.
+    # NULL for records to quarantine. Their bytes are stored instead, because the target may not support the values.
     return F.when(F.col("__outbox_reason").isNull(), F.col("record")).alias("readable")
 
 
@@ -77,7 +77,7 @@ def _metadata(name: str) -> Expression:
 
 
 def defaults(spark: SparkSession, columns: Sequence[Column], reader_schema: str) -> DataFrame:
-    """Return one row with the default of each column, as it is decoded from a record without fields."""
+    """Return one row with the default of each column, as decoded from a record without fields."""
     schema = load(reader_schema)
     fields = {field["name"]: field for field in schema.root["fields"]}
     return spark.range(1).select(
@@ -97,7 +97,7 @@ def types_of(columns: tuple[Column, ...], reader_schema: str) -> StructType:
 
 @cached_expressions
 def _reason(record: DataType, columns: tuple[Column, ...], unsupported: UnsupportedCondition) -> Expression:
-    """Return the quarantine reason (the first problem of the key, or else of the value); NULL for a readable record."""
+    """Return why the record must be quarantined (the key's first problem, or else the value's); NULL if readable."""
     key = F.col("key").cast("string")
     unsupported_key = unsupported(Column(KEY_COLUMN, ColumnType.TEXT, "string"), key)
     is_invalid_key = F.lit(False) if unsupported_key is None else unsupported_key

@@ -1,4 +1,4 @@
-"""Schema registry client of a run, with a cache of the schemas."""
+"""Read schemas from the registry and cache them during a run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from outbox_events.http_session import AUTHENTICATION_FAILED, HttpEndpoint
 from outbox_events.schemas.registry_reader import NOT_FOUND, MissingReferenceError, RegistryReader, SchemaVersion
 from outbox_spark.errors import SchemaError
 
-# Number of newest versions to request before records are read, because some producers may use an earlier version.
+# Number of versions, newest first, to request before records are read. Some producers may use an earlier version.
 _RECENT_VERSION_COUNT = 3
 
 
@@ -40,7 +40,7 @@ class SchemaRegistry:
         return self._cache(version, f"subject {subject}")
 
     def version(self, subject: str, number: int) -> str:
-        """Return one version of a subject. Raises SchemaError, which names the existing versions, if it is missing."""
+        """Return the schema of a version. If it is missing, raise a SchemaError that lists the existing versions."""
         version = self._reader.version(subject, number)
         if version is None:
             versions = ", ".join(map(str, self._reader.versions(subject))) or "none"
@@ -53,11 +53,11 @@ class SchemaRegistry:
         return self._versions(subject, _RECENT_VERSION_COUNT)
 
     def all_versions(self, subject: str) -> dict[int | str, str]:
-        """Return the schemas of all versions of a subject and all cached schemas, like `recent`."""
+        """Return the schemas of all versions of a subject and all cached schemas, in the form of `recent`."""
         return self._versions(subject, 0)
 
     def _versions(self, subject: str, count: int) -> dict[int | str, str]:
-        """Return the schemas of the newest `count` versions, or of all versions if it is 0, and all cached schemas."""
+        """Return the schemas of the newest `count` versions (all versions if `count` is 0) and all cached schemas."""
         numbers = self._reader.versions(subject, missing_status=(*NOT_FOUND, *AUTHENTICATION_FAILED))
         for number in numbers[-count:]:
             if (subject, number) not in self._requested_versions:

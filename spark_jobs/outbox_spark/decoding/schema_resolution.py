@@ -1,4 +1,4 @@
-"""Rewrites a writer's schema with the names of the reader's schema, so that Avro's Java library can resolve them."""
+"""Give types and fields of a writer's schema the reader's names, so that Avro's Java library can resolve both."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from outbox_events.schemas.avro_schema import (
 
 
 def resolvable_schema(writer_schema: str, reader_schema: str) -> str:
-    """Return the writer's schema with the reader's names of types and fields, as JSON text.
+    """Return the writer's schema as JSON text in which types and fields have the names from the reader's schema.
 
     Names are not part of the encoding. However, Avro's Java library cannot read an enum or fixed whose full name has
     changed (for example with the namespace of the enclosing record), and it applies field aliases only in a record of
-    the same name. A type or field without a counterpart keeps its name.
+    the same name. A type or field that the reader's schema lacks keeps its name.
     """
     writer, reader = load(writer_schema), load(reader_schema)
     fields: dict[tuple[str, str], str] = {}
@@ -95,7 +95,7 @@ def _pairs(
 
 
 def _renamed_fields(writer_type: Mapping[str, Any], reader_type: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield (new name, old name) of each field that the reader resolves by an alias."""
+    """Yield (new name, old name) for each field that the reader resolves by an alias."""
     if "fields" in writer_type and "fields" in reader_type:
         sources = field_types(writer_type)
         for field in reader_type["fields"]:
@@ -105,7 +105,7 @@ def _renamed_fields(writer_type: Mapping[str, Any], reader_type: Mapping[str, An
 
 
 def _without_clashes(types: Mapping[str, str], named: Mapping[str, Any]) -> dict[str, str]:
-    """Return the renamings that do not give two types the same name. Types without a namespace get one."""
+    """Return the renamings that do not give two types the same name. Types without a namespace get a namespace."""
     renamings: dict[str, str] = {}
     unchanged_names = set(named) - set(types)
     for name, new_name in types.items():

@@ -1,4 +1,4 @@
-"""Jobs from a job file or a pipeline file. Each job materializes one topic as one table."""
+"""Load jobs from a job file or a pipeline file. Each job materializes one topic as one table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from outbox_spark.jobs.model import MaterializeJob
 
 
 def pipeline_loader() -> Callable[..., list[MaterializeJob]]:
-    """Import and return from_pipeline.load_jobs, which a driver that reads a job file does not need.
+    """Import and return from_pipeline.load_jobs. A driver that reads a job file does not need this import.
 
     Raises ConfigurationError if outbox_kit or one of its packages is missing.
     """

@@ -1,4 +1,4 @@
-"""Jobs from a pipeline file and an environment file. No other module of outbox_spark imports outbox_kit."""
+"""Create jobs from a pipeline file and an environment file. No other module of outbox_spark imports outbox_kit."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def load_jobs(
     targets: Collection[str] = (),
     without_secrets: bool = False,
 ) -> list[MaterializeJob]:
-    """Return the jobs of the selected materializations, in the order of the file; empty collections select all.
+    """Return the jobs of the selected materializations in file order. An empty collection selects all.
 
-    With `without_secrets`, each secret is a reference to an environment variable, which does not have to be set: the
-    variable that the environment file refers to, or otherwise the one that overrides the key, for example
+    With `without_secrets`, each secret is a reference to an environment variable, which does not have to be set. It is
+    the variable that the environment file refers to, or otherwise the variable that overrides the key, for example
     OUTBOX__ENVIRONMENT__REGISTRY__PASSWORD. Raises ConfigurationError if a file is invalid or no job is selected.
     """
     overrides = Overrides(reference=reference if without_secrets else None)
@@ -75,7 +75,7 @@ def _target(environment: Environment, name: str) -> Target:
 
 
 def load_sources(pipeline_file: Path, environment_name: str, aggregates: Collection[str]) -> dict[str, SourceTable]:
-    """Return the source tables, by aggregate type. Raises ConfigurationError if no aggregate type has one."""
+    """Return a mapping from aggregate types to source tables. Raises ConfigurationError if there are none."""
     pipeline, environment = load_files(pipeline_file, environment_name, needs=("source",))
     database = environment.source
     login = {**database.plain_values(), **database.admin.plain_values()}
@@ -93,11 +93,11 @@ def load_sources(pipeline_file: Path, environment_name: str, aggregates: Collect
     }
     if not sources:
         message = f"{pipeline_file}: no selected aggregate type has `backfill`"
-        raise ConfigurationError(message, "set backfill.table and backfill.key of an aggregate, see docs/pipeline.md")
+        raise ConfigurationError(message, "set backfill.table and backfill.key for an aggregate; see docs/pipeline.md")
     return sources
 
 
 def _query_of_all(backfill: Backfill) -> str:
-    """Return the backfill query for the keys of all rows of its table."""
+    """Return the backfill query for the keys of all rows in the backfill table."""
     table, key = Identifier(*backfill.table.split(".")), Identifier(backfill.key)
     return backfill.query_for(SQL("array(select {} from {})").format(key, table).as_string())

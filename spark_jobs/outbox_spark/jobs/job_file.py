@@ -1,10 +1,10 @@
-"""Job files. A driver that reads a job file needs neither the pipeline file nor the command `outbox` and its packages.
+"""Read and write job files. A driver with a job file needs neither the pipeline file nor the packages of `outbox`.
 
     {"version": 1, "jobs": [{"aggregate": ..., "topic": ..., "table": ..., "kafka": {...}, "registry": {...},
                              "target_name": ..., "target": {"kind": "postgres", ...}, "options": {...}}]}
 
-The keys are the fields of model.MaterializeJob; durations are in seconds. A string may contain `${env:NAME}`, which a
-command replaces with the value of that variable when it starts, so that the file does not contain secrets.
+The keys of a job are the fields of model.MaterializeJob; durations are in seconds. A string may contain `${env:NAME}`,
+which a command replaces at start with the value of that variable, so that the file does not contain secrets.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _KEYS: Mapping[str, Sequence[Collection[str]]] = {
     "options": [MaterializeOptions.__struct_fields__],
     "target": [target.__struct_fields__ for target in get_args(Target)],
 }
-"""Allowed fields of the value of each key of the file: one collection for each possible class of the value."""
+"""Maps a key of the file to the keys allowed inside its value, with one collection for each possible class."""
 _CHOICES_BY_KEY: Mapping[str, Collection[str]] = {
     "kind": [str(target.__struct_config__.tag) for target in get_args(Target)],
     **{
@@ -80,7 +80,7 @@ def read_jobs(
     aggregates: Collection[str] = (),
     targets: Collection[str] = (),
 ) -> list[MaterializeJob]:
-    """Return the jobs of a file, in the order of the file. An empty collection selects all.
+    """Return the selected jobs in a file, in file order. An empty collection selects all.
 
     Raises ConfigurationError if the file is unreadable or has an unsupported version, if no job is selected, or if a
     selected job has an unknown key, a missing key, a value of the wrong type or a variable that is not set.
@@ -107,7 +107,7 @@ def select(
     targets: Collection[str],
     path: Path,
 ) -> list[T]:
-    """Return the entries whose aggregate and target (`names_of`) are in the collections; empty collections select all.
+    """Return the entries whose aggregate and target (`names_of`) are in the collections. Empty collections select all.
 
     Raises ConfigurationError when no entry is selected.
     """
@@ -140,7 +140,7 @@ def _read(path: Path) -> JobFile:
 
 
 def _convert(data: Mapping[str, Any], kind: type[S], path: Path, location: str = "") -> S:
-    """Convert `data`, from the JSON path `location` in the file, to the class `kind`."""
+    """Convert `data`, which is at the JSON path `location` in the file, to an instance of `kind`."""
     try:
         converted = msgspec.convert(data, kind)
         for key in data.get("registry", ()):
@@ -154,7 +154,7 @@ def _convert(data: Mapping[str, Any], kind: type[S], path: Path, location: str =
 
 
 def _hint(message: str) -> str:
-    """Return the hint for a validation error, which lists the allowed keys or values if they are known."""
+    """Return the hint for a validation error. The hint lists the allowed keys or values if they are known."""
     match = re.search(r"`\$(?:.*\.)?(\w*)(?:\[\w+\])*`$", message)
     key = match[1] if match else ""
     if "unknown field" in message:

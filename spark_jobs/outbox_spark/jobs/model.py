@@ -1,4 +1,4 @@
-"""Values that the steps of a run pass to one another: jobs, the progress of tables, and the results of runs.
+"""Define what the steps of a run pass to one another: jobs, the progress of tables, and the results of runs.
 
 This module requires neither Spark nor network access. The classes of a job file are msgspec structs, whose fields are
 the keys of the file.
@@ -18,7 +18,7 @@ from outbox_events.errors import RefusedError
 from outbox_events.http_session import HttpEndpoint
 
 Reporter = Callable[[str], None]
-"""Receives progress messages and warnings, one line each."""
+"""Receives progress messages and warnings, each as one line."""
 
 LAYOUT_VERSION = 2
 """Version of the storage layout: metadata columns, progress, ledger, quarantine."""
@@ -45,7 +45,7 @@ class RecordFormat(StrEnum):
     """Values only: Avro; each record has its schema id in a prefix or in a header."""
     JSON = "json"
     JSON_WITH_SCHEMA = "json-with-schema"
-    """{"schema": ..., "payload": ...} of Kafka Connect's JsonConverter."""
+    """The envelope {"schema": ..., "payload": ...} that Kafka Connect's JsonConverter writes."""
 
 
 class MissedTombstones(StrEnum):
@@ -56,7 +56,7 @@ class MissedTombstones(StrEnum):
 
 
 class Ordering(StrEnum):
-    """How the newest record of a key is determined. All records of a table have the same ordering."""
+    """How the newest record of a key is determined. A table has one ordering for all of its records."""
 
     SEQUENCE = "sequence"
     """By (source_sequence header, partition epoch, offset), for topics of outbox-kit."""
@@ -66,7 +66,7 @@ class Ordering(StrEnum):
 
 
 class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Base of the classes in a job file. repr() omits secrets and client settings."""
+    """Base class of the structs in a job file. repr() omits secrets and client settings."""
 
     def __repr__(self) -> str:
         names = [name for name in self.__struct_fields__ if name not in _NAMES_NOT_IN_REPR]
@@ -97,7 +97,7 @@ class DeltaTarget(JobSettings, frozen=True, tag="delta", tag_field="kind"):
 
 
 class IcebergTarget(JobSettings, frozen=True, tag="iceberg", tag_field="kind"):
-    """A namespace of an Iceberg catalog that contains the tables."""
+    """A namespace that contains the tables, in an Iceberg catalog."""
 
     namespace: str
     catalog: Mapping[str, str]
@@ -117,17 +117,17 @@ class SourceTable:
     key: str
     slot: str
     query: str = ""
-    """Query for `aggregate_id` and `payload` (JSON) of all aggregates; empty if the payloads are not JSON."""
+    """Query that returns every aggregate's `aggregate_id` and `payload` (JSON); empty if payloads are not JSON."""
 
 
 class MaterializeOptions(JobSettings, frozen=True):
-    """How one table is materialized."""
+    """Options for the materialization of one table."""
 
     mode: Mode = Mode.HARD_DELETE
     key_format: RecordFormat = RecordFormat.TEXT
     value_format: RecordFormat = RecordFormat.AVRO
     schema_version: int | None = None
-    """Version of the subject that defines the columns; None selects the latest version."""
+    """Version of the subject whose schema defines the columns; None selects the latest version."""
     tombstone_ttl: int = 30 * 24 * 3600
     """Retention of deletions in the ledger, in seconds."""
     missed_tombstones: MissedTombstones = MissedTombstones.RECONCILE
@@ -144,7 +144,7 @@ class MaterializeJob(JobSettings, frozen=True):
     kafka: Mapping[str, str]
     """librdkafka settings, including `bootstrap.servers`."""
     registry: HttpEndpoint
-    """A schema registry with the Confluent REST API. File paths refer to the driver."""
+    """A schema registry with the Confluent REST API. File paths are paths on the driver."""
     target_name: str
     target: Target
     options: MaterializeOptions = MaterializeOptions()
@@ -169,18 +169,18 @@ class TableProgress:
     ordering: Ordering | None
     """None until the first record has been read."""
     offsets: Mapping[int, int]
-    """Offset at which the next run starts, by partition."""
+    """For each partition, the offset at which the next run starts."""
     run: int
     """Sequence number of the commit; the first commit has number 1."""
     committed_at: datetime | None = None
     """Time after which all unread tombstones were written (see runs/missed_tombstones.py); None if it is unknown."""
     ledger_since: datetime | None = None
-    """Deletions with an older Kafka timestamp were removed from the ledger; None if no deletions were removed."""
+    """Kafka timestamp before which deletions were removed from the ledger; None if no deletions were removed."""
     unknown_schemas: tuple[int | str, ...] = ()
-    """Ids and GUIDs of quarantined records' schemas that the registry did not have."""
+    """Ids and GUIDs of schemas that quarantined records refer to but that the registry did not have."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form that is stored in the target."""
+        """Return the progress in the form that is stored in the target."""
         times = {name: time_json(getattr(self, name)) for name in ("committed_at", "ledger_since")}
         return {"layout": LAYOUT_VERSION, **asdict(self), "offsets": offsets_json(self.offsets), **times}
 
@@ -201,7 +201,7 @@ def offsets_json(offsets: Mapping[int, int]) -> dict[str, int]:
 
 
 def time_json(time: datetime | None) -> str | None:
-    """Return the time in UTC, in ISO 8601."""
+    """Return the time in UTC as ISO 8601 text; None if there is no time."""
     return None if time is None else time.astimezone(UTC).isoformat()
 
 
@@ -292,7 +292,7 @@ class Outcome:
     """Whether the failure is retryable; None if there was no failure."""
 
     def plus(self, later: Outcome) -> Outcome:
-        """Return one outcome for this run and a later run of the same table."""
+        """Return the combined outcome of this run and a later run of the same table."""
         sums = {name: getattr(self, name) + getattr(later, name) for name in _COUNT_FIELDS}
         return replace(self, **sums, seconds=round(self.seconds + later.seconds, 3), offsets_to=later.offsets_to)
 

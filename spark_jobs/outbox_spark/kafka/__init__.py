@@ -1,1 +1,1 @@
-"""Kafka topics: client settings, offsets to read, and readers of records."""
+"""Translate client settings, determine the offsets to read, and read the records of Kafka topics."""

@@ -1,7 +1,7 @@
-"""Range of offsets that a run reads: from the committed offsets to the end of the topic, resolved once on the driver.
+"""Resolve, once on the driver, the offsets that a run reads: from the committed offsets to the end of the topic.
 
 Committed offsets that no longer match the topic are rejected. This happens if the topic was recreated or has fewer
-partitions, if the offsets are beyond its end, or if records were deleted before they were read.
+partitions, if an offset is beyond the end of its partition, or if records were deleted before they were read.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _MAX_DURATION = timedelta(days=36_500)  # Kafka accepts up to 2^63 ms, which exc
 
 @dataclass(frozen=True)
 class TopicDescription:
-    """Offsets and settings of a topic, from the broker."""
+    """Offsets and settings of a topic, as reported by the broker."""
 
     name: str
     topic_id: str
     start_offsets: Mapping[int, int]
-    """Log start offset, by partition."""
+    """Log start offset of each partition."""
     end_offsets: Mapping[int, int]
-    """Last stable offset, at which a read_committed consumer stops, by partition."""
+    """Last stable offset of each partition, at which a read_committed consumer stops."""
     delete_retention: timedelta = timedelta(days=1)
-    """delete.retention.ms, the time after which a tombstone may be removed. It has Kafka's default if the user is not
-    authorized to describe the topic's configuration."""
+    """delete.retention.ms, the time after which a tombstone may be removed. The value is Kafka's default if the user is
+    not authorized to describe the topic's configuration."""
     min_compaction_lag: timedelta = timedelta(0)
     """min.compaction.lag.ms, the minimum age of a record that can be compacted."""
 
@@ -72,7 +72,7 @@ def describe(settings: Mapping[str, str], topic: str) -> TopicDescription:
 
 
 def offsets_at(settings: Mapping[str, str], topic: TopicDescription, time: datetime) -> dict[int, int]:
-    """Return, by partition, the first offset with a timestamp at or after `time`, or the end offset if none exists."""
+    """Return, for each partition, the first offset whose timestamp is `time` or later, or else the end offset."""
     servers = settings.get("bootstrap.servers", "")
     spec = OffsetSpec.for_timestamp(int(time.timestamp() * 1000))
     offsets = _request_offsets(_admin_client(settings), topic.name, sorted(topic.end_offsets), spec, servers)
@@ -111,13 +111,13 @@ def _check_offset(topic: TopicDescription, partition: int, offset: int) -> None:
     location = f"topic {topic.name} partition {partition}"
     if offset > topic.end_offsets[partition]:
         end = topic.end_offsets[partition]
-        message = f"{location} ends at offset {end}, but the table has read up to offset {offset}"
+        message = f"{location} ends at offset {end}, but the table's committed offset is {offset}"
         raise RefusedError(message, f"check bootstrap_servers, and whether the broker lost records; {_REBUILD_HINT}")
-    # Unlike compaction, retention and DeleteRecords move the log start and remove records that the job has not read.
+    # Retention and DeleteRecords, unlike compaction, raise the log start offset and remove records that were not read.
     if offset < topic.start_offsets[partition]:
         message = (
             f"{location} starts at offset {topic.start_offsets[partition]}, but "
-            f"the table has read up to offset {offset}: the records between these offsets were deleted"
+            f"the table's committed offset is {offset}: the records between these offsets were deleted"
         )
         raise RefusedError(message, f"set cleanup.policy of the topic to `compact`; {_REBUILD_HINT}")
 
@@ -138,7 +138,7 @@ def _partition_epoch(topic: TopicDescription, committed: TableProgress) -> int:
 def _admin_client(settings: Mapping[str, str], client_errors: list[str] | None = None) -> AdminClient:
     """Return a client that appends authentication, TLS and name resolution errors to `client_errors`.
 
-    After such an error, librdkafka retries until the request times out, with an error that does not state the cause.
+    After such an error, librdkafka retries until the request times out. The timeout error does not state the cause.
     """
 
     def on_error(error: KafkaError) -> None:

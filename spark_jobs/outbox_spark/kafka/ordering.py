@@ -21,7 +21,7 @@ VERSION_COLUMNS = ["_sequence", "_partition_epoch", "_offset"]
 """Columns that form the version of a row in every target. `_sequence` is '' for records without the header, because the
 result of a comparison with NULL is unknown."""
 
-# Kinds of source_sequence. Each is one bit, so that a bitwise OR over the records shows which kinds occur.
+# Kinds of source_sequence. Each kind is one bit, so that a bitwise OR over the records shows which kinds occur.
 NO_SEQUENCE = 1
 VALID_SEQUENCE = 2
 MALFORMED_SEQUENCE = 4

@@ -1,8 +1,8 @@
-"""Readers of a topic: Spark's reader for streams, and the reader of outbox-spark.jar (spark_jobs/java) for ranges.
+"""Read a topic: as a stream with Spark's reader, or an offset range with the reader in outbox-spark.jar.
 
-The reader of the jar can omit records that are superseded in its buffer. With ten records per key in the buffer, Spark
-creates rows for only a tenth of the records. The rows are still aggregated per key, so the result is the same as
-without omission. Spark's reader would fail on a Kafka timestamp after the year 294247.
+The jar's reader (spark_jobs/java) can omit records that newer records in its buffer supersede. With ten records per key
+in the buffer, Spark creates rows for only a tenth of the records. The rows are then aggregated per key, so omitting
+records does not change the result. Spark's reader would fail on a Kafka timestamp after the year 294247.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from outbox_spark.session.expressions import cached_expressions
 RECORD_COLUMNS = ["key", "value", "partition", "offset", "timestamp", "headers"]
 
 # Spark's reader requests offsets twice per poll. With Kafka's default of 500 records per poll, these requests take most
-# of the time. With 50,000, garbage collection takes most of it, because each collection copies a poll's records.
+# of the time. With 50,000, garbage collection takes most of the time, because a collection copies a poll's records.
 _CONSUMER_SETTINGS = {
     "isolation.level": "read_committed",
     "max.poll.records": "5000",
     "max.partition.fetch.bytes": str(8 << 20),
     "fetch.max.bytes": str(64 << 20),
     "receive.buffer.bytes": "-1",
-    # The consumer prefetches. At the end of a topic, the broker delays its response by this time. This also delays the
-    # response to the reader's request for offsets, by default by half a second per task.
+    # The consumer prefetches records. At the end of a topic, the broker delays its response by this time. This also
+    # delays the response to the reader's request for offsets, by default by half a second per task.
     "fetch.max.wait.ms": "5",
 }
 
 BUFFER_BYTES = 64 << 20
 """Maximum size in bytes of the records that one task buffers. The buffer is not part of Spark's managed memory."""
 TIMEOUT_MILLIS = 120_000
-"""Time for which a task waits for the broker without progress, which is the same as in Spark's reader."""
+"""Time for which a task waits for the broker without progress. Spark's reader has the same time limit."""
 
 # Unlike Spark's reader, the jar's reader does not request offsets at each poll, so small polls are cheap. With large
 # polls, garbage collection takes a third of the run time, because each collection copies the records of a poll.
@@ -52,7 +52,7 @@ that the row represents, and their kinds of sequence (the bits in ordering.py)."
 
 
 def consumer_settings(kafka: Mapping[str, str]) -> dict[str, str]:
-    """Return settings of the Java consumer: the translated `kafka` settings, and settings for reading a range."""
+    """Return the settings of the Java consumer: the translated `kafka` settings, and settings for reading a range."""
     return {**java_settings(kafka), **_CONSUMER_SETTINGS}
 
 
@@ -63,9 +63,9 @@ def read_newest(
     buffer_bytes: int = BUFFER_BYTES,
     timeout_millis: int = TIMEOUT_MILLIS,
 ) -> DataFrame:
-    """Return COLUMNS of the newest record of each key of a range, and possibly of superseded records.
+    """Return COLUMNS for the newest record of each key in a range, and possibly for superseded records.
 
-    The query fails if the log starts after the start of the range. It skips compacted offsets. `buffer_bytes` applies
+    The query skips compacted offsets, but fails if the log starts after the start of the range. `buffer_bytes` applies
     to each task; if it is 0, every record is returned.
     """
     jvm: Any = spark.sparkContext._jvm
@@ -78,14 +78,14 @@ def read_newest(
 
 
 def read_every(spark: SparkSession, kafka: Mapping[str, str], read_range: ReadRange) -> DataFrame:
-    """Return the columns COLUMNS of all records of an offset range."""
+    """Return COLUMNS for every record in an offset range."""
     return read_newest(spark, kafka, read_range, buffer_bytes=0)
 
 
 def stream_records(
     spark: SparkSession, kafka: Mapping[str, str], topic: str, starting_offsets: str, max_offsets: int | None
 ) -> DataFrame:
-    """Return the records of a topic as a stream, with RECORD_COLUMNS. `max_offsets` is per micro-batch.
+    """Return the records of a topic as a stream, with RECORD_COLUMNS. `max_offsets` limits each micro-batch.
 
     The query fails if the log no longer contains the offsets that it must read.
     """
@@ -102,7 +102,7 @@ def stream_records(
 
 @cached_expressions
 def record_columns() -> list[Column]:
-    """Return the expressions of COLUMNS over RECORD_COLUMNS."""
+    """Return the expressions that compute COLUMNS from RECORD_COLUMNS."""
     headers, sequence = F.col("headers"), sequence_of(F.col("headers"))
     kind = sequence_kind(sequence)
     return [

@@ -1,4 +1,4 @@
-"""Replay of records, which reads a range that starts before the committed offsets."""
+"""Replay records by reading a range that starts before the committed offsets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def replay(
 
     Raises ConfigurationError for an invalid time, and RefusedError under the conditions of `replay_range`.
     """
-    # The log start offset is not used: it can be lower than the first record, and thus lower than the ledger's start.
+    # The log start offset is not used, because it can be lower than the first record's offset and the ledger's start.
     since = _EPOCH if replay_from == BEGINNING else parse_time(replay_from)
     start = topic.offsets_at(state, since)
     ledger_since = committed.ledger_since if committed else None
@@ -31,7 +31,7 @@ def replay(
 
 
 def parse_time(text: str) -> datetime:
-    """Parse an ISO 8601 time. A time without a UTC offset is in UTC. Raises ConfigurationError."""
+    """Parse an ISO 8601 time. A time without a UTC offset is in UTC. Raises ConfigurationError for other text."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Translation of librdkafka settings, used by the driver, to settings of the Java consumer, used by Spark."""
+"""Translate librdkafka settings, which the driver uses, to settings of the Java consumer, which Spark uses."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ _LOGIN_MODULES = {
 def java_settings(settings: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of the Java consumer that are equivalent to the librdkafka `settings`.
 
-    Certificates become inline PEM, so that executors do not need files of the driver. Raises ConfigurationError for a
-    setting without a known counterpart, because omitting it could change which cluster is read, or how securely.
+    Certificates become inline PEM, so that executors do not need files from the driver. Raises ConfigurationError for a
+    setting without a known counterpart, because omitting the setting could select another cluster or weaken security.
     """
     unknown_names = sorted(set(settings) - _SHARED_NAMES - _TRANSLATED_NAMES)
     if unknown_names:

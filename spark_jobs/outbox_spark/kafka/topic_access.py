@@ -1,4 +1,4 @@
-"""Functions with which a run reads its topic. Tests replace these functions."""
+"""Provide the functions with which a run reads its topic. Tests replace these functions."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class Topic:
     records: Callable[[ReadRange], DataFrame]
     """Read all records of an offset range; the columns are record_reader.COLUMNS."""
     newest: Callable[[ReadRange], DataFrame]
-    """Read a range with the same columns, possibly without records that a newer record of the same key supersedes."""
+    """Read a range, possibly without records that a newer record of the same key in the range supersedes."""
     offsets_at: Callable[[TopicDescription, datetime], Mapping[int, int]]
-    """Return, by partition, the first offset with a Kafka timestamp at or after the time."""
+    """Return, for each partition, the first offset whose Kafka timestamp is at or after the time."""
     open_registry: Callable[[], AbstractContextManager[SchemaRegistry]]
     """Open the registry with the schemas of the topic's values."""
 
 
 def topic_of(spark: SparkSession, job: MaterializeJob) -> Topic:
-    """Return the job's topic in Kafka."""
+    """Return access to the job's topic in Kafka."""
     return Topic(
         describe=lambda: describe(job.kafka, job.topic),
         records=lambda read_range: read_every(spark, job.kafka, read_range),

@@ -1,1 +1,1 @@
-"""The steps of runs: read, reduce, decode, write, compare and repair."""
+"""Implement the steps of a run: read, reduce, decode, write, compare and repair."""

@@ -1,4 +1,4 @@
-"""Applies one batch: reduces it to the newest record of each key, decodes the records, and writes the rows."""
+"""Apply one batch: reduce it to the newest record of each key, decode the records, and write the rows."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class AppliedBatch:
 
 @dataclass(frozen=True)
 class _Decoded:
-    """Rows of a range and their counts. The rows are persisted, or staged in the target if `staged` is set."""
+    """Decoded rows of a range, and their counts. The rows are persisted, or staged in the target if `staged` is set."""
 
     rows: DataFrame
     summary: RangeSummary
@@ -111,8 +111,8 @@ def _decode(
 ) -> _Decoded:
     """Reduce and decode in one pass with the likely schemas, or in two passes if a record has another schema.
 
-    The rows are persisted, unless the target stages them in the same pass, because they are used more than once and a
-    second read of a compacted topic may return different records.
+    The rows are used more than once, and a second read of a compacted topic may return different records. The rows are
+    therefore persisted, unless the target stages them in the same pass.
     """
     is_history, likely_schemas = job.options.mode is Mode.HISTORY, decoder.likely_schemas()
     newest = newest_of(job, topic, read_range, every_version=is_history)
@@ -127,14 +127,14 @@ def _decode(
         if schemas_suffice and not counts.quarantined:
             return _Decoded(rows.drop(*SUMMARIZED), summary_from(staged.metrics), counts, staged)
         # The rows of a batch with quarantined records are used again, so they must be persisted. Quarantined records
-        # disable early staging, because later batches often contain some, too. An unexpected schema does not disable
-        # it, because the next batch expects this schema.
+        # disable early staging, because later batches often contain such records, too. An unexpected schema does not
+        # disable early staging, because the next batch expects this schema.
         table.discard(staged, disable=schemas_suffice)
     if schemas_suffice:
         decoded = _persist_decoded(stack, decoder, rows, metrics, with_observation=staged is None)
         if decoded is not None:
             return decoded
-    # The log may have changed since the first pass, so its rows are not used. Its metrics were already observed.
+    # The log may have changed since the first pass, so its rows are not used. The metrics were already observed.
     newest = persist(stack, newest_of(job, topic, read_range, every_version=is_history))
     with allow_topic_reads(spark):
         summary, schemas = summarize(newest, with_observation=False)
@@ -158,7 +158,7 @@ def _persist_decoded(
 
 
 def _check_quarantine_limit(job: MaterializeJob, decoded: _Decoded) -> None:
-    """Raise RefusedError if more rows than max_quarantined are unreadable."""
+    """Raise RefusedError if more than max_quarantined rows are unreadable."""
     counts = decoded.counts
     if counts.quarantined <= job.options.max_quarantined:
         return

@@ -1,4 +1,4 @@
-"""Decoding of a batch: the reader schema, which defines the columns, and the writer schemas of the records."""
+"""Decode a batch with the reader schema, which defines the columns, and the writer schemas of the records."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from outbox_spark.sinks import TargetTable
 
 _MAX_LISTED_IDS = 5
 WriterSchemas = Mapping[int | str, str]
-"""Schemas, by the id or GUID with which records refer to them."""
+"""Schemas by id or GUID. A record refers to its schema by one of these."""
 
 
 class BatchDecoder:
-    """Decodes the records of one job with schemas from the registry. Without `table`, every value is supported."""
+    """Decodes the records of one job with schemas from the registry. If `table` is None, every value is supported."""
 
     def __init__(self, job: MaterializeJob, table: TargetTable | None, registry: SchemaRegistry) -> None:
         subject = self._subject = f"{job.topic}-value"
@@ -39,14 +39,14 @@ class BatchDecoder:
             self._table.check(self.columns, types_of(tuple(self.columns), self.reader_schema))
 
     def likely_schemas(self) -> WriterSchemas:
-        """Return the schemas that most records have. They are requested before any record is read.
+        """Return the schemas that records are most likely to have. They are requested before any record is read.
 
-        Schemas that the reader schema cannot read are omitted, because they are an error only if a record has one.
+        Schemas that the reader schema cannot read are omitted. They cause an error only if a record has one.
         """
         return self._compatible(self._registry.recent(self._subject)) if self._is_avro else {}
 
     def all_schemas(self) -> WriterSchemas:
-        """Return the schemas of all versions of the subject that the reader schema can read."""
+        """Return the schemas, among all versions of the subject, that the reader schema can read."""
         return self._compatible(self._registry.all_versions(self._subject)) if self._is_avro else {}
 
     def _compatible(self, schemas: WriterSchemas) -> WriterSchemas:
@@ -57,10 +57,10 @@ class BatchDecoder:
         return not self._is_avro or schemas_are_expected(metrics)
 
     def writer_schemas(self, schemas: SchemaReferences, *, require_known: bool = True) -> WriterSchemas:
-        """Return the schemas of these ids and GUIDs, without schemas that the registry does not have.
+        """Return the schemas with these ids and GUIDs, but omit schemas that the registry does not have.
 
         Raises SchemaError if the reader schema cannot read a schema and, with `require_known`, RefusedError if the
-        registry has none of the schemas. Set `require_known` to False for records of few keys.
+        registry has none of the schemas. Set `require_known` to False if the records are from only a few keys.
         """
         if not self._is_avro:
             return {}
@@ -96,7 +96,7 @@ class BatchDecoder:
         return True
 
     def _all_unknown_error(self, unknown: Sequence[int | str]) -> RefusedError:
-        """Return the error if all ids are unknown, because the registry is wrong or was restored from a backup."""
+        """Return the error for a batch with only unknown ids. The registry is wrong or was restored from a backup."""
         ids = ", ".join(map(str, unknown[:_MAX_LISTED_IDS])) + (", ..." if len(unknown) > _MAX_LISTED_IDS else "")
-        message = f"topic {self._job.topic}: the registry knows none of the schema ids of its records: {ids}"
+        message = f"topic {self._job.topic}: the registry knows none of the schema ids in its records: {ids}"
         return RefusedError(message, "check registry.url, and whether the registry was restored from a backup")

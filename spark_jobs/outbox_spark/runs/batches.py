@@ -1,4 +1,4 @@
-"""Divides a range into batches of a given number of records.
+"""Divide a range into batches of approximately a given number of records.
 
 The number of records in a range of offsets is unknown until the range is read, because compaction, transaction markers
 and aborted transactions leave gaps. The number of offsets in the first batch is therefore the maximum number of
@@ -12,7 +12,7 @@ from dataclasses import replace
 from outbox_spark.jobs.model import ReadRange
 
 _MAX_GROWTH = 4
-"""Maximum factor by which a batch has more offsets than the previous batch, because the density of records varies."""
+"""Maximum factor by which the number of offsets grows from one batch to the next, because the density varies."""
 
 
 class Batches:
@@ -44,7 +44,7 @@ class Batches:
         span = min(self._offset_count, remaining)
         start = dict(self._next_offsets)
         for partition, end in self._range.end.items():
-            # All partitions advance by the same share, or at least by one offset, so that they end in the same batch.
+            # All partitions advance by the same share, but by at least one offset, so that they end in the same batch.
             unread = end - start[partition]
             self._next_offsets[partition] = start[partition] + min(unread, -(-unread * span // remaining))
         self._last_offset_count = remaining - self.remaining_offsets

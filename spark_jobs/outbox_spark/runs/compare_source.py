@@ -1,19 +1,19 @@
-"""Compares a table with the source table of its aggregates, while both tables change.
+"""Compare a table with the source table of its aggregates while both tables change.
 
 The comparison reports no false differences. It takes two snapshots, each first of the table and then of the source.
-Between the snapshots, it waits until the connector has confirmed a WAL position after the first snapshot, and then
-materializes the topic to its end. The second snapshot of the table therefore contains all source changes that were
-committed before the first snapshot.
-- missing: neither snapshot has a table row, and the source row has the same xmin in both. The source row was written
-  before the first snapshot and has not been deleted since, so the table should have a row.
-- extra: both snapshots have the same table row but no source row, which was deleted before the first snapshot.
+Between the snapshots, it waits until the connector has confirmed a WAL position that is later than the first snapshot,
+and then materializes the topic to its end. The second snapshot of the table therefore contains all source changes that
+were committed before the first snapshot.
+- missing: neither snapshot has a table row, and the source row has the same xmin in both snapshots. The source row was
+  written before the first snapshot and has not been deleted since, so the table should have a row.
+- extra: both snapshots have the same table row but no source row. The source row was deleted before the first snapshot.
 - different: the table row, the source row and the payload are the same in both snapshots, and a field differs in both.
   The second snapshot includes the event of the newest change before the first snapshot. Because the version of the
   table row did not change, the row was written from this event or from a copy of it.
 A key that changed between the snapshots is compared the next time the command runs.
 
-The backfill query returns the payload of each aggregate. The payload is decoded as a JSON record by the rules by which
-the connector encodes it. The target compares the result with the row as it does for records of the topic.
+The backfill query returns the payload of each aggregate. The payload is decoded as a JSON record, by the rules by which
+the connector encodes it. The target compares the result with the row as it compares records of the topic.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ class SourceDifferences:
     """Numbers and examples of the keys whose table row and source row differ in both snapshots."""
 
     counts: Mapping[str, int] = field(default_factory=dict)
-    """Number of keys by SourceKind; kinds without keys are omitted."""
+    """Number of keys of each SourceKind; kinds without keys are omitted."""
     examples: Mapping[str, Sequence[str]] = field(default_factory=dict)
     column_counts: Mapping[str, int] = field(default_factory=dict)
-    """For each column, the number of `different` keys whose rows differ in that column."""
+    """For each column, the number of keys of the kind `different` whose rows differ in that column."""
     candidate_count: int = 0
-    """Number of keys that differed in the first snapshot, including changes in transit."""
+    """Number of keys that differed in the first snapshot, including keys whose changes were in transit."""
     uncompared: Sequence[str] = ()
     """Names of the fields and columns that were not compared."""
 
@@ -97,7 +97,7 @@ def compare_with_source(
     catch_up: Callable[[], None] | None = None,
     registry: SchemaRegistry | None = None,
 ) -> SourceDifferences:
-    """Compare the keys and, if the `registry` with the schema of the fields is given, the payloads with the rows.
+    """Compare the keys. If `registry` is passed, also compare the payloads with the fields of the rows.
 
     `catch_up` returns when the table contains all changes that were committed before the call.
     """
@@ -125,7 +125,7 @@ def _in_both(first: DataFrame, second: DataFrame) -> DataFrame:
 def _snapshot(
     spark: SparkSession, job: MaterializeJob, source: SourceTable, report: Reporter, registry: SchemaRegistry | None
 ) -> tuple[DataFrame, list[str]]:
-    """Return KEY_COLUMN, _UNCHANGED and DIFFERENT_COLUMNS of the keys that differ, and the names that are not compared.
+    """Return KEY_COLUMN, _UNCHANGED and DIFFERENT_COLUMNS for keys that differ, and the names of uncompared columns.
 
     The table is locked until its rows have been compared with the payloads.
     """
@@ -141,7 +141,7 @@ def _snapshot(
             fields, uncompared = _different_fields(stack, job, table, registry, states)
             is_same_row = (F.col(KEY_COLUMN) == F.col(_FIELDS_KEY)) & (F.col(_VERSION) == F.col(STORED_VERSION))
             joined, names = joined.join(fields, is_same_row, "left"), F.col(DIFFERENT_COLUMNS)
-        # A row without a payload has no state, so no event is expected. `outbox backfill` skips such rows, too.
+        # A source row without a payload has no state, so no event is expected. `outbox backfill` skips these rows, too.
         has_state = F.col("payload").isNotNull() if source.query else F.col(_SOURCE_KEY).isNotNull()
         kind = (
             F.when(F.col(KEY_COLUMN).isNull(), F.when(has_state, F.lit(SourceKind.MISSING.value)))
@@ -160,7 +160,7 @@ def _snapshot(
 def _different_fields(
     stack: ExitStack, job: MaterializeJob, table: TargetTable, registry: SchemaRegistry, states: DataFrame
 ) -> tuple[DataFrame, list[str]]:
-    """Decode the payloads, and return the result of TargetTable.different_fields() and the names of other fields."""
+    """Decode the payloads. Return the result of TargetTable.different_fields(), and the names that are not compared."""
     options = structs.replace(job.options, value_format=RecordFormat.JSON)
     decoder = BatchDecoder(structs.replace(job, options=options), table, registry)
     decoder.check_table()
@@ -190,7 +190,7 @@ def _different_fields(
 def source_rows(spark: SparkSession, source: SourceTable) -> DataFrame:
     """Return the key (as text), xmin and payload (NULL if there is no state) of every source row, read by one query.
 
-    Without `source.query`, `payload` is always NULL.
+    If `source.query` is empty, `payload` is always NULL.
     """
     key, table = Identifier(source.key), Identifier(*source.table.split("."))
     query = SQL("select t.{}::text as {}, t.xmin::text as xmin, {} as payload from {} t").format(
@@ -229,5 +229,5 @@ def _is_confirmed(connection: Connection, source: SourceTable, lsn: str) -> bool
     row = connection.execute(query, (lsn, source.slot)).fetchone()
     if row is None:
         message = f"replication slot {source.slot} does not exist in database {source.server.database}"
-        raise ConfigurationError(message, "select the environment of the connector with --environment")
+        raise ConfigurationError(message, "set --environment to the environment of the connector")
     return bool(row[0])

@@ -1,12 +1,12 @@
-"""Compares a table with its topic, while the topic is written to and compacted.
+"""Compare a table with its topic while the topic is written to and compacted.
 
 The scan first reads the topic up to the committed offsets of the table. For each live record that it reads, the table
-must have a row of the same or a newer version. A row without a record is not necessarily a difference, because the
+must have a row of the same or a newer version. A row without a record is not necessarily a difference, because its
 record may have been superseded after the committed offsets, and compacted away before the scan reached it. The scan
 therefore continues in passes: from the committed offsets to the current end, from there to the new end, and so on. If
 compaction removed a record before its pass read it, the same or a later pass contains the superseding record. The scan
 is complete when a pass is empty, or when all records of a pass are younger than `min.compaction.lag.ms`. The topic then
-contains no record of a key that did not occur in any pass.
+contains records only of keys that occurred in a pass.
 
 A row that has the version of the newest record of its key is compared with this record. The target compares the fields,
 and row_differences.py compares the columns that describe the state of the row. Only records of rows that differ are
@@ -54,7 +54,7 @@ from outbox_spark.sinks import TargetTable
 from outbox_spark.sinks.target_table import DIFFERENT_COLUMNS, STORED_VERSION
 
 MAX_PASSES = 20
-"""Maximum number of passes. Passes shrink quickly, because each reads only what was written during the previous one."""
+"""Maximum number of passes. Passes shrink quickly: each reads only what was written during the previous pass."""
 _KEY, _ROW_COUNT = "__outbox_key", "__outbox_row_count"
 
 
@@ -67,13 +67,13 @@ class Comparison:
     """Rows of decode() with KIND, ROW and DIFFERENT_COLUMNS: the newest records of missing, stale and different keys,
     and the tombstones of zombies."""
     absent: DataFrame
-    """aggregate_id and METADATA_COLUMNS of rows without a record in the topic, and KIND."""
+    """KIND, aggregate_id and METADATA_COLUMNS of the rows that have no record in the topic."""
     columns: Sequence[TableColumn]
     reader_schema: str
     counts: Mapping[DifferenceKind, int]
     examples: Mapping[DifferenceKind, Sequence[str]]
     column_counts: Mapping[str, int]
-    """For each column, the number of `different` keys whose rows differ in that column."""
+    """For each column, the number of keys of the kind `different` whose rows differ in that column."""
     uncompared: Sequence[str]
     """Columns of the table that are not fields of the schema, and fields that have no column yet."""
     record_count: int
@@ -84,7 +84,7 @@ class Comparison:
 
 @dataclass
 class _Scan:
-    """State of the scan, such as the number of passes so far and the offsets up to which they have read the topic."""
+    """State of the scan, such as the number of passes so far and the offsets up to which it has read the topic."""
 
     topic: TopicDescription
     clock: Callable[[], datetime]
@@ -107,7 +107,7 @@ def compare_with_topic(
 ) -> Comparison:
     """Compare the table with its topic, without changing the table.
 
-    Raises RefusedError if the table does not exist, or if the topic no longer has the table's offsets.
+    Raises RefusedError if the table does not exist, or if its offsets no longer match the topic.
     """
     committed = table.committed()
     if committed is None:
@@ -117,7 +117,7 @@ def compare_with_topic(
     joined = persist(stack, _with_rows(table, records, committed))
     spark = joined.sparkSession
     with allow_topic_reads(spark):
-        # This also evaluates, and therefore persists, the rows without a record.
+        # This action evaluates all of `joined`, so it also persists the rows without a record.
         summary, schemas = summarize(joined.where(F.col("_offset").isNotNull()), with_observation=True)
     forbid_topic_reads(stack, spark)
     decoder = BatchDecoder(job, table, registry)
@@ -164,7 +164,7 @@ def committed_range(topic: TopicDescription, committed: TableProgress) -> ReadRa
 
 
 def _with_rows(table: TargetTable, records: DataFrame, committed: TableProgress) -> DataFrame:
-    """Return the newest records joined with the rows of the table (ROW), with KIND and the key of the record or row."""
+    """Join the newest records with the table's rows (ROW). Add KIND and the key of the record or row."""
     states = with_quarantined(table.row_states(), table.quarantined_versions(committed.topic_id))
     rows = states.groupBy(KEY_COLUMN).agg(F.max(ROW).alias(ROW), F.count(F.lit(1)).alias(_ROW_COUNT))
     record_key = F.col("key").cast("string")
@@ -178,7 +178,7 @@ def _with_rows(table: TargetTable, records: DataFrame, committed: TableProgress)
 def _classify_absent(
     stack: ExitStack, job: MaterializeJob, scan: _Scan, topic: Topic, committed: TableProgress, absent: DataFrame
 ) -> DataFrame:
-    """Read passes until the scan is complete. Return the rows whose keys have no record, with their kind."""
+    """Read passes until the scan is complete. Return the rows whose keys have no record, and the kind of each row."""
     absent = absent.select(KEY_COLUMN, *[F.col(ROW)[name].alias(name) for name in METADATA_COLUMNS])
     scan.offsets = dict(committed.offsets)
     while not absent.isEmpty() and not scan.is_complete and scan.pass_count < MAX_PASSES:
@@ -193,7 +193,7 @@ def _classify_absent(
             stack, absent.join(_keys_of_pass(stack, job, scan, topic, pass_range), on=KEY_COLUMN, how="left_anti")
         )
         scan.offsets = dict(pass_range.end)
-    # Retention and DeleteRecords also remove live records, so a key whose record was before the log start may exist.
+    # Retention and DeleteRecords also remove live records, so a key with a record before the log start may exist.
     is_truncated = _offset_of(scan.topic.start_offsets, F.col("_partition")) > F.col("_offset")
     is_zombie = ~F.coalesce(is_truncated, F.lit(True)) & F.lit(scan.is_complete)
     kind = F.when(is_zombie, F.lit(DifferenceKind.ZOMBIE.value)).otherwise(F.lit(DifferenceKind.UNPROVEN.value))
@@ -220,7 +220,7 @@ def _keys_of_pass(stack: ExitStack, job: MaterializeJob, scan: _Scan, topic: Top
 
 
 def _age_of_oldest(timestamps: Row, target_time: datetime) -> timedelta:
-    """Return the age of the oldest record by the latest of three clocks, so that a slow clock is not used."""
+    """Return the oldest record's age according to the latest of three clocks, so that a slow clock has no effect."""
     present = max(target_time.timestamp(), datetime.now(UTC).timestamp(), timestamps["newest"] / 1e6)
     return timedelta(seconds=present - timestamps["oldest"] / 1e6)
 
@@ -236,7 +236,7 @@ def _with_different_fields(
 ) -> DataFrame:
     """Return the joined rows whose records must be decoded, because the table and the topic may differ.
 
-    DIFFERENT_COLUMNS has the names of the `fields` in which a row differs from the record of its version; it is NULL if
+    DIFFERENT_COLUMNS has the names of the `fields` in which a row differs from the record of its version. It is NULL if
     there is no difference. If `fields` is empty, fields are not compared.
     """
     is_same, is_deleted = F.col(KIND) == JoinedKind.SAME.value, F.col("value").isNull()
@@ -265,7 +265,7 @@ def _decode(
 
 
 def _check_progress_unchanged(job: MaterializeJob, table: TargetTable, committed: TableProgress) -> None:
-    """Raise OverlapError if another run committed despite the lock, since rows may have been read after its commit."""
+    """Raise OverlapError if another run committed despite the lock. Rows may have been read after that commit."""
     current = table.committed()
     if current is None or current.run != committed.run:
         raise OverlapError(

@@ -1,4 +1,4 @@
-"""Materializes one topic up to its end, batch by batch."""
+"""Materialize one topic up to its end, batch by batch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from outbox_spark.session.run_session import in_run_session
 from outbox_spark.sinks import TargetTable, open_table
 
 BATCH_RECORDS = 5_000_000
-"""Approximate number of records per batch. The default memory of a session was measured with this number."""
+"""Approximate number of records per batch. The default memory of a session was chosen for this number."""
 NOTHING_NEW = "nothing new"
 
 OnBatch = Callable[[MaterializeJob, AppliedBatch, ReadRange, int], None]
@@ -43,7 +43,7 @@ def materialize(
     replay_from: str | None = None,
     on_batch: OnBatch | None = None,
 ) -> Outcome:
-    """Materialize the topic up to its end. Raises OutboxError; batches before the error remain committed.
+    """Materialize the topic up to its end. Raises OutboxError; batches committed before the error remain.
 
     If `replay_from` is set to a time (ISO 8601) or `beginning`, records since that time are read again.
     """
@@ -107,7 +107,7 @@ def _remove_zombies(
         comparison = compare_with_topic(job, table, topic, registry, stack, 0, compare_fields=False)
         written = repair_table(table, comparison, (DifferenceKind.ZOMBIE,), current_at=retention.requested_at)
     zombies = comparison.counts[DifferenceKind.ZOMBIE]
-    report(f"{job}: {zombies} rows had missed tombstones; {written.deletes} of these rows were deleted")
+    report(f"{job}: the tombstones of {zombies} rows were missed; {written.deletes} of these rows were deleted")
     if comparison.counts[DifferenceKind.UNPROVEN]:
         report(f"warning: {job}: {comparison.scan_result}; the next run compares again")
     return written

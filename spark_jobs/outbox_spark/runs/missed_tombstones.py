@@ -1,11 +1,11 @@
-"""Retention of deletions: missed tombstones of the topic, and expired entries of the ledger.
+"""Handle the retention of deletions: detect missed tombstones in the topic, and expire entries in the ledger.
 
-Compaction may remove a tombstone `delete.retention.ms` after it was written. A run that reads later misses the
-tombstone, and the row remains; offsets do not show this. The progress therefore contains `committed_at`, a time after
-which every unread tombstone was written. With its last batch, a run sets `committed_at` to the time at which it
-requested the end offsets. Earlier batches do not change it, because unread records may be older than the run. A run
-that reads, or ends, later than `committed_at` plus the retention commits its last batch without `committed_at`. It then
-compares the table with the topic and commits the time. If it crashes before this commit, the next run compares them.
+Compaction may remove a tombstone `delete.retention.ms` after it was written. A run that reads the topic later misses
+the tombstone, and the row remains. The progress therefore contains `committed_at`, a time after which every unread
+tombstone was written. With its last batch, a run sets `committed_at` to the time at which it requested the end offsets.
+Earlier batches do not change it, because unread records may be older than the run. A run that reads, or ends, later
+than `committed_at` plus the retention commits its last batch without `committed_at`. It then compares the table with
+the topic and commits the time. If the run crashes first, the next run makes the comparison.
 
 The time comes from the target, because drivers' clocks can differ. Ledger entries expire by Kafka timestamps. The
 current time is limited to the newest timestamp that the run has read, so a wrong clock alone does not remove entries.
@@ -25,7 +25,7 @@ from outbox_spark.sinks import TargetTable
 
 EXPIRE_EVERY = timedelta(hours=1)
 MAX_CLOCK_DIFFERENCE = timedelta(minutes=5)
-"""Maximum time by which `committed_at` may be later than the present, because of differences between clocks."""
+"""Maximum time by which differences between clocks may make `committed_at` later than the present."""
 _MAX_HOURS = 72
 """Number of hours above which a duration is shown in days."""
 _HINT = "run `outbox-reconcile --repair`, which deletes the rows whose tombstones were missed, or run `outbox-rebuild`"
@@ -33,13 +33,13 @@ _HINT = "run `outbox-reconcile --repair`, which deletes the rows whose tombstone
 
 @dataclass
 class TombstoneRetention:
-    """Retention of deletions in one run. It is created before the end offsets of the topic are requested."""
+    """Retention of deletions in one run. Create it before requesting the end offsets of the topic."""
 
     job: MaterializeJob
     topic: TopicDescription
     previous: TableProgress | None
     requested_at: datetime
-    """Time just before the end offsets were requested. After a run to these offsets, unread tombstones are newer."""
+    """Time just before the end offsets were requested. If a run reads up to them, unread tombstones are newer."""
     clock: Callable[[], datetime]
     """Returns the time of the target. `requested_at` is a time of the same clock."""
     expire_before: datetime | None = None
@@ -51,7 +51,7 @@ class TombstoneRetention:
     def start(
         cls, job: MaterializeJob, table: TargetTable, topic: Topic, previous: TableProgress | None
     ) -> TombstoneRetention:
-        """Request the topic's description for a run of the table."""
+        """Request the topic's description, and return the retention for a run of the table."""
         requested_at = table.current_time()
         return cls(job, topic.describe(), previous, requested_at, table.current_time)
 
@@ -115,7 +115,7 @@ class TombstoneRetention:
             committed_at = None if self.may_miss_tombstones(read_range) else self.requested_at
         progress = replace(after_batch, committed_at=committed_at)
         if self.previous is not None:
-            # A batch of a replay may end before the committed offsets, but these must not decrease.
+            # A batch of a replay may end before the committed offsets, which must not decrease.
             offsets = {p: max(self.previous.offsets.get(p, 0), offset) for p, offset in after_batch.offsets.items()}
             progress = replace(progress, offsets=offsets)
         if not is_last or self._newest_timestamp is None:

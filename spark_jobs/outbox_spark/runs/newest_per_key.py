@@ -1,4 +1,4 @@
-"""Reduces records to the newest record of each key. This is 2 to 3 times as fast before decoding as after it."""
+"""Reduce records to the newest record of each key. This is 2 to 3 times as fast before decoding as after decoding."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _RECORD_FIELDS = ("sequence", "offset", "partition", "timestamp", "value", "id_h
 is omitted, because it is constant within a range."""
 
 SUMMARIZED = ("__outbox_records", "__outbox_kinds", "__outbox_schema_guid")
-"""Columns from which a summary is computed, in addition to those of decode()."""
+"""Columns from which a summary is computed, in addition to the columns of decode()."""
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -49,12 +49,12 @@ MIN_MICROS, MAX_MICROS = (
 
 @dataclass(frozen=True)
 class RangeSummary:
-    """Counts of the records of a range, computed while the range is reduced."""
+    """Counts of the records in a range, computed while the range is reduced."""
 
     record_count: int
     key_count: int
     sequence_kinds: int
-    """Bits of the kinds of sequence that occur (see kafka/ordering.py)."""
+    """Bits of the sequence kinds that occur in the range (see kafka/ordering.py)."""
     newest_timestamp: datetime | None
     """Kafka timestamp of the newest record."""
 
@@ -71,8 +71,8 @@ class SchemaReferences:
 def newest_of(job: MaterializeJob, topic: Topic, read_range: ReadRange, *, every_version: bool = False) -> DataFrame:
     """Return the newest record of each key of a range or, with `every_version`, all versions (see newest_per_key)."""
     key_format = job.options.key_format
-    # topic.newest compares the bytes of keys. In JSON formats, it would omit records with equal unreadable keys, but
-    # every record with an unreadable key must be quarantined.
+    # topic.newest compares the bytes of keys. In JSON formats, it would keep only one of several records with the same
+    # unreadable key, but every record with an unreadable key must be quarantined.
     may_skip = key_format is RecordFormat.TEXT and not every_version
     records = topic.newest(read_range) if may_skip else topic.records(read_range)
     return newest_per_key(records, read_range.partition_epoch, every_version=every_version, key_format=key_format)
@@ -90,7 +90,7 @@ def newest_per_key(
     A record without a key or with a malformed source_sequence does not supersede other records, so it is a separate
     row. A malformed source_sequence is NULL in `_sequence`. `_timestamp` is NULL if it is not between MIN_MICROS and
     MAX_MICROS. An unreadable key is NULL, and its bytes are in `raw_key`. With `every_version`, every record has a row,
-    but only the last of several copies with the same source_sequence, which a connector sends after a restart.
+    except copies with the same source_sequence, which a connector sends after a restart. Only the last copy has a row.
     """
     hashed = records.select(*_with_key_text(key_format)).select(*_with_hash())
     if every_version:
@@ -101,7 +101,7 @@ def newest_per_key(
 
 
 def every_record(records: DataFrame, key_format: RecordFormat) -> DataFrame:
-    """Return LATEST_COLUMNS of every record (record_reader.COLUMNS), with partition epoch 0."""
+    """Return LATEST_COLUMNS for every record (record_reader.COLUMNS), with partition epoch 0."""
     with_key = records.select(*_with_key_text(key_format))
     newest = with_key.select("key", F.struct(*_RECORD_FIELDS).alias("newest"), "__outbox_records", "__outbox_kinds")
     return newest.select(*_latest_columns(0)).select(*LATEST_COLUMNS)
@@ -119,7 +119,7 @@ def _with_key_text(key_format: RecordFormat) -> list[Column]:
 @cached_expressions
 def _with_hash() -> list[Column]:
     return [
-        # With a hash as the first grouping column, Spark sorts by a short prefix, which takes a quarter less time.
+        # With a hash as the first grouping column, Spark sorts by a short prefix, so sorting takes a quarter less time.
         F.when(F.col("key").isNull() | _has_malformed_sequence(), _record_id())
         .otherwise(F.xxhash64("key"))
         .alias("hash"),
@@ -227,7 +227,7 @@ def _schemas() -> list[Column]:
 
 @cached_expressions
 def _unexpected(expected: tuple[int | str, ...]) -> Column:
-    # A tombstone has neither id nor GUID.
+    # A tombstone has neither an id nor a GUID.
     refers_to_schema = F.col("__outbox_schema_id").isNotNull() | F.col("__outbox_schema_guid").isNotNull()
     return F.count_if(refers_to_schema & ~has_schema(expected)).alias("unexpected")
 
@@ -258,7 +258,7 @@ def ordering_of(
 
 def _describe_mixture(expected: Ordering) -> str:
     if expected is Ordering.SEQUENCE:
-        return f"records without a {SOURCE_SEQUENCE} header in a table that is ordered by it"
+        return f"records without a {SOURCE_SEQUENCE} header in a table that is ordered by this header"
     return f"records with a {SOURCE_SEQUENCE} header in a table that is ordered by offset"
 
 

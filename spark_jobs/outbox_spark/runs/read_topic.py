@@ -1,4 +1,4 @@
-"""Reads the newest states of a topic, or its records as a stream, without a table. Records are decoded as in a run."""
+"""Read, without a table, a topic's newest states or its records as a stream. Records are decoded as in a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Repairs differences by writing batches, which are merged by version. Committed offsets do not change."""
+"""Repair differences by writing batches, which are merged by version. Committed offsets do not change."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def repair_table(
 def _with_stored_versions(rows: DataFrame) -> DataFrame:
     """Return `rows` with the metadata of the stored rows, so that a batch that rewrites rows changes only these rows.
 
-    The timestamp, however, is that of the record, unless the stored row is from another copy of the same event.
+    The timestamp, however, comes from the record, unless the stored row comes from another copy of the same event.
     """
     row = F.col(ROW)
     is_same_record = (F.col("_partition") == row["_partition"]) & (F.col("_offset") == row["_offset"])
@@ -70,11 +70,11 @@ def _tombstones(absent: DataFrame, rows: DataFrame, time: datetime) -> DataFrame
     A tombstone has the version of its row, with the next offset: (`_sequence`, `_partition_epoch`, `_offset` + 1).
     - It is newer than the row, so the row is deleted.
     - It is not newer than any unread record. With a sequence, a later event has a greater sequence. Without a sequence,
-      offsets determine the order. The comparison found no record of the key after the row's offset, so its next record
-      is at the end offset or later. This end is at least the row's offset + 2, because the record that superseded the
-      row's record precedes it.
-    - Each key has a different offset, which the end offset of the topic would not ensure. PostgreSQL requires this: it
-      detects incomplete staging by counting offsets.
+      offsets determine the order. The comparison found no record of the key after the row's offset, so the key's next
+      record is at the end offset or later. The end offset is at least the row's offset + 2, because the record that
+      superseded the row's record precedes the end offset.
+    - Each tombstone has a different offset, unlike if all had the topic's end offset. PostgreSQL targets require this,
+      because they detect incomplete staging by counting offsets.
     The timestamp is the current time (`time`), because the time of the deletion is unknown and the ledger must retain
     the entry for its whole TTL.
     """
@@ -93,7 +93,7 @@ def _tombstones(absent: DataFrame, rows: DataFrame, time: datetime) -> DataFrame
 
 
 def count_unrepaired(table: TargetTable, comparison: Comparison, stack: ExitStack) -> dict[DifferenceKind, int]:
-    """Return the number of keys of each kind that repair_table() did not change because the table was newer."""
+    """Return the number of keys of each kind that repair_table() did not change because the table had newer rows."""
     current = table.current_versions().select(KEY_COLUMN)
     newest, absent = (frame.select(KEY_COLUMN, KIND) for frame in (comparison.newest, comparison.absent))
     missing = newest.where(F.col(KIND) == DifferenceKind.MISSING.value).join(current, on=KEY_COLUMN, how="left_anti")

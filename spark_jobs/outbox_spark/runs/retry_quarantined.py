@@ -1,8 +1,8 @@
-"""Applies quarantined records whose schema was missing in the registry when they were read, but exists now.
+"""Apply quarantined records whose schema was missing from the registry when they were read, but exists now.
 
-The progress lists the unknown schemas of the quarantine, so that a run does not read the quarantine if there are none.
-The rows are written with the usual version check, and then their entries are removed from the quarantine. After a crash
-between these steps, the next run repeats both.
+The progress lists the unknown schemas in the quarantine, so a run does not read the quarantine if there are none. The
+rows are written with the usual version check, and then their entries are removed from the quarantine. After a crash
+between these steps, the next run repeats both steps.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MAX_RECORDS = 10_000
 
 
 def unknown_schemas_of(rows: DataFrame, known_before: Iterable[int | str]) -> tuple[int | str, ...]:
-    """Return the unknown schemas of the quarantined rows of decode(), then `known_before`; at most MAX_SCHEMAS."""
+    """Return at most MAX_SCHEMAS unknown schemas: those of the quarantined rows of decode(), then `known_before`."""
     unknown = rows.where(F.col("__outbox_reason") == Reason.UNKNOWN_SCHEMA_ID)
     guid = schema_guid(F.col("__outbox_value"), F.col("__outbox_schema_header"))
     found = unknown.select("__outbox_schema_id", guid.alias("guid")).distinct().limit(MAX_SCHEMAS).collect()
@@ -63,7 +63,7 @@ def retry_quarantined(
 
 
 def _known_schemas(registry: SchemaRegistry, keys: Iterable[int | str]) -> dict[int | str, str]:
-    """Return those Avro schemas that the registry has, by id or GUID."""
+    """Return, by id or GUID, the Avro schemas with these keys that the registry has."""
     known: dict[int | str, str] = {}
     for key in keys:
         with suppress(SchemaError):  # not in Avro
@@ -105,7 +105,7 @@ def _apply(
 def _entries(job: MaterializeJob, table: TargetTable, committed: TableProgress, schemas: WriterSchemas) -> DataFrame:
     """Return the newest quarantined records with these schemas, in the form of newest_per_key().
 
-    A record is omitted if the ledger may no longer contain a newer deletion of its key.
+    A record is omitted if a newer deletion of its key might have been removed from the ledger.
     """
     value, header = F.col("value"), F.col("schema_header")
     records = table.quarantined(committed.topic_id, Reason.UNKNOWN_SCHEMA_ID)

@@ -1,4 +1,4 @@
-"""Kinds of differences between a row and the newest record of its key, as expressions over the joined frame.
+"""Classify differences between a row and the newest record of its key, with expressions over the joined frame.
 
 A joined row has KEY_COLUMN, ROW (the stored row without its fields) and the columns of the newest record. ROW is NULL
 if there is no stored row, and the columns of the record are NULL if there is no record.
@@ -38,13 +38,13 @@ class DifferenceKind(StrEnum):
     """Kind of difference between the table and the topic for one key."""
 
     MISSING = "missing"
-    """The topic has a live record of the key, but there is no row."""
+    """The topic has a live record of the key, but the table has no row."""
     STALE = "stale"
     """The row is older than the topic's record."""
     DIFFERENT = "different"
     """The row has the version of the topic's record but different values, or its `_stale` is wrong."""
     ZOMBIE = "zombie"
-    """The topic contains a tombstone, or no longer contains a record, of the row's key."""
+    """For the row's key, the topic contains a tombstone or no longer contains a record."""
     DUPLICATE = "duplicate"
     """The key has more than one current row."""
     UNREADABLE = "unreadable"
@@ -81,7 +81,7 @@ DECODED_KINDS = (DifferenceKind.MISSING.value, DifferenceKind.STALE.value, Joine
 
 
 def with_quarantined(states: DataFrame, quarantined: DataFrame | None) -> DataFrame:
-    """Return KEY_COLUMN and ROW of the results of TargetTable.row_states() and quarantined_versions()."""
+    """Combine TargetTable.row_states() and quarantined_versions(), and return the columns KEY_COLUMN and ROW."""
     is_superseded = F.lit(False)
     if quarantined is not None:
         states = states.join(quarantined, KEY_COLUMN, "left")
@@ -93,7 +93,7 @@ def with_quarantined(states: DataFrame, quarantined: DataFrame | None) -> DataFr
 
 
 def joined_kind(row_count: Column) -> Column:
-    """Return the DifferenceKind or JoinedKind of a joined row; NULL if neither table nor topic has a state of the key.
+    """Return the DifferenceKind or JoinedKind of a joined row; NULL if neither the table nor the topic has the key.
 
     The partition epoch is not compared, because records with equal sequences are copies of one event, and topics
     without a sequence have a single epoch.
@@ -104,7 +104,7 @@ def joined_kind(row_count: Column) -> Column:
     is_newer = (sequence > row_sequence) | (has_no_sequence & (F.col("_offset") > F.col(ROW)["_offset"]))
     is_older = (sequence < row_sequence) | (has_no_sequence & (F.col("_offset") < F.col(ROW)["_offset"]))
     is_deleted, row_is_deleted = F.col("value").isNull(), F.col(ROW)[DELETED_AT_COLUMN].isNotNull()
-    # A later record can have the same sequence, because all records of one COPY statement do.
+    # A later record can have the same sequence, because all records of one COPY statement share a sequence.
     is_deleted_later = is_deleted & ~row_is_deleted & (F.col("_offset") > F.col(ROW)["_offset"])
     return (
         F.when(F.col(KEY_COLUMN).isNull(), F.lit(None))  # records without a key have no row
@@ -140,7 +140,7 @@ def decoded_kind(*, partitions_added: bool) -> Column:
 
 
 def different_state(mode: Mode, is_deleted: Column, is_unreadable: Column) -> Column:
-    """Return the names of the columns of ROW that describe its state and differ from the record of the same version.
+    """Return the names of ROW's state columns whose values differ from the record of the same version.
 
     `is_deleted` states whether the record is a tombstone. If the record is unreadable, only `_stale` is compared.
     """
@@ -177,7 +177,7 @@ def uncompared_names(table: TargetTable, columns: Sequence[TableColumn], compare
 
 
 def count_by_kind(keys: DataFrame, kind_name: str, max_examples: int) -> tuple[dict[str, int], dict[str, list[str]]]:
-    """Return the number of rows of `keys` and the first `max_examples` keys, by kind. `keys` should be persisted.
+    """Return, for each kind, the number of rows and the first `max_examples` keys. `keys` should be persisted.
 
     The executors sort the keys, and each returns at most `max_examples` of its keys.
     """
@@ -190,6 +190,6 @@ def count_by_kind(keys: DataFrame, kind_name: str, max_examples: int) -> tuple[d
 
 
 def count_columns(rows: DataFrame) -> dict[str, int]:
-    """Return, by column name in sorted order, the number of rows that have this name in DIFFERENT_COLUMNS."""
+    """Return, for each column name in sorted order, the number of rows that have this name in DIFFERENT_COLUMNS."""
     names = rows.select(F.explode(DIFFERENT_COLUMNS).alias("name"))
     return {row["name"]: int(row["count"]) for row in names.groupBy("name").count().orderBy("name").collect()}

@@ -1,1 +1,1 @@
-"""The Spark session: its start and checks, and helpers for expressions, persisted rows, metrics and errors."""
+"""Start and check the Spark session, and provide helpers for expressions, persisted rows, metrics and errors."""

@@ -1,4 +1,4 @@
-"""Messages for unexpected errors, without the values of records that Spark's and PostgreSQL's messages may contain."""
+"""Create messages for unexpected errors, and omit record values, which errors of Spark and PostgreSQL may quote."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def redacted(error: Exception) -> OutboxError:
     if isinstance(error, OutboxError):
         return error
     if _is_lost_rows_error(error):
-        message = "persisted rows of a batch were lost, for example with an executor; the topic may have changed"
+        message = "persisted rows of a batch were lost, perhaps because an executor failed; the topic may have changed"
         return OutboxError(message, _LOST_ROWS_HINT)
     name, detail = type(error).__name__, _detail(error)
     if isinstance(error, psycopg.OperationalError):

@@ -1,4 +1,4 @@
-"""Caches column expressions, and prevents Spark from evaluating an expression more than once per row."""
+"""Cache column expressions, and prevent Spark from evaluating an expression more than once per row."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def cached_expressions(build: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def prevent_inlining(expression: Column) -> Column:
-    """Return an expression with the same value that the optimizer does not inline where its column is used.
+    """Return an expression that has the same value, but is not inlined by the optimizer where its column is used.
 
-    If the expression were inlined, each field of a record would decode the record again, and optimizing the plan for
+    If the expression were inlined, the record would be decoded again for each field, and optimizing the plan for
     JSON values, which are parsed in three steps, would take minutes. The optimizer does not inline rand().
     """
     # With a random seed, the generated code of each query would be different and would have to be compiled.

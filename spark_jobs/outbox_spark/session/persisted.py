@@ -1,4 +1,4 @@
-"""Persists and counts rows that are used more than once, and prevents jobs from reading the topic again for them."""
+"""Persist and count rows that are used more than once, and prevent jobs from recomputing them from the topic."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class DecodedCounts:
 
 
 def persist(stack: ExitStack, frame: DataFrame) -> DataFrame:
-    """Mark `frame` as persisted until `stack` is closed, and return it. Its first action persists it.
+    """Mark `frame` as persisted until `stack` is closed, and return it. The first action on `frame` persists its rows.
 
-    It is persisted on disk (usually in the page cache), because a batch with millions of keys would fill the heap.
+    The rows are stored on disk (usually in the page cache), because a batch with millions of keys would fill the heap.
     """
     frame = frame.persist(StorageLevel.DISK_ONLY)
     stack.callback(frame.unpersist)

@@ -1,4 +1,4 @@
-"""Checks that an application has the jars, extensions and versions that runs require."""
+"""Check that an application has the jars, extensions and versions that runs require."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _HINT = "see docs/embedding.md, Requirements"
 
 
 def check_application(spark: SparkSession, target: Target | None = None) -> None:
-    """Raise ConfigurationError if the application cannot read topics or, with `target`, cannot write its tables."""
+    """Raise ConfigurationError if the application cannot read topics or cannot write tables of `target`."""
     if not isinstance(spark, SparkSession):
         message = f"{type(spark).__module__}.SparkSession is a session of Spark Connect, which is not supported"
         raise ConfigurationError(message, f"run the program in the driver of the application; {_HINT}")
@@ -44,7 +44,7 @@ def check_application(spark: SparkSession, target: Target | None = None) -> None
     extension = _EXTENSIONS.get(type(target)) if target is not None else None
     if extension is not None and extension not in (spark.conf.get("spark.sql.extensions", None) or ""):
         message = f"spark.sql.extensions does not contain {extension}"
-        raise ConfigurationError(message, f"set it before Spark starts; {_HINT}")
+        raise ConfigurationError(message, f"add the extension before Spark starts; {_HINT}")
 
 
 def check_jars(spark: SparkSession, class_names: Iterable[str], hint: str) -> None:
@@ -55,7 +55,7 @@ def check_jars(spark: SparkSession, class_names: Iterable[str], hint: str) -> No
 
 
 def has_class(spark: SparkSession, name: str) -> bool:
-    """Return whether the driver, which has the same jars as the executors, can load a class; False without a JVM."""
+    """Return whether the driver, which has the same jars as the executors, can load a class."""
     jvm = spark.sparkContext._jvm
     return jvm is not None and _can_load(jvm, name)
 

@@ -1,4 +1,4 @@
-"""The Spark session of a run, which is separate from the caller's and has the settings on which results depend.
+"""Create a run's Spark session, which is separate from the caller's and has the settings on which results depend.
 
 Delta and Iceberg take the metadata of a commit from settings of the session. In a shared session, a commit of another
 thread would therefore contain the progress of the run.
@@ -27,12 +27,12 @@ _HADOOP_CATALOG = "HadoopCatalog"
 _MARK = "spark.outbox.session"
 """Setting that marks the sessions of runs, so that a run within a run uses the same session."""
 _JOB_PROPERTIES = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
-"""Local properties of the thread that label_spark_jobs changes."""
+"""Names of the thread's local properties that label_spark_jobs changes."""
 
 _PYSPARK_LOCK = threading.Lock()
 """Held while a thread changes RDD.toDF or SparkSession._activeSession, which all threads share."""
 _previously_active: dict[SparkSession, SparkSession | None] = {}
-"""For each session of a current run, SparkSession._activeSession before that run and all runs that overlap it."""
+"""Maps each current run's session to the value of SparkSession._activeSession before any overlapping run."""
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -93,7 +93,7 @@ def rows_in(spark: SparkSession, frame: DataFrame) -> DataFrame:
 
 
 def without_rows(frame: DataFrame) -> DataFrame:
-    """Return an empty DataFrame with the schema of `frame`. Unlike createDataFrame, do not change an active session."""
+    """Return an empty DataFrame with the schema of `frame`. Unlike createDataFrame, this keeps the active session."""
     spark, jvm = frame.sparkSession, frame.sparkSession._jvm
     if jvm is None:  # never; for the type checker
         raise AssertionError("there is no JVM")
@@ -119,7 +119,7 @@ def _new_session(spark: SparkSession) -> SparkSession:
 
 
 def _python_session(context: SparkContext, java_session: Any) -> SparkSession:  # noqa: ANN401 - py4j's JavaObject
-    """Return a PySpark session, without the constructor's side effect that RDD.toDF creates DataFrames in it."""
+    """Create a PySpark session, but undo the constructor's side effect that RDD.toDF uses the new session."""
     with _PYSPARK_LOCK:
         to_df = getattr(RDD, "toDF", None)
         session = SparkSession(context, java_session)
@@ -129,7 +129,7 @@ def _python_session(context: SparkContext, java_session: Any) -> SparkSession:  
 
 @contextmanager
 def _python_session_restored(session: SparkSession) -> Iterator[None]:
-    """Ensure that, after `with`, PySpark's getActiveSession, set by createDataFrame for all threads, is not a run's.
+    """After `with`, ensure that no run's session remains PySpark's active session, which createDataFrame sets globally.
 
     A session that other code has made active in the meantime remains active.
     """
@@ -177,7 +177,7 @@ def local_properties_restored(context: SparkContext, names: Iterable[str]) -> It
 
 @contextmanager
 def _catalogs_closed(session: SparkSession) -> Iterator[None]:
-    """At the end of `with`, close the Iceberg catalogs of runs that were loaded in the session, and ignore errors.
+    """At the end of `with`, close the Iceberg catalogs that runs loaded in the session, and ignore errors.
 
     Otherwise, until the application ends, clients of REST catalogs would refresh their tokens, and connections of JDBC
     catalogs would remain open.

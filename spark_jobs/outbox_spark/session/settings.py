@@ -1,4 +1,4 @@
-"""Settings of the Spark sessions in which runs read and write."""
+"""Define the settings of the Spark sessions in which runs read and write."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 _CHANGED_DEFAULTS: Mapping[str, str] = {
     # Spark formats timestamps in this time zone; sinks/postgres/staging.py appends its UTC offset, +00.
     "spark.sql.session.timeZone": "UTC",
-    # Spark's default list without kafka, because the DSv2 reader of Kafka reads headers in a tenth of the time.
+    # Spark's default list without kafka, because Spark's DSv2 reader for Kafka reads headers in a tenth of the time.
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
     # Adaptive execution may coalesce the partitions of persisted frames, because each use runs a task per partition.
     "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
@@ -51,7 +51,7 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.sources.partitionOverwriteMode": "static",
     "spark.databricks.delta.schema.autoMerge.enabled": "false",
-    # The commit information of a Delta table contains its progress and the counts of its commits.
+    # The commit information of a Delta table contains the table's progress and the counts of the commit.
     "spark.databricks.delta.commitInfo.enabled": "true",
     "spark.databricks.delta.history.metricsEnabled": "true",
 }
@@ -65,7 +65,7 @@ _COPIED_NAMES = ("spark.sql.shuffle.partitions", "spark.sql.autoBroadcastJoinThr
 
 
 def is_copied(name: str) -> bool:
-    """Return whether a run uses the caller's setting: those of catalogs, file systems, parallelism and the jobs.
+    """Return whether a run copies the caller's setting of this name (catalogs, file systems, parallelism, jobs).
 
     Names without the prefix `spark.` are settings of Hadoop, for example `fs.s3a.access.key`.
     """
@@ -74,7 +74,7 @@ def is_copied(name: str) -> bool:
 
 @contextmanager
 def changed_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Change settings of the session inside `with`, for statements that have no options, then restore their values."""
+    """Inside `with`, change session settings for statements that have no options. Then restore the previous values."""
     previous = {name: session.conf.get(name, None) for name in settings}
     for name, value in settings.items():
         session.conf.set(name, value)

@@ -1,4 +1,4 @@
-"""Starts the Spark session with settings for correctness, throughput and memory, and finds the folder of the jars."""
+"""Start the Spark session with settings for correctness, throughput and memory, and find the folder of the jars."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _STATIC_SETTINGS: Mapping[str, str] = {
     "spark.sql.extensions": f"{DELTA_EXTENSION},{ICEBERG_EXTENSION}",
     "spark.sql.catalog.spark_catalog": DELTA_CATALOG,
     "spark.ui.showConsoleProgress": "false",
-    # The event log and the UI hide settings whose name or value matches Spark's default or outbox-kit's patterns.
+    # The event log and the UI hide settings whose name or value matches Spark's default patterns or outbox-kit's.
     "spark.redaction.regex": f"(?i)secret|password|token|access[.]?key|{NAME_PATTERN}|{VALUE_PATTERN}",
-    # Size of the cache of compiled code. One Delta MERGE fills the default of 100 entries, so the next table would
-    # compile its code again. With more entries, each table after the first takes a third less time.
+    # Size of the cache of compiled code. One Delta MERGE fills the default of 100 entries, so the code for the next
+    # table would be compiled again. With more entries, each table after the first takes a third less time.
     "spark.sql.codegen.cache.maxEntries": "1000",
     # By default, Spark caches the Kafka consumers of a query and the records of their last polls for five minutes.
     # Every batch is a new query, so each batch would retain hundreds of MB.
@@ -48,7 +48,7 @@ _LOCAL_SETTINGS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    # Leaves memory for NewestTable of outbox-spark.jar and the Kafka consumers' buffers, which Spark does not manage.
+    # Leaves memory that Spark does not manage, for NewestTable (in outbox-spark.jar) and Kafka consumers' buffers.
     "spark.memory.fraction": "0.4",
     # Initial number of shuffle partitions; adaptive execution coalesces small partitions.
     "spark.sql.shuffle.partitions": "16",
@@ -98,7 +98,7 @@ def _in_process_master() -> str:
     # Only this process has the jars on its class path, and the driver listens only on the loopback address.
     if not master.startswith("local"):
         message = f"SPARK_MASTER is {master}: executors of a cluster would have no jars and could not reach the driver"
-        raise ConfigurationError(message, "submit the job with spark-submit, see docs/materialization.md")
+        raise ConfigurationError(message, "submit the job with spark-submit; see docs/materialization.md")
     return master
 
 

@@ -1,4 +1,4 @@
-"""Groups and descriptions of Spark jobs, and metrics of the stages that have run.
+"""Label Spark jobs with groups and descriptions, and collect metrics of the stages that have run.
 
 The metrics come from Spark's status store, which Spark's UI and REST API also read. The store exists even if the UI is
 disabled, and reading it does not require a callback from the JVM.
@@ -59,7 +59,7 @@ class StageMetrics:
     def since_last(self, group: str) -> dict[str, int]:
         """Return the sums over the group's stages since the previous call, which was made after the previous batch.
 
-        `peak_execution_memory_bytes` is the largest value of a stage, which is the sum over the stage's tasks.
+        `peak_execution_memory_bytes` is the maximum over the stages. The value of a stage is the sum over its tasks.
         """
         previous, self._last_stage = self._last_stage, self._newest_stage()
         ids = self._stage_ids(group)

@@ -1,4 +1,4 @@
-"""Checks the versions of Spark, Java and jars at start, because unsupported versions fail later with unclear errors."""
+"""Check the versions of Spark, Java and jars at start, because unsupported versions fail later with unclear errors."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def check_java(version: str) -> None:
 
 
 def check_spark(version: str, scala_version: str) -> None:
-    """Raise ConfigurationError if the version of the JVM's Spark (which can differ from PySpark) or Scala is wrong."""
+    """Raise ConfigurationError if Spark in the JVM (which can differ from PySpark) or Scala is unsupported."""
     if not _matches(version, SPARK_VERSION):
         raise ConfigurationError(f"Spark is {version}, which is not supported", _HINT)
     if not _matches(scala_version, SCALA_VERSION):

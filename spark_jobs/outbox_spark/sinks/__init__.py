@@ -1,4 +1,4 @@
-"""Sinks. Each kind of target has a folder with an implementation of `TargetTable`. Delta and Iceberg share `lake`."""
+"""Write to targets. The folder of each kind of target implements `TargetTable`. Delta and Iceberg share `lake`."""
 
 from __future__ import annotations
 

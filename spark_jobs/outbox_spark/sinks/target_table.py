@@ -1,4 +1,4 @@
-"""Interface of target tables, which read their progress and write batches together with the progress."""
+"""Define the interface of target tables, which read their progress and write batches together with the progress."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ QUARANTINE_SUFFIX = "__quarantine"
 STORED_VERSION = "__outbox_version"
 """Version of a stored row as a struct of VERSION_COLUMNS, in the results of several methods of TargetTable."""
 DIFFERENT_COLUMNS = "__outbox_columns"
-"""Names of the columns in which a stored row differs."""
+"""Names of the columns in which a stored row differs from the decoded row of its key."""
 RetryResult = tuple[int, int, str | None]
-"""Partition and offset of a retried record, and the reason why it cannot be read; None if it can be read now."""
+"""Partition and offset of a retried record, and why it cannot be read (None for a record that can now be read)."""
 REBUILD_HINT = "run `outbox-rebuild` (with --restart if an earlier rebuild was interrupted)"
 
 
 def check_earlier_rows(
     columns: Sequence[Column], current: Collection[str], removed: Collection[str], label: str
 ) -> None:
-    """Raise SchemaError for a new field whose values are missing in rows, although their records can have the field.
+    """Raise SchemaError for a new field that rows lack a value for, although the records of these rows may have one.
 
-    `current` contains the field names when the table was last written; `removed` contains the names of earlier fields.
+    `current` contains the field names of the table's last write; `removed` contains the names of earlier fields.
     A field was renamed if one of these names is its alias, and added again if its own name is an earlier name.
     """
     for column in columns:
@@ -61,7 +61,7 @@ class Batch:
     rows: DataFrame
     """Rows of decode(). Unless `staged` is set, they are evaluated repeatedly, so they or their source are persisted.
     At most one row per key (in history mode, per version) is readable (`__outbox_reason` is null). The other rows are
-    for the quarantine. Each of these makes an older row of the same `aggregate_id` stale."""
+    for the quarantine. Each of them makes an older row of its `aggregate_id` stale."""
     counts: DecodedCounts
     """Counts of `rows`, including quarantined records without a key."""
     columns: Sequence[Column]
@@ -80,10 +80,10 @@ class Batch:
 
 
 class TargetTable(Protocol):
-    """One table of a target, which is a context manager for one run."""
+    """One table of a target. The object is a context manager for one run."""
 
     def __enter__(self) -> Self:
-        """Lock the table if the target has locks. Raises OverlapError if another run locked it, or UnreachableError."""
+        """Lock the table if supported. Raises OverlapError if it is locked, UnreachableError if the target is down."""
 
     def __exit__(self, *_: object) -> None: ...
 
@@ -124,7 +124,7 @@ class TargetTable(Protocol):
     def write(self, batch: Batch) -> WriteCounts:
         """Apply a batch. Its rows, deletions and progress become visible together or not at all.
 
-        This is idempotent, because only newer versions change a row. Lake tables write the ledger and the quarantine
+        Writing is idempotent, because only newer versions change a row. Lake tables write their ledger and quarantine
         first. Raises OverlapError if another run has committed since `committed()` or the previous `write()`.
         """
 
@@ -133,10 +133,10 @@ class TargetTable(Protocol):
         return self.row_states().where(F.col(DELETED_AT_COLUMN).isNull()).select(KEY_COLUMN, *METADATA_COLUMNS)
 
     def quarantined(self, topic_id: str, reason: str) -> DataFrame:
-        """Return KEY_COLUMN, METADATA_COLUMNS, `value`, `schema_header` of the quarantined records with this reason."""
+        """Return KEY_COLUMN, METADATA_COLUMNS, `value` and `schema_header` of records quarantined for this reason."""
 
     def update_quarantined(self, topic_id: str, results: Sequence[RetryResult]) -> None:
-        """Remove the quarantined records that can be read now, and replace the reason of the other records."""
+        """Remove quarantined records that are now readable, and update the reasons why the others are unreadable."""
 
     def row_states(self) -> DataFrame:
         """Return KEY_COLUMN, METADATA_COLUMNS and ROW_STATE_COLUMNS of the rows that are not older versions.
@@ -145,10 +145,10 @@ class TargetTable(Protocol):
         """
 
     def column_names(self, columns: Sequence[Column]) -> list[str]:
-        """Return the names of all columns, in the case of `columns` where they match; empty if there is no table."""
+        """Return all column names, as spelled in `columns` if only their case differs; empty if there is no table."""
 
     def quarantined_versions(self, topic_id: str) -> DataFrame | None:
-        """Return KEY_COLUMN and STORED_VERSION of each key's newest quarantined record; None without a quarantine."""
+        """Return KEY_COLUMN and STORED_VERSION of each key's newest quarantined record; None if there are none."""
 
     def different_fields(self, stack: ExitStack, rows: DataFrame, columns: Sequence[Column]) -> DataFrame:
         """Compare rows of decode(), at most one per key, with the stored rows of their keys.
@@ -162,11 +162,11 @@ class TargetTable(Protocol):
         """Remove the ledger entries whose `_timestamp` is earlier than `before`, and return their number.
 
         Call this after committing a progress with `ledger_since` = `before`. If the run crashes between the two steps,
-        the ledger still contains earlier entries, but all later entries exist.
+        the ledger still contains some earlier entries, but it lacks no later entry.
         """
 
     def replace_by(self, shadow: Self) -> None:
-        """Replace the rows, ledger and progress with those of `shadow`, in one step for readers, and drop `shadow`.
+        """Replace the table's rows, ledger and progress with those of `shadow`, atomically for readers. Drop `shadow`.
 
         Creates this table if it does not exist. Raises RefusedError for a table of another job or if `shadow` does not
         exist, and OverlapError if another run has committed to this table at the same time.
@@ -176,4 +176,4 @@ class TargetTable(Protocol):
         """Drop the table and its ledger, but not its quarantine."""
 
     def maintain(self) -> str:
-        """Compact files and remove obsolete data. Return one line of text with the numbers."""
+        """Compact files and remove obsolete data. Return one line that reports the results."""

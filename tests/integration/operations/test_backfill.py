@@ -184,7 +184,7 @@ def test_does_not_repeat_a_finished_backfill_unless_requested(store: Deployment,
     [restarted] = backfill(store, ["filtered"], messages.append, BackfillOptions(restart=True))
     # The query omits every second item, but the count of keys includes all items.
     assert (restarted.rows, restarted.skipped) == (15, 15)
-    assert messages[-1] == "filtered: finished, 15 rows, 15 skipped, because the query returns no state of them"
+    assert messages[-1] == "filtered: finished, 15 rows, 15 skipped, because the query returns no state for them"
     assert len(outbox_rows(connection, "filtered")) == 30
 
 
@@ -244,7 +244,7 @@ def test_republishes_selected_keys(store: Deployment, connection: Connection) ->
     with pytest.raises(RefusedError) as caught:
         republish(store, "mended", [" 2", "2", "999", "1"], silent)
     assert caught.value.message == (
-        "1 key not written, because public.store_mended has no row of the key, or the query returns no state of the "
+        "1 key not written, because public.store_mended has no row for the key, or the query returns no state for the "
         "key: 999; 2 other keys written"
     )
     assert "--tombstones" in caught.value.hint
@@ -351,7 +351,7 @@ def test_tombstone_waits_for_concurrent_inserts(store: Deployment, connection: C
         ({"table": "public.nope"}, r"there is no table public.nope with a column id"),
         ({"query": "selec 1"}, r"aggregates.plain.backfill.query: syntax error"),
         ({"query": "select 1; select 2"}, r"backfill.query: syntax error"),
-        ({"query": "select id::text as aggregate_id from store_plain"}, r"backfill.query returns no column payload"),
+        ({"query": "select id::text as aggregate_id from store_plain"}, r"query does not return column payload"),
         (
             {"query": "select id::text as aggregate_id, '{}'::jsonb as payload from store_plain, (values (1), (2)) v"},
             r"returns an aggregate_id more than once",

@@ -49,7 +49,7 @@ def test_reads_new_partitions_from_the_start_in_a_new_epoch() -> None:
         (
             topic({0: 0}, {0: 9}),
             committed({0: 12}),
-            "partition 0 ends at offset 9, but .* has read up to offset 12",
+            "partition 0 ends at offset 9, but .* committed offset is 12",
         ),
         (
             topic({0: 8}, {0: 9}),

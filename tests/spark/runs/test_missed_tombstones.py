@@ -84,7 +84,7 @@ def test_late_run_deletes_rows_with_missed_tombstones(spark: SparkSession, targe
     assert set(target.state()) == {"b", "c"}
     assert (outcome.upserts, outcome.deletes) == (1, 1)
     assert any("last up to date 4 days ago" in line and "24.0 h (delete.retention.ms)" in line for line in messages)
-    assert any("1 rows had missed tombstones; 1 of these rows were deleted" in line for line in messages)
+    assert any("the tombstones of 1 rows were missed; 1 of these rows were deleted" in line for line in messages)
     # The next run does not compare.
     put(live.log, "d", 5)
     messages.clear()

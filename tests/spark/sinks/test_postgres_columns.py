@@ -137,8 +137,8 @@ def test_all_columns_of_an_earlier_version_belong_to_the_job(postgres_target: Ta
     ("definition", "message"),
     [
         ("add by_hand int not null", r"column .*\.thing\.by_hand, which .* did not create, is NOT NULL"),
-        ("add m int", r"column .*\.thing\.m, which .* did not create, is now a field of the schema"),
-        ("add m int generated always as (1) stored", r"column .*\.thing\.m, which .* did not create, is now a field"),
+        ("add m int", r"did not create column .*\.thing\.m, but the schema has this field"),
+        ("add m int generated always as (1) stored", r"did not create column .*\.thing\.m, but the schema"),
     ],
 )
 def test_rejects_columns_with_which_no_row_can_be_written(

@@ -70,5 +70,5 @@ def test_uses_the_header_of_the_record(topic: FakeTopic, books: Callable[..., De
 def test_refuses_another_partition_count(topic: FakeTopic, books: Callable[..., Deployment]) -> None:
     """The connector selects the partition by the number of partitions in the pipeline file."""
     topic.append(Record(b"k", b"x", SEQUENCE))
-    with pytest.raises(RefusedError, match="has 4 partitions, the pipeline file has 6"):
+    with pytest.raises(RefusedError, match="has 4 partitions, but the pipeline file has 6"):
         read_partition_values(books(partitions=6), "book", ["k"])

@@ -158,7 +158,7 @@ INVALID: list[tuple[dict[str, Any], list[dict[str, Any]], str, str]] = [
         record("Order", "Money"),
         [MONEY],
         "1-Money.avsc: type io.acme.Currency is defined neither in this file nor in its references",
-        "add the file of the type to `references`",
+        "add the type's file to `references`",
     ),
     (
         record("Order", "A"),

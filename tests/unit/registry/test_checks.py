@@ -51,9 +51,9 @@ def test_remedy_deletes_a_version_that_was_registered_by_others(state: RegistryS
     [
         (
             {"latest": SchemaVersion(1, 7, '{"type":"record","name":"Book","fields":[]}')},
-            {"registry.schemas": f"not the schema of the file: {BOOK}"},
+            {"registry.schemas": f"not the schema in the file: {BOOK}"},
         ),
-        ({"latest": None}, {"registry.schemas": f"not the schema of the file: {BOOK}"}),
+        ({"latest": None}, {"registry.schemas": f"not the schema in the file: {BOOK}"}),
         ({"compatibility": "NONE"}, {"registry.compatibility": f"{BOOK} is NONE, not BACKWARD"}),
         ({"compatibility": None}, {"registry.compatibility": f"{BOOK} is None, not BACKWARD"}),
     ],
@@ -70,5 +70,5 @@ def test_reports_an_id_missing_in_the_lock_file(state: RegistryState) -> None:
     latest = state.actual[BOOK].latest
     assert latest is not None
     actual = {**state.actual, BOOK: replace(state.actual[BOOK], latest=replace(latest, id=70))}
-    assert not_passed(replace(state, actual=actual)) == {"registry.ids": f"{BOOK} has id 70, the lock file has [7]"}
+    assert not_passed(replace(state, actual=actual)) == {"registry.ids": f"{BOOK} has id 70, but the lock file has [7]"}
     assert "registry.ids" in not_passed(replace(state, lock=None))

@@ -19,7 +19,7 @@ def test_services_send_the_states_of_messages(library: Pipeline) -> None:
     """`backfill` and `stuck` require an outbox table."""
     source = library.source.model_copy(update={"message_prefix": "outbox"})
     steps = resend_steps(library.model_copy(update={"source": source}), ["book"])
-    assert steps == "let the service write every state of book again, then run `outbox backfill --acknowledge book`"
+    assert steps == "have the service write every state of book again, then run `outbox backfill --acknowledge book`"
 
 
 def test_a_recovery_names_all_types_of_the_pipeline(library: Pipeline) -> None:

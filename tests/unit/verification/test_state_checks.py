@@ -195,7 +195,7 @@ def test_remedy_without_a_backfill(deployed: Deployed, check: Callable[..., dict
     """`outbox stuck --resend` refuses such a type, because it cannot read its states."""
     stuck = [StuckAggregate("book", "k", "missing")]
     actual = check(backfilled(deployed()), ComparisonResult(stuck, ALL_COMPARED), [])["states.complete"]
-    assert "let the service write the states of book again" in actual.remedy
+    assert "have the service write the states of book again" in actual.remedy
 
 
 def test_warns_of_types_that_are_not_compared(deployed: Deployed, check: Callable[..., dict[str, Check]]) -> None:
@@ -255,7 +255,7 @@ def test_reads_the_topics_of_dead_letters_that_were_not_compared(
     actual = check(backfilled(deployed()), result, dead_letters)["states.dead-letters"]
     assert "book k " in actual.seen
     assert "book gone " in actual.seen
-    assert "let the service write the states of book again" in actual.remedy
+    assert "have the service write the states of book again" in actual.remedy
 
 
 def test_quotes_keys_in_the_remedy(deployed: Deployed, check: Callable[..., dict[str, Check]]) -> None:

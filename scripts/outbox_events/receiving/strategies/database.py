@@ -1,4 +1,4 @@
-"""Transactions and statements on a psycopg connection, which is reopened after a failure, or through SQLAlchemy."""
+"""Run transactions and statements through SQLAlchemy, or on a psycopg connection that is reopened after a failure."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _committed(connection: psycopg.Connection[Any]) -> Iterator[None]:
     """Run the block in a separate transaction, and ensure that its effects are committed at the end.
 
     In an open transaction, psycopg would only set a savepoint. If a handler has ignored an error, PostgreSQL would
-    silently roll back on COMMIT.
+    silently roll back on COMMIT. Both cases are errors.
     """
     if not _has_status(connection, TransactionStatus.IDLE):
         message = "the connection is already in a transaction, whose rollback would undo the effects of the event"
@@ -81,7 +81,7 @@ def _committed(connection: psycopg.Connection[Any]) -> Iterator[None]:
                 )
     except Exception as error:
         if is_outage(error):
-            connection.close()  # after a failover, its server may be read-only permanently
+            connection.close()  # after a failover, its server might be read-only permanently
         raise
 
 
@@ -108,6 +108,6 @@ def execute(connection: SyncConnection, statement: str, table: str, **values: ob
 
 @lru_cache(maxsize=64)
 def composed(statement: str, table: str, names: tuple[str, ...]) -> sql.Composed:
-    """Return a psycopg statement with the table inserted and a parameter for each name."""
+    """Return a psycopg statement that contains the table's name and a parameter for each of `names`."""
     placeholders = {name: sql.Placeholder(name) for name in names}
     return sql.SQL(statement).format(table=sql.Identifier(*table.split(".")), **placeholders)

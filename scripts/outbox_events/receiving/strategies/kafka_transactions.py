@@ -1,4 +1,4 @@
-"""Strategy with Kafka transactions: records that handlers send are committed together with the offsets.
+"""Commit the records that handlers send together with the offsets, in Kafka transactions.
 
     strategy = KafkaTransactions({"bootstrap.servers": ..., "transactional.id": "statistics-0"})
 
@@ -8,8 +8,8 @@
 
 Only records that are sent through the transaction are delivered exactly once, and only to consumers with
 read_committed. If a handler also writes to a database, the database commits separately, before Kafka, so these changes
-are applied at least once. To combine both, use ProcessedEvents with the service's own outbox table: see
-docs/receiving.md.
+are applied at least once. To combine database changes and records, use ProcessedEvents with the service's own outbox
+table: see docs/receiving.md.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ FENCED_HINT = (
 
 
 class KafkaTransactions:
-    """Consume, transform and produce: handlers send records through the KafkaTransaction that is passed to them.
+    """Consumes, transforms and produces. Handlers send records through the KafkaTransaction that is passed to them.
 
     After an unknown outcome, a new producer is created, and its initialization ends the old transaction. The committed
-    offsets then show which events were applied; these events are duplicates and are not applied again. A recoverer such
-    as DeadLetterTopic sends its record in the same transaction as the offset. The producer that is passed to
+    offsets then show which events were applied. Those events count as duplicates and are not applied again. A recoverer
+    such as DeadLetterTopic sends its record in the same transaction as the offset. The producer that is passed to
     DeadLetterTopic then only checks that the topic exists, and does not need a transactional.id.
     """
 
@@ -56,7 +56,7 @@ class KafkaTransactions:
         seconds: float = DELIVERY_S,
         create: Callable[[dict[str, Any]], Producer] = Producer,
     ) -> None:
-        """`producer_settings` contain a transactional.id that is unique per running process and stable across restarts.
+        """`producer_settings` must contain a transactional.id that is unique per process and stable across restarts.
 
         `seconds` limits each wait for the brokers. `create` creates a producer from its settings.
         """
@@ -71,7 +71,7 @@ class KafkaTransactions:
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """Settings that are required to commit the offsets in the transaction."""
+        """Consumer settings that are required to commit the offsets in the transaction."""
         return SETTINGS
 
     def bind(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
@@ -94,7 +94,7 @@ class KafkaTransactions:
         """Yield a Kafka transaction, and commit its records together with the offsets after the events.
 
         Raises NotCommittedError, for example if the partitions now belong to another consumer. Raises
-        UnknownOutcomeError, or ReceiverStoppedError if another producer with this transactional.id has taken over.
+        UnknownOutcomeError. Raises ReceiverStoppedError if another producer with this transactional.id has taken over.
         """
         with self._open() as transaction:
             duplicates = [event for event in events if self._offsets.is_committed(event)]
@@ -105,7 +105,7 @@ class KafkaTransactions:
     def recovery(self, event: Event) -> Iterator[KafkaTransaction]:
         """Yield a Kafka transaction, and commit the recoverer's records together with the offset after the event.
 
-        The transaction is aborted if an earlier recovery with an unknown outcome has already committed the event.
+        The transaction is aborted if an earlier recovery with an unknown outcome has committed the event's offset.
         """
         with self._open() as transaction:
             yield transaction
@@ -174,14 +174,14 @@ class KafkaTransactions:
 
 
 def _stop_if_fenced(error: OutboxError) -> None:
-    """Raise ReceiverStoppedError if another producer has taken over, so that no new producer fences it."""
+    """Raise ReceiverStoppedError if another producer has taken over, instead of fencing it with a new producer."""
     cause = error.__cause__
     if isinstance(cause, KafkaException) and kafka_error(cause).code() in FENCED_CODES:
         raise ReceiverStoppedError(f"the producer was fenced: {error.message}", FENCED_HINT) from error
 
 
 class TransactionOffsets:
-    """Adds offsets to transactions, and keeps the offsets that were committed before the current position."""
+    """Adds offsets to transactions, and keeps the committed offsets in order to recognize duplicates."""
 
     def __init__(self, consumer: Consumer, seconds: float) -> None:
         self._consumer = consumer
@@ -198,7 +198,7 @@ class TransactionOffsets:
             self._committed.pop((partition.topic, partition.partition), None)
 
     def is_committed(self, event: Event) -> bool:
-        """Return whether a transaction with this event had been committed when the offsets were read."""
+        """Return whether a transaction that contained this event had been committed when the offsets were read."""
         return event.offset < self._committed.get(event.source, 0)
 
     def send(self, producer: Producer, events: Sequence[Event]) -> None:
@@ -213,7 +213,7 @@ class TransactionOffsets:
         ]
         metadata = self._consumer.consumer_group_metadata()
         # After a consumer has left the group, its metadata has no member id, so the broker cannot fence it. A consumer
-        # rejoins only while it polls, so metadata that was read before this check is from a member or is refused.
+        # rejoins only while it polls, so if this check passes, the metadata is from a member or is refused.
         if not self._consumer.memberid():
             message = "the consumer has left the group, so the offsets cannot be committed"
             raise NotCommittedError(message, "raise max.poll.interval.ms, or set a smaller batch_size")

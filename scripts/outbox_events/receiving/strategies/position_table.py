@@ -1,6 +1,6 @@
-"""Table of positions with one row per consumer group and partition, updated in the transaction of the effects.
+"""Store positions in a table with one row per consumer group and partition, in the transaction of the effects.
 
-The functions without a connection are also tested with random histories of a simulated broker.
+The functions that need no connection are also tested with random histories of a simulated broker.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Partition = tuple[str, int]
 
 @dataclass(frozen=True)
 class StoredPosition:
-    """Offset of the next event of a partition, and the id of the topic to which the offset belongs."""
+    """Offset of the next event in a partition, and the id of the topic to which the offset belongs."""
 
     topic_id: str
     next_offset: int
@@ -36,18 +36,18 @@ class StoredPosition:
 
 @dataclass(frozen=True)
 class PartitionState:
-    """State of a partition as reported by the broker. The topic id is empty if the cluster assigns no topic ids."""
+    """State of a partition as reported by the broker. The topic id is empty if the cluster assigns none."""
 
     topic_id: str
     first: int
-    """Offset of the first record that has not been deleted by retention."""
+    """Log start offset, which is the offset of the first record that has not been deleted."""
     end: int
     """Offset after the last record that the consumer can read."""
 
 
 @dataclass(frozen=True)
 class Division:
-    """Events divided by the stored positions, and the resulting positions."""
+    """Events divided into new events and duplicates, and the positions after the new events."""
 
     new: Sequence[Event]
     duplicates: Sequence[Event]
@@ -55,7 +55,7 @@ class Division:
 
 
 def divide(events: Iterable[Event], positions: Mapping[Partition, int]) -> Division:
-    """Divide events in delivery order. Events before the stored position of their partition are duplicates."""
+    """Divide events in delivery order. An event before its partition's stored position is a duplicate."""
     following, new, duplicates = dict(positions), list[Event](), list[Event]()
     for event in events:
         if event.offset < following[event.source]:
@@ -111,7 +111,7 @@ class PartitionStates:
         self._level = IsolationLevel.READ_UNCOMMITTED if is_uncommitted else IsolationLevel.READ_COMMITTED
 
     def read(self, partitions: Sequence[TopicPartition]) -> dict[Partition, PartitionState]:
-        """Return the states of the partitions."""
+        """Return a mapping from each partition to its state."""
         states = {}
         for topic, (topic_id, _) in topic_requests.describe(self._admin, {entry.topic for entry in partitions}).items():
             numbers = [entry.partition for entry in partitions if entry.topic == topic]
@@ -120,7 +120,7 @@ class PartitionStates:
         return states
 
     def committed(self, partitions: Sequence[TopicPartition]) -> dict[Partition, int]:
-        """Return the group's committed offsets, without partitions that have none."""
+        """Return the group's committed offset for each partition that has one."""
         return offsets.committed(self._consumer, partitions, REQUEST_S)
 
 
@@ -157,13 +157,13 @@ def insert_missing(
 def lock(
     connection: SyncConnection, group: str, partitions: Iterable[Partition], table: str
 ) -> dict[Partition, StoredPosition]:
-    """Lock and return the positions. Waits for transactions of other consumers that have locked one of them."""
+    """Lock and return the positions. Waits for other consumers' transactions that have locked any of the positions."""
     rows = execute(connection, LOCK, table, group=group, **_columns(partitions))
     return {(topic, partition): StoredPosition(topic_id, offset) for topic, partition, topic_id, offset in rows}
 
 
 def advance(connection: SyncConnection, group: str, offsets: Mapping[Partition, int], table: str) -> None:
-    """Store the offsets of the next events in locked positions."""
+    """Set the locked positions to the offsets of the next events."""
     execute(connection, ADVANCE, table, group=group, **_columns(offsets), offsets=list(offsets.values()))
 
 

@@ -1,4 +1,4 @@
-"""Strategy with a table of processed events, which applies each event once."""
+"""Apply each event once with a table of processed events."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from outbox_events.receiving.strategies.processed_table import DEFAULT_TABLE
 
 KEEP = timedelta(days=7)
 ROWS_PER_PAGE = 64
-# pg_partition_tree does not return a table without partitions.
+# pg_partition_tree returns no row for a table that is not partitioned.
 SHARDS = """
     select n.nspname, c.relname, (pg_relation_size(c.oid) / current_setting('block_size')::int)::int
     from pg_class c join pg_namespace n on n.oid = c.relnamespace
@@ -42,10 +42,10 @@ def expire(
     *,
     table: str = DEFAULT_TABLE,
 ) -> int:
-    """Delete the ids of one group or of all groups that are older than `keep`, and return their number.
+    """Delete the ids that are older than `keep`, for one group or all groups. Return the number of deleted ids.
 
-    Reads the table once in transactions of about `batch` rows, without an index. If an event is received after its id
-    was deleted, it is applied again: see `check_retention`. Raises RefusedError in an open transaction.
+    The table is read once, without an index, in transactions of about `batch` rows. If an event is received after its
+    id was deleted, it is applied again: see `check_retention`. Raises RefusedError if a transaction is open.
     """
     if connection.info.transaction_status != TransactionStatus.IDLE:
         message = "expire commits after each batch, but the connection is in a transaction"
@@ -82,10 +82,10 @@ def check_retention(
 ) -> None:
     """Raise ConfigurationError if an event could be received again after its id was deleted.
 
-    `settings` are the settings of the Receiver. A topic keeps a record for up to retention.ms, plus segment.ms until
-    the segment is deleted. A compacted topic keeps the newest record of a key indefinitely. For such a topic, the check
-    covers a restart from committed offsets, which expire after offsets.retention.minutes without consumers. A group
-    that starts at the beginning receives events whose ids were deleted. Raises UnreachableError.
+    `settings` are the settings of the Receiver. A topic keeps a record for up to retention.ms plus segment.ms, because
+    it deletes whole segments. A compacted topic keeps the newest record of a key indefinitely. For such a topic, the
+    check covers a restart from committed offsets, which expire after offsets.retention.minutes without consumers. A
+    group that starts at the topic's beginning receives events whose ids were deleted. Raises UnreachableError.
     """
     admin = admin_client(settings)
     offsets: timedelta | None = None
@@ -101,14 +101,14 @@ def check_retention(
         else:
             offsets = offsets or _offsets_retention(admin)
             minutes = int(offsets.total_seconds() / 60)
-            reason = f"topic {topic} is compacted, and committed offsets are kept for {offsets} without consumers"
+            reason = f"topic {topic} is compacted, and a group without consumers keeps its offsets for {offsets}"
             _require(keep, offsets, f"{reason} (offsets.retention.minutes={minutes})")
     longest = _longest_retry(retries or Retries())
     _require(keep, longest, f"an event can be retried for up to {longest}")
 
 
 def _require(keep: timedelta, horizon: timedelta | None, reason: str) -> None:
-    """Raise ConfigurationError if `keep` is shorter than the horizon. None means that the horizon is unlimited."""
+    """Raise ConfigurationError if `keep` is shorter than `horizon`. If `horizon` is None, it is unlimited."""
     if horizon is None or keep < horizon:
         message = f"ids of processed events are kept for {keep}, but {reason}"
         fix = "limit retention.ms of the topic" if horizon is None else f"set keep to at least {horizon}"
@@ -116,7 +116,7 @@ def _require(keep: timedelta, horizon: timedelta | None, reason: str) -> None:
 
 
 def _longest_retry(retries: Retries) -> timedelta:
-    """Return the sum of the delays between the attempts with the maximum jitter."""
+    """Return the sum of the delays between all attempts, each with the maximum jitter."""
     delays = (
         min(retries.first_delay_s * retries.factor**number, retries.max_delay_s)
         for number in range(min(retries.attempts - 1, 1000))

@@ -1,7 +1,7 @@
-"""Table of processed events. The id of an event is inserted before its effects in the same transaction.
+"""Store ids of processed events in a table. An event's id is inserted before its effects, in the same transaction.
 
-Because the id is inserted first, a second process with the same event waits for the first process. If the first process
-commits, the event is a duplicate for the second. If it rolls back, the second applies the event.
+Because the id is inserted first, a second process with the same event waits for the first process. If the first one
+commits, the event is a duplicate for the second. If the first one rolls back, the second applies it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ async def claim_async(
 ) -> set[str]:
     """Insert the ids as `claim` does, through psycopg's AsyncConnection.
 
-    For an AsyncSession of SQLAlchemy use `await session.run_sync(claim, group, event_ids)`.
+    For SQLAlchemy's AsyncSession, use `await session.run_sync(claim, group, event_ids)`.
     """
     refuse_autocommit(connection)
     async with psycopg.AsyncCursor(connection, row_factory=tuple_row) as cursor:
@@ -106,7 +106,7 @@ def store_response(
 
 
 def response(connection: SyncConnection, group: str, event_id: str, *, table: str = DEFAULT_TABLE) -> bytes | None:
-    """Return the stored response to a processed event, or None."""
+    """Return the stored response to a processed event, or None if no response was stored."""
     rows = execute(connection, RESPONSE, table, group=group, id=event_id)
     return bytes(rows[0][0]) if rows and rows[0][0] is not None else None
 

@@ -1,4 +1,4 @@
-"""Transactions and statements through SQLAlchemy 2, which is imported only if its objects are passed."""
+"""Run transactions and statements through SQLAlchemy 2. Import this module only if SQLAlchemy objects are passed."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def committed(session: Session) -> Iterator[Session]:
                 session.execute(text("select 1"))
             except Exception as error:
                 if is_outage(error):
-                    session.invalidate()  # after a failover, its server may be read-only permanently
+                    session.invalidate()  # after a failover, its server might be read-only permanently
                 raise
             is_complete = True
     finally:
-        event.remove(session, "before_commit", refuse)  # `connect` may return the same session again
+        event.remove(session, "before_commit", refuse)  # `connect` can return the same session again
 
 
 def execute(

@@ -1,4 +1,4 @@
-"""Strategy that stores partition positions in the database and applies each record once without a table of events."""
+"""Store partition positions in the database, to apply each record once without a table of events."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from outbox_events.receiving.strategy import Work
 class StoredOffsets(Generic[Connected]):
     """Stores the position of each partition in the transaction of the effects, and starts at the stored positions.
 
-    Each record takes effect once, even if a consumer that lost the partition is still working: the consumer waits for
+    Each record takes effect once, even if a consumer that lost the partition is still working: that consumer waits for
     the lock on the position and then reads a newer position. An event that was produced twice has two records and takes
     effect twice. The receiver also commits the group's offsets so that tools can show the lag. These offsets determine
     only where a partition without a stored position starts.
@@ -47,7 +47,7 @@ class StoredOffsets(Generic[Connected]):
         """`connect` returns a psycopg Connection or a SQLAlchemy Session.
 
         `start` applies to a partition that has neither a stored position nor a committed offset. Raises
-        ConfigurationError if `start` is not one of its values.
+        ConfigurationError if `start` has any other value.
         """
         if start not in ("earliest", "latest"):
             raise ConfigurationError(f"start must be earliest or latest, not {start!r}")
@@ -56,7 +56,7 @@ class StoredOffsets(Generic[Connected]):
         self.table = table
         self._start = start
         self._states: PartitionStates | None = None
-        # Kept after a partition is revoked, because the rest of its batch may still be applied.
+        # Kept after a partition is revoked, because the rest of its batch might still be applied.
         self._known: dict[Partition, StoredPosition] = {}
 
     @property
@@ -65,14 +65,14 @@ class StoredOffsets(Generic[Connected]):
         return {"auto.offset.reset": "error"}
 
     def bind(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
-        """Use the consumer's group, unless another was given."""
+        """Use the consumer's group, unless another group was passed."""
         self.group = self.group or str(settings["group.id"])
         self._states = PartitionStates(consumer, settings)
 
     def assigned(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """Return the stored positions. Store positions for new partitions.
 
-        Raises RefusedError, which names the next step, if a partition cannot be continued at its stored position.
+        Raises RefusedError, which names the next step, if a partition cannot be read from its stored position.
         """
         assert self._states is not None  # noqa: S101 - the receiver binds before it subscribes
         states = self._states.read(partitions)
@@ -106,8 +106,8 @@ class StoredOffsets(Generic[Connected]):
     def recovery(self, event: Event) -> Iterator[Connected]:
         """Open a transaction that advances the position past the event.
 
-        Raises AlreadyAppliedError if the position is already after the event, because another consumer applied it or
-        because an earlier recovery was committed but its response was lost.
+        Raises AlreadyAppliedError if the position is already after the event. Either another consumer applied the
+        event, or an earlier recovery was committed but its response was lost.
         """
         with self.database.transaction() as connection:
             division = self._advance(connection, [event])

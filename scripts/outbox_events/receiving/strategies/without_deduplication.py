@@ -1,4 +1,4 @@
-"""Strategy without deduplication: one database transaction per batch, and events are applied at least once."""
+"""Apply events at least once, without deduplication, in one database transaction per batch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from outbox_events.receiving.strategy import ConsumerOffsets, Work
 
 
 class WithoutDeduplication(ConsumerOffsets, Generic[Connected]):
-    """Commits the effects and then the offsets. For handlers with idempotent effects, such as upserts of states."""
+    """Commits the effects and then the offsets. Use it for handlers with idempotent effects, such as upserts."""
 
     def __init__(self, connect: Callable[[], Connected]) -> None:
         """`connect` returns a psycopg Connection or a SQLAlchemy Session."""

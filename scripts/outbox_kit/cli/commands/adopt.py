@@ -1,4 +1,4 @@
-"""outbox adopt."""
+"""Implement `outbox adopt`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""outbox backfill, outbox republish."""
+"""Implement `outbox backfill` and `outbox republish`."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def backfill(
         typer.Option("--rows-per-second", min=0.1, metavar="ROWS", help="Limit the rate, in rows per second."),
     ] = None,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Start again with the first aggregate, even if all were written.")
+        bool, typer.Option("--restart", help="Start again with the first aggregate, even after a complete backfill.")
     ] = False,
     delete: DeleteOption = False,
     lock_timeout: LockTimeoutOption = LOCK_TIMEOUT_S,
     acknowledge: Annotated[
         bool,
         typer.Option(
-            "--acknowledge", help="Record that the service has written every state of AGGREGATE again; write no rows."
+            "--acknowledge", help="Record that the service has written every state of AGGREGATE again. Write no rows."
         ),
     ] = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""outbox dead-letter: list, show, replay, drop, acknowledge."""
+"""Implement `outbox dead-letter`, with the subcommands list, show, replay, drop and acknowledge."""
 
 from __future__ import annotations
 
@@ -101,15 +101,15 @@ def replay(
     place: OptionalPlaceArgument = None,
     replay_all: Annotated[bool, typer.Option("--all", help="Replay all unacknowledged dead letters.")] = False,
     republish: Annotated[
-        bool, typer.Option("--republish", help="Send the latest states of the aggregates instead of the rows.")
+        bool, typer.Option("--republish", help="Send the aggregates' latest states instead of the rows.")
     ] = False,
     topic: TopicOption = None,
 ) -> None:
     """Send dead letters again and acknowledge them.
 
-    A row is written to the outbox again with the same event id, and a consumer's record is sent to its topic and
-    partition again. The command asks first. It refuses a state that is older than the state on the topic. Exit with
-    code 1 if a dead letter was refused.
+    The connector's rows are written to the outbox again with the same event ids. A consumer's records are sent again to
+    their topics and partitions. The command asks for confirmation, and refuses a state that is older than the state on
+    the topic. Exit with code 1 if a dead letter was refused.
     """
     with common.deployment() as deployment:
         source = dead_letter_source(deployment.pipeline, topic)
@@ -159,7 +159,7 @@ def drop(
 ) -> None:
     """Mark dead letters as handled without replaying them.
 
-    The command asks before it marks all dead letters or deletes records. --purge alone does not mark dead letters.
+    Confirmation is required to mark all dead letters or to delete records. --purge alone does not mark dead letters.
     """
     with common.deployment() as deployment:
         count = purged = 0
@@ -205,7 +205,7 @@ def acknowledge(
 
 
 def _confirm_all(common: CommonOptions, deployment: Deployment, topic: str | None) -> list[Place]:
-    """Ask whether to acknowledge all dead letters, and return the last place of each partition.
+    """Ask whether to acknowledge all dead letters, and return the place of the last one in each partition.
 
     Dead letters that arrive after the prompt remain unacknowledged, because the user has not seen them.
     """
@@ -237,7 +237,7 @@ def selected_dead_letters(
 ) -> list[DeadLetter]:
     """Return the dead letter at `place`, or all dead letters that are not acknowledged.
 
-    Raises BadParameter if both or neither are selected, and RefusedError if there is no dead letter at `place`.
+    Raises BadParameter unless exactly one of the two is selected, and RefusedError if `place` has no dead letter.
     """
     if select_all == (place is not None):
         message = "exactly one of PARTITION/OFFSET and --all is required"

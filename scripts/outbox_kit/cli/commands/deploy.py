@@ -1,4 +1,4 @@
-"""outbox plan, outbox apply."""
+"""Implement `outbox plan` and `outbox apply`."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def apply(
         typer.Option("--allow", metavar="OBJECT", help="Allow a dangerous change to this object; repeatable."),
     ] = None,
     plan_file: Annotated[
-        Path | None, typer.Option("--plan", metavar="FILE", help="Make exactly the changes of the plan in FILE.")
+        Path | None, typer.Option("--plan", metavar="FILE", help="Make exactly the changes in the saved plan FILE.")
     ] = None,
     wait_seconds: WaitOption = 0,
     rollback: Annotated[
@@ -102,7 +102,7 @@ def apply(
 
 
 def _parse_systems(names: list[str] | None) -> list[System]:
-    """Return the named systems in the order of deployment. Raises BadParameter for an unknown name."""
+    """Return the named systems in deployment order. Raises BadParameter for an unknown name."""
     unknown = set(names or []).difference(deployments.SYSTEMS)
     if unknown:
         message = f"unknown system {min(unknown)!r}: use {', '.join(deployments.SYSTEMS)}"

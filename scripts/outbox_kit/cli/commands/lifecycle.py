@@ -1,4 +1,4 @@
-"""outbox status, restart, pause, resume, stop."""
+"""Implement `outbox status`, `restart`, `pause`, `resume` and `stop`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def restart(
 ) -> None:
     """Restart the connector and its tasks, and wait for RUNNING.
 
-    If a start could lose rows, the command fails without changing anything.
+    If starting the connector could lose rows, the command fails without changing anything.
     """
     with common.deployment() as deployment:
         _print_status(common, lifecycle.restart(deployment, print_message, only_failed=failed))
@@ -72,7 +72,7 @@ def resume(
 ) -> None:
     """Resume a paused or stopped connector, and wait for RUNNING.
 
-    If a start could lose rows, the command fails without changing anything.
+    If starting the connector could lose rows, the command fails without changing anything.
     """
     _change_state(common, partial(lifecycle.resume, skip_rows=skip_rows), "running")
 

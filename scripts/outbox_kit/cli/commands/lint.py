@@ -26,16 +26,16 @@ def lint(
     common: CommonOptions,
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="FILE", help="Pipeline files to check together. Default: the file of --pipeline."),
+        typer.Argument(metavar="FILE", help="Pipeline files to check together. Default: the --pipeline file."),
     ] = None,
     with_connect: Annotated[
-        bool, typer.Option("--connect", help="Also check that a plugin of the worker defines each config key.")
+        bool, typer.Option("--connect", help="Also check that a plugin on the worker defines each config key.")
     ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Treat warnings as errors.")] = False,
 ) -> None:
     """Check pipeline files. Only --connect accesses the network.
 
-    Exit with code 1 if a rule of severity error is violated, or with --strict, if any rule is violated.
+    Exit with code 1 if a rule with severity error is violated. With --strict, exit with code 1 if any rule is violated.
     """
     pipeline_files = files or [common.pipeline]
     with _connect_rules(common, pipeline_files[0], with_connect) as connect_rules:
@@ -48,7 +48,7 @@ def lint(
 
 @contextmanager
 def _connect_rules(common: CommonOptions, pipeline_file: Path, enabled: bool) -> Iterator[list[linting.LintRule]]:
-    """Yield the rules that query a Connect worker, or an empty list if they are not enabled."""
+    """Yield the rules that query a Connect worker, or an empty list if these rules are not enabled."""
     if not enabled:
         yield []
         return
@@ -58,7 +58,7 @@ def _connect_rules(common: CommonOptions, pipeline_file: Path, enabled: bool) ->
 
 
 def _print_checks(checks: list[Check], output: Output) -> None:
-    """Print the failed checks, their remedies and the number of passed checks. As JSON, print every check."""
+    """Print the failed checks, their remedies and the number of passed checks, or print every check as JSON."""
     if output is Output.JSON:
         print_json({"checks": [dataclasses.asdict(check) for check in checks]})
         return

@@ -38,7 +38,7 @@ def log_level(
         ),
     ] = None,
 ) -> None:
-    """Show the log levels of a worker, or set one on every worker."""
+    """Show a worker's log levels, or set a level on every worker."""
     with common.deployment() as deployment:
         if logger and level:
             deployment.connect.set_log_level(logger, level.value)

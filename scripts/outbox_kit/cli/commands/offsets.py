@@ -1,4 +1,4 @@
-"""outbox offsets: show, export, reset."""
+"""Implement `outbox offsets`, with the subcommands show, export and reset."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ResetTarget(StrEnum):
 @app.command()
 @common_options("output")
 def show(common: CommonOptions) -> None:
-    """Compare the WAL positions of connector, slot and server."""
+    """Compare the WAL positions of the connector, slot and server."""
     with common.deployment() as deployment:
         positions = offsets.show(deployment)
     if common.output is Output.JSON:
@@ -63,7 +63,7 @@ def reset(
     common: CommonOptions,
     to: Annotated[  # noqa: ARG001 - there is only one value
         ResetTarget,
-        typer.Option("--to", help="Reset the offset to this position: the slot's confirmed_flush_lsn (slot)."),
+        typer.Option("--to", help="Position to which to reset the offset: slot is the slot's confirmed_flush_lsn."),
     ] = ResetTarget.SLOT,
     backup_file: Annotated[
         Path | None, typer.Option("--from", metavar="FILE", help="Reset to the offset in a file that `export` wrote.")
@@ -73,7 +73,7 @@ def reset(
 ) -> None:
     """Back up the connector's offset, and set a new one.
 
-    The connector is stopped during the reset. The command first prints whether rows will be sent again or lost, and
+    The connector is stopped during the reset. The command first prints whether rows will be sent again or lost. It then
     asks for the names of the pipeline and the environment.
     """
     with common.deployment() as deployment:

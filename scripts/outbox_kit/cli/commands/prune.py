@@ -26,7 +26,7 @@ COUNTS = ("newest", "young", "unproven", "following", "changed")
 def prune(
     common: CommonOptions,
     older_than: Annotated[
-        str, typer.Option("--older-than", metavar="AGE", help="Retain rows younger than this, such as 15m, 12h or 7d.")
+        str, typer.Option("--older-than", metavar="AGE", help="Retain rows younger than AGE, such as 15m, 12h or 7d.")
     ] = "3d",
     batch_size: Annotated[
         int, typer.Option("--batch", min=1, max=100_000, metavar="ROWS", help="Number of rows per transaction.")
@@ -37,7 +37,7 @@ def prune(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the rows without deleting them.")] = False,
     partitions: Annotated[
         bool,
-        typer.Option("--partitions", help="Drop partitions whose rows would all be deleted; delete no other rows."),
+        typer.Option("--partitions", help="Drop partitions whose rows would all be deleted. Delete no other rows."),
     ] = False,
     wait_seconds: SlotWaitOption = 60,
     confirmed_text: ConfirmOption = None,
@@ -73,7 +73,7 @@ def _confirm(deployment: Deployment, older_than: str, *, delete_newest: bool, pa
 
 
 def _parse_age(text: str) -> float:
-    """Return an age in seconds, for example 604800 for 7d."""
+    """Convert an age to seconds, for example 604800 for 7d."""
     match = AGE_PATTERN.fullmatch(text)
     if match is None:
         message = f"found {text!r}; must be a number with a unit: 30s, 15m, 12h or 7d"

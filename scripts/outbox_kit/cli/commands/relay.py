@@ -16,7 +16,7 @@ from outbox_kit.cli.options import CommonOptions, common_options
 
 
 class AfterSend(StrEnum):
-    """What the relay does with a row after it was sent."""
+    """What the relay does with a row after sending the row."""
 
     DELETE = "delete"
     MARK = "mark"
@@ -29,7 +29,7 @@ def relay(
         AfterSend,
         typer.Option(
             "--after-send",
-            help="Delete sent rows, or set their column relayed_at. All relay processes must use the same value.",
+            help="Delete sent rows, or set their relayed_at column. All relay processes must use the same value.",
         ),
     ] = AfterSend.DELETE,
     once: Annotated[bool, typer.Option("--once", help="Send the existing rows, then exit.")] = False,

@@ -1,4 +1,4 @@
-"""outbox render."""
+"""Implement `outbox render`."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def render(
         Format, typer.Option("--format", help="Print the connector config as JSON (connect) or an SQL script (sql).")
     ] = Format.CONNECT,
 ) -> None:
-    """Print the connector config, or a SQL script.
+    """Print the connector config, or an SQL script.
 
-    The command reads files and opens no connection. Placeholders for the Connect worker are not resolved.
+    The command reads files and does not open connections. Placeholders for the Connect worker are not resolved.
     """
     if output_format is Format.SQL:
         sys.stdout.write(deployment.render_sql(common.pipeline, common.environment, common.overrides))

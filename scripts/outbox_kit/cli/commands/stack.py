@@ -1,4 +1,4 @@
-"""outbox stack: up, down, status, logs."""
+"""Implement `outbox stack`, with the subcommands up, down, status and logs."""
 
 from __future__ import annotations
 

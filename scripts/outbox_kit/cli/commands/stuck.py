@@ -1,4 +1,4 @@
-"""outbox stuck."""
+"""Implement `outbox stuck`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def stuck(
     resend: Annotated[bool, typer.Option("--resend", help="Write the states of the stuck aggregates again.")] = False,
     max_deletions: MaxDeletionsOption = DEFAULT_LIMIT,
 ) -> None:
-    """List aggregates whose latest state may not be on their topic.
+    """List aggregates whose topic might lack their latest state.
 
     With --resend, the command asks for confirmation before it writes tombstones for deleted aggregates. Exit with code
     1 if an aggregate is stuck, unless --resend wrote the state of every stuck aggregate again.
@@ -52,7 +52,7 @@ def stuck(
 
 
 def _resend(common: CommonOptions, deployment: Deployment, aggregates: list[StuckAggregate], max_deletions: str) -> int:
-    """Ask the user to confirm the tombstones, write the latest states, and return the number of outbox rows."""
+    """Ask the user to confirm the tombstones. Then write the latest states, and return the number of outbox rows."""
     keys = stuck_aggregates.keys_to_resend(deployment, aggregates)
     tombstones = confirm_tombstones(common, deployment, keys, max_deletions, exact=True)
     misplaced = misplaced_states(deployment, aggregates)

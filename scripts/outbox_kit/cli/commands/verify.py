@@ -1,4 +1,4 @@
-"""outbox verify."""
+"""Implement `outbox verify`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def verify(
     canary_timeout: Annotated[
         float, typer.Option("--canary-timeout", min=1, metavar="SECONDS", help="Wait at most this long for the canary.")
     ] = 60,
-    no_canary: Annotated[bool, typer.Option("--no-canary", help="Write nothing: do not send a canary event.")] = False,
+    no_canary: Annotated[bool, typer.Option("--no-canary", help="Do not send a canary event. Write nothing.")] = False,
     junit_file: Annotated[
         Path | None, typer.Option("--junit", metavar="FILE", help="Write the report as JUnit XML.")
     ] = None,
@@ -38,11 +38,11 @@ def verify(
         Path | None, typer.Option("--html", metavar="FILE", help="Write the report as an HTML page.")
     ] = None,
     states: Annotated[
-        bool, typer.Option("--states", help="Compare the newest state of every aggregate with its topic.")
+        bool, typer.Option("--states", help="Check that the topics contain the newest state of every aggregate.")
     ] = False,
     states_timeout: Annotated[
         float,
-        typer.Option("--states-timeout", min=1, metavar="SECONDS", help="Limit the time for comparing states per run."),
+        typer.Option("--states-timeout", min=1, metavar="SECONDS", help="Maximum duration of the comparison per run."),
     ] = 300,
     max_records: Annotated[
         int,
@@ -56,7 +56,7 @@ def verify(
             "--every",
             min=1,
             metavar="SECONDS",
-            help="Repeat at this interval; print status changes, or with --output json one line per run.",
+            help="Repeat at this interval. Print status changes, or with --output json, one line per run.",
         ),
     ] = None,
 ) -> None:
@@ -89,7 +89,7 @@ def _run(
     html_file: Path | None,
     progress: Reporter,
 ) -> Report:
-    """Run the checks, write the report to the given files, and return it."""
+    """Run the checks, write the report to the given files, and return the report."""
     started_at = datetime.now(UTC)
     checks = completed_checks(
         verification.verify(deployment, progress, canary_seconds=canary_seconds, states=comparison)

@@ -1,1 +1,1 @@
-"""Encoding of JSON as Avro, and validation of Avro bodies."""
+"""Encode JSON as Avro, and validate Avro bodies."""

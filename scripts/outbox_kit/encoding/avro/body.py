@@ -1,4 +1,4 @@
-"""Validation of Avro bodies: the bytes must be exactly one value of a schema. Logical types are not checked."""
+"""Validate Avro bodies: the bytes must be exactly one value of a schema. Logical types are not checked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from outbox_kit.encoding.json_values import MAX_DEPTH
 from outbox_kit.encoding.row import PayloadError
 
 MAX_EMPTY_ITEMS = 100_000
-"""Number of items allowed in addition to one item per byte, because an array item such as null can take no bytes."""
+"""Number of items that a body can contain in addition to one per byte, because items such as null take no bytes."""
 MAX_INT_BYTES, MAX_LONG_BYTES = 5, 10
 SIZES = {"null": 0, "float": 4, "double": 8}
 ENDS_EARLY = "the bytes end before the end of the value"

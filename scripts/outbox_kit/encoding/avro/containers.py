@@ -1,4 +1,4 @@
-"""Avro encoding of JSON objects and arrays, and of unions. The value determines the branch of a union."""
+"""Encode JSON objects, arrays, and values of unions as Avro. The value determines the branch of a union."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MIN_WORK, WORK_PER_CHARACTER = 100_000, 20
 
 
 class Work:
-    """State of encoding one payload: number of skipped fields, and remaining work for trying union branches."""
+    """State while a payload is encoded: the number of skipped fields, and the remaining work for union branches."""
 
     def __init__(self) -> None:
         self.skipped = 0
@@ -31,7 +31,7 @@ class Work:
 
 
 class LimitError(Exception):
-    """The work limit was exceeded. Nested unions multiply the work, so a small payload could take hours."""
+    """The work limit was exceeded. Without a limit, a small payload could take hours in deeply nested unions."""
 
 
 def _size(value: object) -> int:
@@ -98,7 +98,7 @@ class Field:
 
 
 class RecordNode(Node):
-    """Writes objects as records. Fields can be in any order, and missing fields get their default."""
+    """Writes objects as records. Fields can be in any order, and missing fields get their default values."""
 
     def __init__(self, name: str, work: Work, *, ignore_unknown: bool) -> None:
         super().__init__(f"record {name}", OBJECTS)

@@ -1,4 +1,4 @@
-"""Compilation of an Avro schema into nodes that encode JSON text."""
+"""Compile an Avro schema into nodes that encode JSON text."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _binary(schema: dict[str, Any]) -> Node:
 
 
 def default_bytes(schema: Any, value: Any, named: dict[str, Any]) -> bytes:  # noqa: ANN401 - any schema and default
-    """Encode a default, which is JSON as in the Avro specification. A union's default belongs to its first branch."""
+    """Encode a default value from its JSON form in the schema. A union's default belongs to the first branch."""
     if isinstance(schema, list):
         return long_bytes(0) + default_bytes(schema[0], value, named)
     schema = definition(schema, named)

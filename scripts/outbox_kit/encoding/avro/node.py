@@ -1,4 +1,4 @@
-"""Base class of the nodes of a compiled Avro schema, which encode JSON values, and Avro's varints."""
+"""Define the base class of the nodes in a compiled Avro schema, and encode varints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Avro encoding of JSON numbers, and of decimals in strings. Only floats and doubles are rounded."""
+"""Encode JSON numbers, and decimals in JSON strings, as Avro. Only floats and doubles are rounded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_EXPONENT = 2**31 - 1
 
 
 class MalformedNumberError(Exception):
-    """The exponent of a JSON number exceeds 32 bits. The connector rejects such a payload regardless of the schema."""
+    """The exponent of a JSON number exceeds 32 bits. The connector rejects the payload, whatever its schema is."""
 
 
 def exact_long(value: object, expected: str) -> int:

@@ -1,4 +1,4 @@
-"""Avro encoding of JSON null, booleans and strings: text, enum, uuid, bytes, dates and times."""
+"""Encode JSON null, booleans and strings as Avro null, boolean, string, enum, uuid, bytes, dates and times."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BASE64_FORM = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 INT_LIMIT = 2**31
 STRINGS = frozenset({str})
 RESOLUTIONS = {"millis": (3, 1_000_000), "micros": (6, 1_000), "nanos": (9, 1)}
-"""Fraction digits, and nanoseconds per tick, of each resolution."""
+"""Number of fraction digits, and nanoseconds per tick, for each resolution."""
 
 
 class NullNode(Node):

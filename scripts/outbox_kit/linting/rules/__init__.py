@@ -1,1 +1,1 @@
-"""Lint rules, one module per subject. `linting.loading` loads their input."""
+"""Define the lint rules, with one module per subject. `linting.loading` loads the input of the rules."""

@@ -1,4 +1,4 @@
-"""Rules for the `aggregate.*` settings of OutboxRouter and ParsePayload, which Connect does not validate."""
+"""Define rules for the `aggregate.*` settings of OutboxRouter and ParsePayload, which Connect does not validate."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def _transforms_with_aggregates(lint_input: LintInput) -> list[Transform]:
 
 @RULES.rule(
     "route.keys",
-    "every `aggregate.*` key is an option of a listed aggregate type, or of a listed schema version of such a type",
-    reason="Connect does not validate these keys, so the task fails at its start if a key is wrong",
+    "every `aggregate.*` key is an option of a listed aggregate type, or of one of the type's listed schema versions",
+    reason="Connect does not validate these keys, so the task fails when it starts if a key is wrong",
 )
 def check_unknown_aggregate_keys(lint_input: LintInput) -> Iterator[Finding]:
     for transform in _transforms_with_aggregates(lint_input):
@@ -50,7 +50,7 @@ def check_unknown_aggregate_keys(lint_input: LintInput) -> Iterator[Finding]:
 
 
 def _known_keys(transform: Transform) -> set[str]:
-    """Return the option keys of listed aggregate types. Keys of a schema version that is not listed are excluded."""
+    """Return the option keys of listed aggregate types. Keys of unlisted schema versions are excluded."""
     pattern = re.compile(AGGREGATE_KEY_PATTERNS[transform.class_name])
     labels = {name: [version.label for version in schema_versions(transform, name)] for name in transform.aggregates}
     return {
@@ -72,8 +72,8 @@ def _names_and_options(key: str) -> Iterator[tuple[str, str]]:
 
 @RULES.rule(
     "route.schemas",
-    "every aggregate type with a json or Avro payload has schema versions; each is an Avro record with a registry id",
-    reason="schemas encode the payloads, and records contain the schema id; without schemas, the task does not start",
+    "every aggregate type with a json or Avro payload has schema versions, which are Avro records with a registry id",
+    reason="payloads are encoded with schemas, and records contain the schema id; without schemas, the task fails",
 )
 def check_schema_version_keys(lint_input: LintInput) -> Iterator[Finding]:
     for transform in _transforms_with_aggregates(lint_input):
@@ -83,7 +83,7 @@ def check_schema_version_keys(lint_input: LintInput) -> Iterator[Finding]:
             prefix = f"{transform.prefix}aggregate.{name}.schema."
             versions = schema_versions(transform, name)
             if not versions:
-                remedy = "list `aggregate.versions` in the template, as the templates of outbox-kit do"
+                remedy = "list `aggregate.versions` in the template, as outbox-kit's templates do"
                 yield violation(f"{prefix}versions is not set", "labels of schema versions", remedy)
             for version in versions:
                 if version.text is None or not _is_record(version.text):
@@ -105,7 +105,7 @@ def _payload_format(transform: Transform, aggregate_type: str) -> str:
 
 @RULES.rule(
     "schema.unions",
-    "a JSON value of a payload fits only one branch of each union, except for branches that do not change the value",
+    "a JSON value in a payload fits only one branch of each union, except for branches that do not change the value",
     reason="a JSON value does not name its branch, so the transform writes the first branch that accepts the value",
     severity=Severity.WARNING,
 )
@@ -113,7 +113,7 @@ def check_unions(lint_input: LintInput) -> Iterator[Finding]:
     for transform in _transforms_with_aggregates(lint_input):
         for name in transform.aggregates:
             versions = schema_versions(transform, name) if _payload_format(transform, name) == "json" else []
-            # Earlier versions cannot be changed.
+            # Earlier schema versions cannot be changed.
             for location, first, second in _ambiguities(versions[0].text) if versions else ():
                 yield violation(
                     f"aggregate {name}: a JSON value of {location} can fit both {first} and {second}",
@@ -123,7 +123,7 @@ def check_unions(lint_input: LintInput) -> Iterator[Finding]:
 
 
 def _ambiguities(schema: str | None) -> list[Ambiguity]:
-    """Return the ambiguities of a schema, or an empty list for an invalid schema, which another rule reports."""
+    """Return the ambiguities in a schema, or an empty list for an invalid schema, which another rule reports."""
     try:
         return find_ambiguities(schema or "")
     except SCHEMA_ERRORS:

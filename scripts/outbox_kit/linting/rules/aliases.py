@@ -1,4 +1,4 @@
-"""Rules for aliases of transforms and predicates. Connect ignores the settings of an alias that is not listed."""
+"""Define rules for aliases of transforms and predicates. Connect ignores the settings of an unlisted alias."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check_alias_types(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "alias.listed",
     "the alias of every `transforms.ALIAS.*` and `predicates.ALIAS.*` is listed",
-    reason="Connect ignores the settings of an alias that is not listed, and does not use its transform or predicate",
+    reason="Connect ignores the settings of an unlisted alias, and does not run the alias's transform or predicate",
 )
 def check_unlisted_aliases(lint_input: LintInput) -> Iterator[Finding]:
     for list_key in ALIAS_LIST_KEYS:

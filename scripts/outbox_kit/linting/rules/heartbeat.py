@@ -1,4 +1,4 @@
-"""Rules for heartbeats. Without heartbeats, the slot retains WAL while transactions write only other tables."""
+"""Define rules for heartbeats. Without heartbeats, the slot retains WAL while transactions write only other tables."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check_interval(lint_input: LintInput) -> Iterator[Finding]:
     "heartbeat.query",
     f"`{QUERY_KEY}` writes a logical decoding message that is not transactional",
     reason="the slot advances only to the LSN of an event that the connector receives, and the connector receives "
-    "logical decoding messages even without a table in the publication",
+    "logical decoding messages even if the publication does not contain a table",
 )
 def check_query(lint_input: LintInput) -> Iterator[Finding]:
     if not lint_input.config:
@@ -53,7 +53,7 @@ def check_query(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "heartbeat.prefix",
     "the connector does not capture the logical decoding messages of its heartbeat",
-    reason="otherwise the transform rejects the record of the heartbeat message, and the task stops",
+    reason="otherwise the transform rejects the heartbeat message's record, and the task stops",
 )
 def check_prefix(lint_input: LintInput) -> Iterator[Finding]:
     message_call = MESSAGE_CALL_PATTERN.search(lint_input.config.get(QUERY_KEY, ""))
@@ -97,5 +97,5 @@ def _matches(patterns: str, message_prefix: str) -> bool:
 def _full_match(pattern: str, message_prefix: str) -> bool:
     try:
         return re.fullmatch(pattern, message_prefix, re.IGNORECASE) is not None
-    except re.error:  # the pattern is not valid in Python, but may be valid in Java
+    except re.error:  # the pattern is not valid in Python, but might be valid in Java
         return pattern == message_prefix

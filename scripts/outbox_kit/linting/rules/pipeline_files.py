@@ -1,4 +1,4 @@
-"""Rules for pipeline and environment files: schema files, targets, materialized columns, backfill queries."""
+"""Define rules for pipeline and environment files: schema files, targets, materialized columns, backfill queries."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def check_files(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "schema.file",
     "the schema file of every aggregate type exists and contains an Avro record schema",
-    reason="`apply` registers the schema, and payloads are encoded with it",
+    reason="`apply` registers the schema, and payloads are encoded with the schema",
 )
 def check_schema_file(lint_input: LintInput) -> Iterator[Finding]:
     for name, aggregate in lint_input.pipeline.routed.items():
@@ -60,7 +60,7 @@ def check_materialization_target(lint_input: LintInput) -> Iterator[Finding]:
     declared = ", ".join(sorted(targets)) or "none"
     for name in dict.fromkeys(entry.target for entry in lint_input.pipeline.materializations):
         if name not in targets:
-            remedy = f"add {name} to `targets` of the environment file, or choose an existing target"
+            remedy = f"add {name} to `targets` in the environment file, or choose an existing target"
             yield violation(f"environment {lint_input.environment.name} has no target {name}", declared, remedy)
 
 
@@ -79,7 +79,7 @@ def check_materialization_mode(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "materialization.single-writer",
-    "lake tables on S3 are in a catalog or use a log store that detects conflicts, or `single_writer` is set",
+    "for lake tables on S3, a catalog or a log store detects conflicting commits, or `single_writer` is set",
     reason="if two drivers commit at the same time, one of the commits can be lost",
     severity=Severity.WARNING,
 )
@@ -95,7 +95,7 @@ def check_single_writer(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "materialization.columns",
-    "fields of a materialized schema are valid columns: names are not reserved, names do not differ only in case (even "
+    "fields of a materialized schema are valid columns: names are not reserved and are unique regardless of case (even "
     f"in nested records), records are not recursive, and decimals have a precision of 1 to {MAX_PRECISION}",
     reason="the Spark job detects an invalid schema only after records with this schema are on the topic",
 )

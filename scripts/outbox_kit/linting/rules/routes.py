@@ -1,4 +1,4 @@
-"""Rules for routes: topics, partitions, keys, columns and dead letters of the rendered transforms."""
+"""Define rules for routes: topics, partitions, keys, columns and dead letters of the rendered transforms."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from outbox_kit.linting.lint_rule import UNSET, LintInput, LintRules, mismatch, 
 from outbox_kit.pipeline import Aggregate, Source
 from outbox_kit.results.checks import Finding
 
-# Defaults of OutboxRouter. By default, all other options of this rule are empty.
+# Defaults of OutboxRouter. By default, all other options that the rule checks are empty.
 OPTION_DEFAULTS = {
     "table.op.invalid.behavior": "fatal",
     "deleted.rows": "fail",
@@ -18,7 +18,7 @@ OPTION_DEFAULTS = {
 }
 PLACEMENT_OPTION = "table.fields.additional.placement"
 LIST_OPTIONS = {PLACEMENT_OPTION, "tombstone.event.types"}
-# Router options whose value is a column name, and the key of this column in `source.columns` (OutboxRouter's default).
+# Router options whose value is a column name, with the column's key in `source.columns` (OutboxRouter's default).
 COLUMN_KEYS = {
     "table.field.event.id": "id",
     "table.field.event.payload": "payload",
@@ -27,7 +27,7 @@ COLUMN_KEYS = {
     "table.field.event.timestamp": "created_at",
     "table.field.event.headers": "headers",
 }
-# Defaults of EventRouter. Without the other options, EventRouter does not read the columns that they name.
+# Defaults of EventRouter. EventRouter reads the columns that the other options name only if these options are set.
 EVENT_ROUTER_COLUMNS = {
     "table.field.event.id": "id",
     "table.field.event.payload": "payload",
@@ -85,7 +85,7 @@ def check_compacted(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "route.partitions",
     "the partition count of a route equals the partition count of its topic",
-    reason="if a route has more partitions, the producer blocks; if a route has fewer, keys move to other partitions",
+    reason="if a route has more partitions than its topic, the producer blocks; if it has fewer, keys change partition",
 )
 def check_partitions(lint_input: LintInput) -> Iterator[Finding]:
     for route in lint_input.routes:
@@ -109,7 +109,7 @@ def check_partition_count(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "route.partition-field",
     "`partition_field` is a column with the same value in all rows of an aggregate, and the transform uses this column",
-    reason="if a tombstone and the earlier records of its key are in different partitions, the records remain",
+    reason="if a tombstone is not in the partition of its key's earlier records, the earlier records remain",
 )
 def check_partition_field(lint_input: LintInput) -> Iterator[Finding]:
     columns = lint_input.pipeline.source.columns
@@ -118,7 +118,7 @@ def check_partition_field(lint_input: LintInput) -> Iterator[Finding]:
     for name, aggregate in lint_input.pipeline.aggregates.items():
         expected = aggregate.partition_field
         if expected in mutable_columns:
-            remedy = "name a column that is the same in every row of one aggregate"
+            remedy = "name a column that has the same value in every row of an aggregate"
             yield violation(f"aggregate type {name}: partition_field is {expected}", "an immutable column", remedy)
         route = routes.get(name)
         if route is not None and not lint_input.has_transform(EVENT_ROUTER) and route.partition_field != expected:
@@ -163,8 +163,8 @@ def check_columns(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "route.table",
-    "`table` of OutboxRouter is `source.table` of the pipeline file",
-    reason="OutboxRouter rejects records of other tables, and the task stops",
+    "`table` of OutboxRouter is `source.table` in the pipeline file",
+    reason="OutboxRouter rejects records from other tables, and the task stops",
 )
 def check_table(lint_input: LintInput) -> Iterator[Finding]:
     expected = lint_input.pipeline.source.table
@@ -192,7 +192,7 @@ def check_message_prefix(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "dead-letter",
-    "OutboxRouter (without `invalid.rows=fail`) has a dead letter topic that `apply` creates without compaction",
+    "without `invalid.rows=fail`, OutboxRouter has a dead letter topic that `apply` creates without compaction",
     reason="compaction removes all dead letters of a key except the latest, and a missing topic stops the task",
 )
 def check_dead_letter(lint_input: LintInput) -> Iterator[Finding]:
@@ -216,8 +216,8 @@ def check_dead_letter(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "transaction-topic",
     "`provide.transaction.metadata` requires `connector.transaction_metadata`, and `transactions` in `pass.through`",
-    reason="with `connector.transaction_metadata`, `apply` creates the topic; without `pass.through`, OutboxRouter "
-    "rejects transaction metadata records and the task stops",
+    reason="with `connector.transaction_metadata`, `apply` creates the topic; unless `pass.through` contains "
+    "`transactions`, OutboxRouter rejects transaction metadata records and the task stops",
 )
 def check_transaction_topic(lint_input: LintInput) -> Iterator[Finding]:
     if lint_input.config.get("provide.transaction.metadata", "false").lower() != "true":
@@ -233,7 +233,7 @@ def check_transaction_topic(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "route.options",
-    "OutboxRouter has the options for rows, payloads and headers that the pipeline file sets",
+    "OutboxRouter's options for rows, payloads and headers have the values from the pipeline file",
     reason="a copy of an older template lacks new options, so the router does not apply them",
 )
 def check_options(lint_input: LintInput) -> Iterator[Finding]:
@@ -250,7 +250,7 @@ def check_options(lint_input: LintInput) -> Iterator[Finding]:
 
 
 def _source_options(source: Source) -> dict[str, str]:
-    """Return the expected options of the source. An empty value means that the option is not set."""
+    """Return the router options that the source requires. An empty value means that the option is not set."""
     return {
         PLACEMENT_OPTION: ",".join(f"{column}:header:{name}" for column, name in source.header_columns.items()),
         "cloudevents.source": source.cloudevents_source or "",
@@ -268,7 +268,7 @@ def _aggregate_options(aggregate: Aggregate) -> dict[str, str]:
 
 
 def _normalized(option: str, text: str) -> object:
-    """Return equal values for lists that differ only in order, or in :COLUMN after COLUMN:header."""
+    """Return a value that is equal for lists in any order, and for COLUMN:header and COLUMN:header:COLUMN."""
     if option not in LIST_OPTIONS:
         return text
     list_items = split_list(text)

@@ -1,4 +1,4 @@
-"""Rules against secrets in plain text in files and on connections. A finding contains the key, never the value."""
+"""Define rules against plain-text secrets in files and on connections. A finding contains the key, never the value."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RULES = LintRules()
 
 
 def is_secret_key(key: str) -> bool:
-    """Return whether the value of a key is a secret, according to the name of the key."""
+    """Return whether a key's name indicates that the value is a secret."""
     return is_secret_name(key) and DESCRIPTIVE_SUFFIX.search(key) is None
 
 
@@ -63,7 +63,7 @@ def check_environment(lint_input: LintInput) -> Iterator[Finding]:
 
 
 def plain_text_secrets(data: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the dotted keys whose value is a secret in plain text. `data` is a file with unexpanded expressions."""
+    """Return the dotted keys whose value is a secret in plain text. Expressions in `data` are not expanded."""
     return tuple(key for key, value in _leaves(data, "") if _is_plain_text_secret_in_file(key, value))
 
 
@@ -89,7 +89,7 @@ def _leaves(node: object, path: str) -> Iterator[tuple[str, str]]:
 
 @RULES.rule(
     "secret.connection",
-    "passwords and tokens are sent to other machines only over TLS: https for URLs, not SASL_PLAINTEXT for Kafka, and "
+    "passwords and tokens are sent to other machines only over TLS: https for URLs, SASL_SSL for Kafka, and "
     f"sslmode {SSLMODE} for PostgreSQL",
     reason="otherwise an attacker on the network can read the password, or impersonate the server and receive it",
     severity=Severity.WARNING,

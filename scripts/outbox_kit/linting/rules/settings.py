@@ -1,4 +1,4 @@
-"""Rules for connector settings that the delivery guarantees require, as tested with Debezium and Kafka."""
+"""Define rules for connector settings that the delivery guarantees require, as tested with Debezium and Kafka."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ _require(
     "value-converter",
     "`value.converter` is not ByteArrayConverter; BinaryDataConverter has a delegate, and a delegate that is a "
     "JsonConverter has `schemas.enable=false`",
-    reason="ByteArrayConverter cannot convert heartbeats and transaction boundaries, which are Structs; the task fails",
+    reason="ByteArrayConverter cannot convert heartbeats and transaction boundaries, which are Structs: the task fails",
 )
 def check_value_converter(lint_input: LintInput) -> Iterator[Finding]:
     converter = lint_input.config.get("value.converter")
@@ -221,7 +221,7 @@ def check_dead_letter_queue(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "snapshot-rows",
     "OutboxRouter has `snapshot.rows=fail`",
-    reason="rows of a snapshot would overwrite newer states; `outbox backfill` writes the latest state instead",
+    reason="rows from a snapshot would overwrite newer states; `outbox backfill` writes the latest state instead",
 )
 def check_snapshot_rows(lint_input: LintInput) -> Iterator[Finding]:
     for router in lint_input.routers:

@@ -1,4 +1,4 @@
-"""Rules for the sizes of records and of the connector config. `connector.max_record_bytes` determines most limits."""
+"""Define rules for the sizes of records and configs. `connector.max_record_bytes` determines most limits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FETCH_KEYS = ("receive.message.max.bytes", "fetch.max.bytes", "max.partition.fet
 # A connector config is one record of Connect's config topic, whose producer and topic accept up to 1 MiB by default.
 CONFIG_WARN_BYTES = 512 * 1024
 CONFIG_FAIL_BYTES = 900 * 1024
-DERIVE_SIZE_HINT = "remove overrides of this size; derive it from connector.max_record_bytes, as outbox-postgres does"
+DERIVE_SIZE_HINT = "remove overrides of this size, and derive it from connector.max_record_bytes as in outbox-postgres"
 RULES = LintRules()
 
 
@@ -91,7 +91,7 @@ def check_consumer_limits(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "size.config",
     f"the connector config is below {CONFIG_FAIL_BYTES // 1024} KiB (warning from {CONFIG_WARN_BYTES // 1024} KiB)",
-    reason="Connect stores a connector config as one record of its config topic, and the size limit is 1 MiB",
+    reason="Connect stores a connector config as one record in its config topic, and a record is limited to 1 MiB",
 )
 def check_config_size(lint_input: LintInput) -> Iterator[Finding]:
     record = {"properties": dict(lint_input.config)}

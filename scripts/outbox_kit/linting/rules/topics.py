@@ -1,4 +1,4 @@
-"""Rules for topic settings: compaction, replication and colliding names."""
+"""Define rules for topic settings: compaction, replication and colliding names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _compacted_topics(lint_input: LintInput) -> list[Topic]:
 
 
 def _add_compaction_rule(key: str, is_allowed: Callable[[str], bool], expected: str, reason: str) -> None:
-    """Add the rule `lint.compaction.KEY` for a setting of compacted topics, with severity `warning`."""
+    """Add the rule `lint.compaction.KEY`, with severity `warning`, for a setting of compacted topics."""
     condition = f"`{key}` of a compacted topic is {expected}, or is not set"
 
     @RULES.rule(f"compaction.{key}", condition, reason=reason, severity=Severity.WARNING)
@@ -62,14 +62,14 @@ _add_compaction_rule(
     "message.timestamp.type",
     lambda value: value == "CreateTime",
     "CreateTime",
-    "the timestamp of a record is its commit time, which the broker would replace with LogAppendTime",
+    "with LogAppendTime, the broker would replace the timestamp of a record, which is the commit time",
 )
 
 
 @RULES.rule(
     "compaction.lag",
     "`min.compaction.lag.ms` does not exceed `max.compaction.lag.ms`",
-    reason="the broker rejects a topic with such settings (LogConfig.validateValues)",
+    reason="otherwise the broker rejects the topic (LogConfig.validateValues)",
 )
 def check_compaction_lag(lint_input: LintInput) -> Iterator[Finding]:
     for topic in _compacted_topics(lint_input):
@@ -96,7 +96,7 @@ def check_writable(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "replication.copies",
-    f"topics have {MIN_REPLICAS} replicas and accept writes if one replica fails (not checked for local Kafka)",
+    f"topics have {MIN_REPLICAS} replicas and accept writes while one replica is down (not checked for local Kafka)",
     reason="otherwise the failure of one broker stops the connector, or acknowledged records are lost",
     severity=Severity.WARNING,
 )
@@ -114,7 +114,7 @@ def check_replicas(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.cross_input_rule(
     "topic.collision",
-    "topic names do not differ only in `.` and `_`",
+    "topic names remain unique if each `.` is replaced with `_`",
     reason="otherwise the metric names of two topics collide, and the broker rejects the second topic",
 )
 def check_collision(inputs: Sequence[LintInput]) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Rules for names that only one pipeline can use."""
+"""Define rules for names that only one pipeline can use."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ _require_unique(
 _require_unique(
     "outbox table",
     partial(_event_sources, messages=False),
-    "each row would be sent twice, or become a dead letter of the pipeline that lacks its aggregate type",
+    "each row would be sent twice, or become a dead letter of the pipeline without the row's aggregate type",
 )
 _require_unique("message prefix", partial(_event_sources, messages=True), "both connectors would send each message")
 _require_unique(

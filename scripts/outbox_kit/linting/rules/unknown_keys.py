@@ -1,4 +1,4 @@
-"""Rule that rejects connector keys that no plugin defines. Connect accepts and ignores these keys."""
+"""Define the rule that rejects connector keys that no plugin defines. Connect accepts and ignores these keys."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _check_keys(
     defined_keys_of: DefinedKeys,
     extra_keys: Collection[str],
 ) -> Iterator[Finding]:
-    """Yield a finding for each key that is not in the class or `extra_keys`. A class without keys allows any key."""
+    """Yield a finding for each key that is in neither the class nor `extra_keys`. A class without keys allows any."""
     if class_name is None:
         return
     defined_keys = defined_keys_of(class_name)

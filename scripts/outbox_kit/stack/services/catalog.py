@@ -1,4 +1,4 @@
-"""The services of the stack, their start and stop order, and the selection of services by name."""
+"""List the stack's services in start order and in stop order, and select services by name."""
 
 from __future__ import annotations
 

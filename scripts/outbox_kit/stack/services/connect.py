@@ -1,4 +1,4 @@
-"""The Connect worker, in distributed mode."""
+"""Run the Connect worker in distributed mode."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def plugin_folders(layout: Layout, options: Options) -> tuple[Path, ...]:
 
 
 class Connect(Service):
-    """Service of the Connect worker."""
+    """The Connect worker as a service of the stack."""
 
     name = "connect"
     requires = ("kafka",)

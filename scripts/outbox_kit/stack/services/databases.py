@@ -1,4 +1,4 @@
-"""Roles and databases of the stack's PostgreSQL server, which runs embedded or in a container."""
+"""Create roles and databases in the stack's PostgreSQL server, which runs embedded or in a container."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Search for a Java version that Kafka, Connect, the registry and Spark support."""
+"""Find a Java version that Kafka, Connect, the registry and Spark support."""
 
 from __future__ import annotations
 

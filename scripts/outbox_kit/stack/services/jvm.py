@@ -1,4 +1,4 @@
-"""Command lines, logging and settings of the JVM services, which run embedded or in containers."""
+"""Build command lines, logging and settings for the JVM services, which run embedded or in containers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def jvm_command(
 def kafka_command(
     context: Context, service: str, *arguments: str, heap: str, options: tuple[str, ...] = ()
 ) -> tuple[str, ...]:
-    """Return the command line of a JVM with Kafka's class path. `arguments` are the main class and its arguments."""
+    """Return the command line of a JVM with Kafka's class path. `arguments` begins with the main class."""
     main = ("-cp", kafka_class_path(context.layout), *arguments)
     log4j = context.layout.configuration / "log4j2.properties"
     log4j.write_text(LOG4J_PROPERTIES)

@@ -1,4 +1,4 @@
-"""Kafka service: one node that is both broker and controller."""
+"""Run Kafka as one node that is both broker and controller."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def single_node_settings() -> dict[str, str | int | bool]:
 
 
 class Kafka(Service):
-    """Service of the broker."""
+    """The broker as a service of the stack."""
 
     name = "kafka"
     start_seconds = 90.0

@@ -1,4 +1,4 @@
-"""PostgreSQL server with three databases: source, target and registry."""
+"""Run a PostgreSQL server with three databases: source, target and registry."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def render_settings(settings: Mapping[str, str]) -> str:
 
 
 class Postgres(Service):
-    """Service of the PostgreSQL server."""
+    """The PostgreSQL server as a service of the stack."""
 
     name = "postgres"
     start_seconds = 60.0

@@ -1,4 +1,4 @@
-"""Folder and operating system user of PostgreSQL.
+"""Choose the folder and the operating system user of PostgreSQL.
 
 PostgreSQL refuses to run as root. If root starts the stack, PostgreSQL runs as an unprivileged user. If that user
 cannot access the project (for example a checkout under /root), PostgreSQL's files are stored under /var/tmp.
@@ -95,7 +95,7 @@ def find_archive(layout: Layout) -> Path:
 
 
 def fits_machine(name: str) -> bool:
-    """Return whether an archive is for this machine. An example of a name is postgres-linux-arm_64.txz."""
+    """Return whether an archive is for this machine. An archive is named, for example, postgres-linux-arm_64.txz."""
     machine = "arm" if platform.machine().lower() in {"arm64", "aarch64"} else "x86"
     return sys.platform in name.lower() and machine in name.lower()
 

@@ -1,6 +1,6 @@
-"""The schema registry: Apicurio, used through its Confluent API. Its data is stored in the stack's PostgreSQL server.
+"""Run Apicurio as the schema registry, through its Confluent API. Its data is in the stack's PostgreSQL server.
 
-With Apicurio's default, storage in memory, existing schema ids would be assigned to other schemas after a restart.
+By default, Apicurio stores data in memory, and would assign existing schema ids to other schemas after a restart.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def storage_variables(address: str, logins: Logins) -> dict[str, str]:
 
 
 class Registry(Service):
-    """Service of the schema registry."""
+    """The schema registry as a service of the stack."""
 
     name = "registry"
     requires = ("postgres",)

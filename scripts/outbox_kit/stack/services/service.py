@@ -1,4 +1,4 @@
-"""Base class of the stack's services. It defines preparation, process and readiness check."""
+"""Define the base class of the stack's services, with preparation, process and readiness check."""
 
 from __future__ import annotations
 
@@ -74,4 +74,4 @@ class Service(ABC):
 
     @abstractmethod
     def check(self) -> Observation[bool]:
-        """Check once whether the service is ready. Raises no exception while the service is starting."""
+        """Check once whether the service is ready. Does not raise while the service is starting."""

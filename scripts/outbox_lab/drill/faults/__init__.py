@@ -1,4 +1,4 @@
-"""Faults of the drill and their injection."""
+"""Define the faults of the drill, and inject them."""
 
 from outbox_lab.drill.faults.fault import FAULTS, Action, Fault, NotApplicableError, fault_named
 from outbox_lab.drill.faults.injection import inject, prepared

@@ -1,4 +1,4 @@
-"""Take a base backup of PostgreSQL with the low-level API, because the stack's binaries lack pg_basebackup."""
+"""Take a base backup of PostgreSQL through the low-level API, because the stack's binaries lack pg_basebackup."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STOP: LiteralString = """
     select pg_walfile_name(lsn), labelfile from pg_backup_stop(wait_for_archive => false)"""
 
 WAL = "pg_wal"
-# pg_basebackup also omits these contents, so a backup does not contain replication slots.
+# pg_basebackup omits the contents of the same folders, so a backup does not contain replication slots.
 OMITTED_CONTENTS = frozenset(
     {"pg_dynshmem", "pg_notify", "pg_replslot", "pg_serial", "pg_snapshots", "pg_stat_tmp", "pg_subtrans", WAL}
 )
@@ -25,7 +25,7 @@ OMITTED_FILES = frozenset({"backup_label", "pg_internal.init", "postmaster.opts"
 
 
 def take_base_backup(drill: DrillStack, folder: Path) -> None:
-    """Copy the data folder of the running server to `folder`, with the WAL that is needed for consistency."""
+    """Copy the data folder of the running server to `folder`, and add the WAL that a consistent start needs."""
     data = drill.state.postgres_home / "data"
     shutil.rmtree(folder, ignore_errors=True)
     with drill.connect_to_database() as connection:
@@ -41,7 +41,7 @@ def take_base_backup(drill: DrillStack, folder: Path) -> None:
 
 
 def copy_data(data: Path, folder: Path) -> None:
-    """Copy a data folder without WAL, slots and files of the running server. Ignore files that vanish."""
+    """Copy a data folder without its WAL, slots and runtime files. Ignore files that vanish during the copy."""
     shutil.copytree(data, folder, ignore=_omitted, copy_function=_copy)
 
 
@@ -51,10 +51,10 @@ def _row(connection: psycopg.Connection[Any], query: LiteralString) -> tuple[Any
 
 
 def _omitted(folder: str, names: list[str]) -> set[str]:
-    """Return the entries of a folder that a backup omits."""
+    """Return the names in a folder that a backup omits."""
     return set(names) if Path(folder).name in OMITTED_CONTENTS else set(OMITTED_FILES)
 
 
 def _copy(source: str, target: str) -> None:
-    with suppress(FileNotFoundError):  # the server deleted the file; WAL replay will delete it too
+    with suppress(FileNotFoundError):  # the server deleted the file, and WAL replay will delete it again
         shutil.copy2(source, target)

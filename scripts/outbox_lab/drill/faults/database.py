@@ -1,4 +1,4 @@
-"""Faults that replace the database: restore a backup, or promote a standby."""
+"""Inject faults that replace the database: restore a backup, or promote a standby."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from outbox_lab.drill.faults.base_backup import take_base_backup
 from outbox_lab.drill.faults.standby import Standby
 from outbox_lab.drill.stack import DrillStack
 
-# The writers continue for this time after the backup or after the standby is in sync.
+# Writers continue for this time after the backup has been taken, or after the standby has become synchronous.
 WRITING_S = 5
 
 
 def restore_backup(drill: DrillStack) -> None:
-    """Restore a backup that is WRITING_S old. Later commits are undone, and the slots are lost."""
+    """Restore a backup that is WRITING_S old. This undoes all commits after the backup and loses all slots."""
     backup = drill.state.postgres_home / "backup"
     take_base_backup(drill, backup)
     time.sleep(WRITING_S)
@@ -49,7 +49,7 @@ def _promote(drill: DrillStack, standby: Standby) -> None:
 
 
 def _kill_for_good(drill: DrillStack) -> None:
-    """Kill the server, and move its data folder away so that Supervisor cannot restart the server."""
+    """Move the server's data folder away, so that Supervisor cannot restart the server. Then kill the server."""
     postgres, data = drill.services["postgres"], _data(drill)
     data.rename(_replaced(drill))
     postgres.signal(signal.SIGKILL)
@@ -57,7 +57,7 @@ def _kill_for_good(drill: DrillStack) -> None:
 
 
 def _replace_data(drill: DrillStack, folder: Path) -> None:
-    """Start the stopped server with another data folder. Return when the server and the registry respond."""
+    """Start the stopped server with the data in `folder`. Return when the server and the registry respond."""
     replaced = _replaced(drill)
     if _data(drill).exists():
         _data(drill).rename(replaced)

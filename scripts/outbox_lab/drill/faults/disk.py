@@ -1,6 +1,7 @@
-"""Disk fault of the broker: its log folder is on a small tmpfs, which the fault fills.
+"""Fill the disk of the broker. The broker's log folder is on a small tmpfs, which the fault fills.
 
-After ENOSPC, the broker's only log folder is offline, so the broker exits. Mounting a tmpfs requires root on Linux.
+After ENOSPC, the broker's only log folder is offline, so the broker exits. A tmpfs can be mounted only by root on
+Linux.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ LOG_FOLDER = "log.dirs"
 
 @contextmanager
 def small_disk(drill: DrillStack) -> Iterator[None]:
-    """Keep the broker's log folder on a tmpfs during a `with` block. Raises NotApplicableError without permission."""
+    """Keep the broker's log folder on a tmpfs during a `with` block. Raises NotApplicableError if mounting fails."""
     disk, folder = _disk(drill), drill.stack.layout.data / "kafka"
     mount_tmpfs(disk, _used_bytes(folder) + FREE_BYTES)
     try:
@@ -46,13 +47,13 @@ def small_disk(drill: DrillStack) -> Iterator[None]:
 
 
 def fill(drill: DrillStack) -> None:
-    """Fill the disk, free it FULL_S after the broker has exited, and request a start of the broker."""
+    """Fill the disk until the broker exits. After FULL_S, free the disk and start the broker."""
     filler, kafka = _disk(drill) / "filler", drill.services["kafka"]
     brokers = {process.pid for process in find_processes(drill.stack.layout, ("kafka",))}
     try:
         _write_until_full(filler)
         _wait_until_ended(drill, brokers)
-        time.sleep(FULL_S)  # Supervisor tries to restart the broker, which fails while the disk is full
+        time.sleep(FULL_S)  # meanwhile, Supervisor tries to restart the broker, which fails on a full disk
         kafka.stop()
     finally:
         filler.unlink()
@@ -64,7 +65,7 @@ def _disk(drill: DrillStack) -> Path:
 
 
 def mount_tmpfs(disk: Path, size: int) -> None:
-    """Mount a tmpfs of `size` bytes. Raises NotApplicableError without permission."""
+    """Mount a tmpfs of `size` bytes. Raises NotApplicableError if the tmpfs cannot be mounted."""
     disk.mkdir(exist_ok=True)
     _unmount(disk)
     command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(disk)]
@@ -74,7 +75,7 @@ def mount_tmpfs(disk: Path, size: int) -> None:
     except OSError as error:
         reason = f"mount: {error.strerror}"
     if reason:
-        message = f"a full disk is not applicable on this machine: {reason}"
+        message = f"cannot simulate a full disk on this machine: {reason}"
         raise NotApplicableError(message, "run the drill as root on Linux, or exclude the fault with --fault")
 
 
@@ -84,7 +85,7 @@ def _unmount(disk: Path) -> None:
 
 
 def _move_log_folder(drill: DrillStack, source: Path, target: Path) -> None:
-    """Copy the log folder, and restart the broker with the copied folder."""
+    """Stop the broker, copy its log folder, and start the broker with the copy."""
     kafka = drill.services["kafka"]
     kafka.stop()
     shutil.rmtree(target, ignore_errors=True)
@@ -99,7 +100,7 @@ def _move_log_folder(drill: DrillStack, source: Path, target: Path) -> None:
 
 
 def _used_bytes(folder: Path) -> int:
-    """Return the disk space that a folder uses. Index files are sparse."""
+    """Return the disk space that a folder uses. Do not add up file sizes, because index files are sparse."""
     used = 0
     for path in folder.rglob("*"):
         with suppress(FileNotFoundError):  # the broker deletes old segments

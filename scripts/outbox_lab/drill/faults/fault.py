@@ -1,4 +1,4 @@
-"""Faults, their actions, and a catalogue of all faults by name in the order of the report."""
+"""Define faults and their actions, and list all faults by name in the order of the report."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from enum import StrEnum
 
 from outbox_events.errors import ConfigurationError, OutboxError
 
-_PROMOTE = "SIGKILL of PostgreSQL, and promotion of its synchronous standby,"
+_PROMOTE = "SIGKILL of PostgreSQL, and promotion of a synchronous standby"
 
 
 class NotApplicableError(OutboxError):
-    """The fault cannot be injected on this machine."""
+    """Raised if a fault cannot be injected on this machine."""
 
 
 class Action(StrEnum):
-    """Action of a fault on its component."""
+    """What a fault does to its component."""
 
     NONE = "none"
     KILL = "kill"
-    """SIGKILL, after which the component is restarted."""
+    """Send SIGKILL. The component is then restarted."""
     PAUSE = "pause"
-    """SIGSTOP, and SIGCONT after `seconds`."""
+    """Send SIGSTOP, and send SIGCONT after `seconds`."""
     RESTART = "restart"
-    """Graceful stop and start."""
+    """Stop the component gracefully, and start it again."""
     RESET = "reset"
     """Reset the connections to PostgreSQL."""
     SLOW = "slow"
-    """For `seconds`, delay traffic to PostgreSQL by a constant time per chunk."""
+    """Delay every chunk of data from and to PostgreSQL by a constant time. The delay ends after `seconds`."""
     BREAK = "break"
-    """Destroy an object of the deployed pipeline with the function registered in faults.injection."""
+    """Call the function in faults.injection.BREAKAGES, which destroys an object of the deployed pipeline."""
     DAMAGE = "damage"
-    """Damage a disk or database of the stack with the function registered in faults.injection."""
+    """Call the function in faults.injection.DAMAGES, which damages a disk or a database of the stack."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class Fault:
     """A fault that hits one component. `seconds` is the duration of a pause or delay.
 
     `times` is the number of injections per cell. A process that restarts immediately is killed more often, because a
-    way can lose an event only in a short time window. After a fault that `needs_repair`, events are not delivered until
-    an operator has repaired the pipeline. After a fault that `undoes_commits`, the database may lack transactions whose
-    events were delivered.
+    way of sending can lose an event only if the kill hits a short time window. After a fault that `needs_repair`,
+    events are not delivered until an operator has repaired the pipeline. After a fault that `undoes_commits`, the
+    database might lack transactions whose events were delivered.
     """
 
     name: str
@@ -55,17 +55,17 @@ class Fault:
 
     @property
     def replaces_database(self) -> bool:
-        """Whether another server or an older state replaces the database, so that transaction ids are reassigned."""
+        """Whether another server or an older backup replaces the database, which then assigns transaction ids again."""
         return self.action is Action.DAMAGE and self.component == "postgres"
 
     @property
     def restores_database(self) -> bool:
-        """Whether all databases of the server lose acknowledged commits. A synchronous standby does not lose any."""
+        """Whether all databases of the server lose acknowledged commits. A promoted standby still has these commits."""
         return self.name == "restore-postgres"
 
     @property
     def is_none(self) -> bool:
-        """Whether this is the baseline without a fault, with which other cells are compared."""
+        """Whether nothing is injected. Cells without a fault are the baseline with which other cells are compared."""
         return self.action is Action.NONE
 
 
@@ -82,30 +82,30 @@ def _damage(name: str, component: str, description: str, *, undoes: bool = False
 
 
 # Connect is paused longer than session.timeout.ms (6 s), Kafka longer than the drill's wal_sender_timeout (8 s), and
-# the relay and writers longer than transaction.timeout.ms of their producers (10 s).
+# the relay and the writers longer than the transaction.timeout.ms of their producers (10 s).
 FAULTS: dict[str, Fault] = {
     fault.name: fault
     for fault in (
         Fault("none", "", Action.NONE, "No fault."),
         _kill("connect", "SIGKILL of the Connect worker."),
         _kill("relay", "SIGKILL of one relay process, five times.", times=5),
-        _kill("writer", "SIGKILL of the process of the service, ten times.", times=10),
+        _kill("writer", "SIGKILL of the service process, ten times.", times=10),
         _kill("kafka", "SIGKILL of the broker."),
         _kill("postgres", "SIGKILL of every PostgreSQL process."),
         Fault("pause-connect", "connect", Action.PAUSE, "SIGSTOP of the Connect worker, 15 s.", 15),
         Fault("pause-relay", "relay", Action.PAUSE, "SIGSTOP of one relay process, 15 s.", 15),
-        Fault("pause-writer", "writer", Action.PAUSE, "SIGSTOP of the process of the service, 15 s.", 15),
+        Fault("pause-writer", "writer", Action.PAUSE, "SIGSTOP of the service process, 15 s.", 15),
         Fault("pause-kafka", "kafka", Action.PAUSE, "SIGSTOP of the broker, 15 s (exceeds wal_sender_timeout).", 15),
         Fault("pause-postgres", "postgres", Action.PAUSE, "SIGSTOP of every PostgreSQL process, 10 s.", 10),
         Fault("restart-kafka", "kafka", Action.RESTART, "Graceful restart of the broker."),
         Fault("restart-postgres", "postgres", Action.RESTART, "Fast shutdown and start of PostgreSQL."),
         Fault("reset-connection", "proxy", Action.RESET, "TCP reset of the sender's connections to PostgreSQL."),
         Fault("slow-connection", "proxy", Action.SLOW, "200 ms of delay per chunk from and to PostgreSQL, 10 s.", 10),
-        _break("slot-invalidated", "slot", "The connector stops until its slot is invalidated, then a repair."),
-        _damage("disk-full-kafka", "kafka", "The broker's disk is full until 5 s after the broker has ended."),
-        _damage("restore-postgres", "postgres", "Restore of a 5-second-old backup, then a repair.", undoes=True),
-        _damage("promote-standby", "postgres", f"{_PROMOTE} which has no slot, then a repair.", undoes=True),
-        _damage("promote-with-slot", "postgres", f"{_PROMOTE} which has a copy of the failover slot."),
+        _break("slot-invalidated", "slot", "Stop of the connector until its slot is invalidated. A repair follows."),
+        _damage("disk-full-kafka", "kafka", "Full disk of the broker, until 5 s after the broker has exited."),
+        _damage("restore-postgres", "postgres", "Restore of a backup that is 5 s old. A repair follows.", undoes=True),
+        _damage("promote-standby", "postgres", f"{_PROMOTE} that has no slot. A repair follows.", undoes=True),
+        _damage("promote-with-slot", "postgres", f"{_PROMOTE} that has a copy of the failover slot."),
     )
 }
 

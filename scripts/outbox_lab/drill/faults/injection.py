@@ -16,27 +16,27 @@ from outbox_lab.drill.proxy import Proxy
 from outbox_lab.drill.stack import DrillStack
 
 BREAKAGES: dict[str, Callable[[DrillStack, Deployment], None]] = {"slot-invalidated": invalidate_slot}
-"""Functions of the faults with the action BREAK, by name of the fault."""
+"""Mapping from the name of each fault with the action BREAK to its function."""
 DAMAGES: dict[str, Callable[[DrillStack], None]] = {
     "disk-full-kafka": disk.fill,
     "restore-postgres": database.restore_backup,
     "promote-standby": database.promote_standby,
     "promote-with-slot": database.promote_standby_with_slot,
 }
-"""Functions of the faults with the action DAMAGE, by name of the fault."""
+"""Mapping from the name of each fault with the action DAMAGE to its function."""
 PREPARATIONS: dict[str, Callable[[DrillStack], AbstractContextManager[None]]] = {"disk-full-kafka": disk.small_disk}
 SLOW_DELAY_S = 0.2
 
 
 def prepared(fault: Fault, drill: DrillStack) -> AbstractContextManager[None]:
-    """Prepare the stack for a fault before the deployment, until the cell ends. Raises NotApplicableError."""
+    """Prepare the stack for a fault until the cell ends. Enter before the deployment. Raises NotApplicableError."""
     return PREPARATIONS[fault.name](drill) if fault.name in PREPARATIONS else nullcontext()
 
 
 def inject(
     fault: Fault, components: Mapping[str, Component], drill: DrillStack, deployment: Deployment | None = None
 ) -> None:
-    """Inject a fault, and return when a pause or delay has ended. `deployment` is None without a pipeline file."""
+    """Inject a fault, and return when its pause or delay has ended. If there is no pipeline, `deployment` is None."""
     match fault.action:
         case Action.KILL:
             kill(components[fault.component])
@@ -59,12 +59,12 @@ def inject(
 
 
 def kill(component: Component) -> None:
-    """Send SIGKILL. The parent process of the component restarts it."""
+    """Send SIGKILL to the component. The parent process of the component restarts it."""
     component.signal(signal.SIGKILL)
 
 
 def pause(component: Component, seconds: float) -> None:
-    """Stop the component with SIGSTOP, and continue it after `seconds`."""
+    """Suspend the component with SIGSTOP for `seconds`, and then continue it with SIGCONT."""
     component.signal(signal.SIGSTOP)
     try:
         time.sleep(seconds)
@@ -73,7 +73,7 @@ def pause(component: Component, seconds: float) -> None:
 
 
 def slow_down(proxy: Proxy, seconds: float) -> None:
-    """For `seconds`, delay each chunk by SLOW_DELAY_S."""
+    """Delay each chunk of data by SLOW_DELAY_S. The delay ends after `seconds`."""
     proxy.set_delay(SLOW_DELAY_S)
     try:
         time.sleep(seconds)

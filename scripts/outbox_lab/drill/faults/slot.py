@@ -1,4 +1,4 @@
-"""Invalidate the replication slot, as if the connector was down for longer than the server retains WAL."""
+"""Invalidate the replication slot, as happens if a connector is down for longer than the server retains WAL."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ INVALIDATION_S = 60
 LIMIT_RETAINED_WAL: LiteralString = "alter system set max_slot_wal_keep_size = '1MB'"
 RESET_LIMIT: LiteralString = "alter system reset max_slot_wal_keep_size"
 RELOAD: LiteralString = "select pg_reload_conf()"
-# Each switch begins a new 16 MB segment. The server invalidates slots at a checkpoint.
+# Each switch ends the current 16 MB segment. The server invalidates slots only at a checkpoint.
 END_SEGMENT: LiteralString = "select pg_switch_wal()"
 CHECKPOINT: LiteralString = "checkpoint"
 
 
 def invalidate_slot(drill: DrillStack, deployment: Deployment) -> None:
-    """Stop the connector, and write WAL until the server invalidates its slot. Raises WaitTimeoutError."""
+    """Stop the connector, and write WAL until the server invalidates the connector's slot. Raises WaitTimeoutError."""
     del drill
     slot = deployment.pipeline.source.slot
     lifecycle.stop(deployment.connect, deployment.pipeline.connector.name)

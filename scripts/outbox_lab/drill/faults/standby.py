@@ -1,4 +1,4 @@
-"""Synchronous standby of the stack's PostgreSQL, optionally with copies of the failover slots."""
+"""Run a synchronous standby of the stack's PostgreSQL, which can also copy the failover slots."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ DROP_SLOT: LiteralString = """
 IS_SYNCHRONOUS: LiteralString = "select 1 from pg_stat_replication where application_name = %s and sync_state = 'sync'"
 FAILOVER_SLOTS: LiteralString = "select slot_name from pg_replication_slots where failover"
 SYNCED_SLOTS: LiteralString = "select slot_name from pg_replication_slots where synced and not temporary"
-# A slot is copied when the standby reaches its catalog_xmin, which the server otherwise logs only every 15 s.
+# The standby copies a slot when it has replayed the slot's catalog_xmin. By default, this takes up to 15 s.
 LOG_SNAPSHOT: LiteralString = "select pg_log_standby_snapshot()"
 PROMOTE: LiteralString = "select pg_promote(wait => true)"
 
 
 class Standby:
-    """A standby in a separate folder that follows the stack's server through a physical slot."""
+    """A standby of the stack's server. It has a separate data folder and uses a physical slot."""
 
     def __init__(self, drill: DrillStack, *, keeps_slots: bool) -> None:
         self._drill = drill
@@ -49,7 +49,7 @@ class Standby:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Start the standby, and wait until it is synchronous. Stop it gracefully at the end of the block."""
+        """Start the standby, and wait until it is synchronous. At the end of the block, stop the standby gracefully."""
         with self._drill.connect_to_database() as primary:
             primary.execute(CREATE_SLOT, (SLOT,))
             take_base_backup(self._drill, self.folder)
@@ -62,12 +62,12 @@ class Standby:
                 process.wait(STOP_S)
 
     def promote(self) -> None:
-        """Promote the standby, and return when it accepts writes. Raises psycopg.Error."""
+        """Promote the standby, and return when the standby accepts writes. Raises psycopg.Error."""
         with self._connect() as connection:
             connection.execute(PROMOTE)
 
     def abandon(self) -> None:
-        """Let the primary commit without the standby, because the standby will not replace it."""
+        """Reset the primary so that it commits without the standby. Call this if the standby will not be promoted."""
         with self._drill.connect_to_database() as primary:
             for name in PRIMARY_SETTINGS:
                 primary.execute(sql.SQL("alter system reset {}").format(sql.Identifier(name)))
@@ -94,7 +94,7 @@ class Standby:
             )
 
     def _settings(self) -> dict[str, str]:
-        """Return settings for the command line, so that the data folder does not keep them after the promotion."""
+        """Return the standby's settings. They are passed on the command line, so the data folder does not keep them."""
         state = self._drill.state
         password_file = self._home / ".standby-password"
         password_file.unlink(missing_ok=True)
@@ -111,10 +111,10 @@ class Standby:
         }
 
     def _synchronize(self, primary: psycopg.Connection[Any]) -> None:
-        """Make commits wait for the standby, and wait until the standby has copied the slots."""
+        """Make commits wait for the standby. If slots are kept, also wait until the standby has copied the slots."""
         primary.execute(f"alter system set synchronous_standby_names = '{SLOT}'")
         if self._keeps_slots:
-            # Otherwise the connector could get ahead of the standby.
+            # Otherwise the connector could receive changes that the standby has not received.
             primary.execute(f"alter system set synchronized_standby_slots = '{SLOT}'")
         primary.execute("select pg_reload_conf()")
         wait_for("a synchronous standby", lambda: _check_synchronous(primary), seconds=READY_S)

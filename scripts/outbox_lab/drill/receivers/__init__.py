@@ -1,1 +1,1 @@
-"""Receivers of a cell: one consumer group per strategy of outbox_events, and counts of their effects."""
+"""Run the receivers of a cell, with one consumer group for each strategy of outbox_events, and count their effects."""

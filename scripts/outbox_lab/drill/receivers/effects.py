@@ -12,16 +12,17 @@ from outbox_lab.drill.receivers.strategies import ONCE_PER_EVENT, ONCE_PER_RECOR
 from outbox_lab.drill.verdict import SHOWN_EVENTS, Verdict, judge
 
 EFFECT_COUNTS = ("missing", "repeated", "phantom", "unordered", "wrong")
-"""Names of the counts that the reports show for a strategy."""
+"""Names of the counts that reports show for each strategy."""
 
 
 @dataclass(frozen=True)
 class EffectCounts:
-    """Effects of the receivers with one strategy.
+    """Counts for the effects of the receivers that use one strategy.
 
-    `missing`: events of committed transactions without an effect. `repeated`: additional effects of an event.
-    `phantom`: events with an effect although their transaction did not commit. `unordered`: events whose first effect
-    follows the first effect of a newer version of the account. `wrong`: effects with an incorrect version.
+    `missing`: events that have no effect although their transaction was committed. `repeated`: additional effects of an
+    event. `phantom`: events that have an effect although their transaction was not committed. `unordered`: events whose
+    first effect follows the first effect of a newer version of the same account. `wrong`: effects with an incorrect
+    version.
     """
 
     strategy: str
@@ -36,7 +37,7 @@ class EffectCounts:
 
 
 def count_effects(strategy: str, ledger: Ledger, effects: Sequence[Delivery]) -> EffectCounts:
-    """Compare the ordered effects of a strategy with a ledger whose outcomes are resolved."""
+    """Compare the effects of a strategy, in order, with a ledger whose outcomes are resolved."""
     verdict = judge(ledger, effects)
     numbers = Counter(effect.event_id for effect in effects)
     return EffectCounts(
@@ -53,9 +54,9 @@ def count_effects(strategy: str, ledger: Ledger, effects: Sequence[Delivery]) ->
 
 
 def broken_by_receivers(counts: EffectCounts, verdict: Verdict) -> dict[str, int]:
-    """Return the violations that the receivers added to the violations of sending (`verdict`), by count.
+    """Return, for each count, the number of violations that receivers added to the violations of sending (`verdict`).
 
-    An event that is not on the topic cannot have an effect, and a phantom on the topic has an effect.
+    Receivers are not responsible for an event that is missing on the topic, or for a phantom that is on the topic.
     """
     broken = {
         "missing": counts.missing - verdict.lost,

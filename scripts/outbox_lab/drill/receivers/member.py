@@ -1,8 +1,9 @@
-"""Process that runs one receiver per strategy until SIGTERM. Each receiver joins the group of its strategy.
+"""Run one receiver for each strategy until SIGTERM. Each receiver joins the consumer group of its strategy.
 
     python -m outbox_lab.drill.receivers.member SETTINGS.json
 
-A receiver that ends with an error is reopened, as a service manager would restart a service.
+This module runs as a process. If a receiver ends with an error, the process opens it again, as a service manager
+restarts a service that failed.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ logger = logging.getLogger(__name__)
 READY = "every receiver has applied events"
 RESTART_INTERVAL_S = 1.0
 POLL_S = 0.2
-# The shortest timeout that the broker accepts, so that the partitions of a killed member are soon reassigned.
+# This is the shortest timeout that the broker accepts, so that the partitions of a killed member are soon reassigned.
 SESSION_TIMEOUT_MS = 6000
 HEARTBEAT_INTERVAL_MS = 500
 COMMIT_INTERVAL_MS = 1000
@@ -33,7 +34,7 @@ COMMIT_INTERVAL_MS = 1000
 
 @dataclass(frozen=True)
 class MemberSettings:
-    """Settings of the processes of a cell. Strategies store their files in `folder`."""
+    """Settings of the receiver processes in a cell. Strategies store their files in `folder`."""
 
     kafka: str
     dsn: str
@@ -43,16 +44,16 @@ class MemberSettings:
     folder: str
 
     def resources(self, strategy: str) -> Resources:
-        """Return the resources of a strategy."""
+        """Return the resources that a strategy uses."""
         return Resources(self.kafka, self.dsn, self.group(strategy), Path(self.folder))
 
     def group(self, strategy: str) -> str:
-        """Return the consumer group of a strategy."""
+        """Return the id of the consumer group of a strategy."""
         return f"{self.topic}.{strategy}"
 
 
 class Member:
-    """One receiver. `has_applied` is set when the receiver applies its first event."""
+    """Runs one receiver. `has_applied` is set when the receiver has applied its first event."""
 
     def __init__(self, settings: MemberSettings, strategy: str, stop: Flag) -> None:
         self.has_applied = Flag()
@@ -91,7 +92,7 @@ class Member:
 
 
 def run_members(settings: MemberSettings) -> None:
-    """Run one receiver per strategy until SIGTERM. Log READY when every receiver has applied an event."""
+    """Run one receiver for each strategy until SIGTERM. Log READY when every receiver has applied an event."""
     stop = flag_of_termination()
     members = [Member(settings, strategy, stop) for strategy in settings.strategies]
     with ThreadPoolExecutor(len(members)) as pool:
@@ -104,7 +105,7 @@ def run_members(settings: MemberSettings) -> None:
 
 
 def _wait_until_applied(members: Sequence[Member], stop: Flag) -> bool:
-    """Wait until every receiver has applied an event. Return False if the stop flag is set first."""
+    """Wait until every receiver has applied an event. Return False if the stop flag is set before that."""
     while not stop.is_set() and not all(member.has_applied.is_set() for member in members):
         stop.wait(POLL_S)
     return not stop.is_set()

@@ -1,4 +1,4 @@
-"""Receivers of a cell: run two processes, kill them at random times, and wait for the end of the topic."""
+"""Run two receiver processes, kill them at random times, and wait until they have read the whole topic."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ASSIGNORS = ("range", "cooperative-sticky")
 
 @dataclass(frozen=True)
 class Place:
-    """Systems and folder that the receivers of a cell use. `name` is part of their file names in `folder`."""
+    """Systems and folder that the receivers of a cell use. `name` is part of the names of their files in `folder`."""
 
     kafka: Kafka
     dsn: str
@@ -44,10 +44,10 @@ class Place:
 
 
 class Receivers:
-    """Runs one consumer group per strategy during a `with` block. Does nothing without strategies."""
+    """Runs one consumer group for each strategy during a `with` block. If `strategies` is empty, nothing is run."""
 
     def __init__(self, place: Place, seed: str, strategies: Sequence[str] = tuple(STRATEGIES)) -> None:
-        """`seed` determines the assignor and the times of the kills."""
+        """Choose an assignor. `seed` determines this choice and the times of the kills."""
         self.kills = 0
         self._place = place
         self._rng = random.Random(seed)  # noqa: S311 - not a secret
@@ -99,13 +99,13 @@ class Receivers:
     def kill(self, number: int) -> None:
         """Send SIGKILL to a member if each of its receivers has applied an event since the member started."""
         member = self._members[number]
-        with suppress(OutboxError):  # it has just ended on its own
+        with suppress(OutboxError):  # the member has just ended on its own
             if member.is_ready():
                 member.signal(signal.SIGKILL)
                 self.kills += 1
 
     def drain(self, deliveries: Sequence[Delivery]) -> list[str]:
-        """Wait until every group has processed all records of the topic. Return timeouts as notes."""
+        """Wait until every group has processed all records of the topic. Return a note for each group that has not."""
         ends = {partition: 0 for partition, _ in (delivery.position for delivery in deliveries)}
         for delivery in deliveries:
             ends[delivery.partition] = max(ends[delivery.partition], delivery.offset + 1)
@@ -119,7 +119,7 @@ class Receivers:
         return notes
 
     def _at_end(self, strategy: str, ends: dict[int, int]) -> Observation[bool]:
-        """Compare the positions at which new owners of the partitions would start with the end of the topic."""
+        """Check whether a new owner of each partition would start at the end of the topic, and report the positions."""
         group = self._settings.group(strategy)
         try:
             if strategy in STORES_POSITIONS:
@@ -137,7 +137,7 @@ class Receivers:
         return Observation(None if behind else True, ", ".join(behind))
 
     def count_effects(self, ledger: Ledger) -> tuple[EffectCounts, ...]:
-        """Return the counts of each strategy. Call `drain` first."""
+        """Return the counts of the effects of each strategy. Call `drain` first."""
         return tuple(
             count_effects(strategy, ledger, tables.read_effects(self._place.dsn, self._settings.group(strategy)))
             for strategy in self._settings.strategies

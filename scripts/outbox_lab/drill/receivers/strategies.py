@@ -1,4 +1,4 @@
-"""Strategies of outbox_events.receiving by name, as used by the receivers of a cell."""
+"""Create the strategies of outbox_events.receiving that the receivers of a cell use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from outbox_events import BloomFilter, ProcessedEvents, StoredOffsets, Strategy, WithoutDeduplication
 from outbox_lab.drill.receivers import tables
 
-# Small, so that generations are replaced and the filter has false positives, for which the table decides.
+# Small values, so that the filter replaces generations and has false positives, which the table must correct.
 FILTER_CAPACITY = 500
 FILTER_ERROR_RATE = 0.02
 FILTER_SAVE_S = 1.0
@@ -18,7 +18,7 @@ FILTER_SAVE_S = 1.0
 
 @dataclass(frozen=True)
 class Resources:
-    """Resources of a strategy: broker, database of the service, consumer group, and a folder for files."""
+    """Resources that a strategy uses: broker, database of the service, consumer group, and a folder for files."""
 
     kafka: str
     dsn: str
@@ -59,8 +59,8 @@ STRATEGIES: dict[str, Callable[[Resources], Strategy[Any]]] = {
     "without-deduplication": _without_deduplication,
 }
 STORES_POSITIONS = frozenset({"stored-offsets"})
-"""Strategies with positions in the database. The committed offsets of the group can be lower."""
+"""Strategies that store positions in the database. The committed offsets of the group can be lower than these."""
 ONCE_PER_EVENT = frozenset({"processed-events", "bloom-before-table"})
-"""Strategies that apply an event once even if the topic contains the event twice."""
+"""Strategies that apply each event once, even if the topic contains the event twice."""
 ONCE_PER_RECORD = frozenset({"stored-offsets"})
-"""Strategies that apply each record of the topic once."""
+"""Strategies that apply each record once, so that an event that is on the topic twice is applied twice."""

@@ -1,4 +1,4 @@
-"""Tables of the receiving service: effects, processed events and positions."""
+"""Create and read the tables of the receiving service: effects, processed events and positions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from outbox_lab.drill.observer import Delivery
 PROCESSED_EVENTS = "receiver.processed_event"
 POSITIONS = "receiver.consumer_offset"
 CONNECT_TIMEOUT_S = 5
-# The table has no unique constraint, because the strategy must prevent duplicates.
+# receiver.effect has no unique constraint, because the strategy, not the table, must prevent duplicates.
 CREATE: LiteralString = """
     drop schema if exists receiver cascade;
     create schema receiver;
@@ -39,7 +39,7 @@ def connect(dsn: str) -> Connection:
 
 
 def create(dsn: str) -> None:
-    """Replace the tables of an earlier cell with empty tables."""
+    """Create empty tables. Drop the tables of an earlier cell."""
     with closing(connect(dsn)) as connection, connection.transaction():
         connection.execute(CREATE)
         connection.execute(processed_table.create_table_sql(PROCESSED_EVENTS))
@@ -52,13 +52,13 @@ def apply(connection: Connection, group: str, effect: Delivery) -> None:
 
 
 def read_effects(dsn: str, group: str) -> list[Delivery]:
-    """Return the effects of a group in the order in which they were applied."""
+    """Return the effects that a consumer group has applied, in the order of their insertion."""
     with closing(connect(dsn)) as connection:
         rows = connection.execute(EFFECTS, (group,)).fetchall()
     return [Delivery(row[0], row[1], row[2], received_at=None, is_early=None, version=row[3]) for row in rows]
 
 
 def read_positions(dsn: str, group: str) -> dict[int, int]:
-    """Return the stored positions of a group by partition."""
+    """Return a mapping from each partition to the position that a consumer group has stored."""
     with closing(connect(dsn)) as connection:
         return dict(connection.execute(NEXT_OFFSETS, (group,)).fetchall())

@@ -1,1 +1,1 @@
-"""Report of a drill: totals, expected loss, charts, HTML and Markdown."""
+"""Create the report of a drill as HTML and Markdown, with totals, expected loss and charts."""

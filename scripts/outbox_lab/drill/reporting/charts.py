@@ -1,4 +1,4 @@
-"""SVG charts for the report: delays over time in a cell, and lost events by way of sending."""
+"""Draw the SVG charts of the report: delays over time in a cell, and lost events by way of sending."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BAR_HEIGHT, BAR_LABEL_WIDTH, BAR_WIDTH = 24, 170, 340
 
 
 def delay_chart(result: CellResult) -> Markup:
-    """Plot the delay of a cell's events against their commit time on a logarithmic scale, and mark the faults."""
+    """Plot the delay of a cell's events, on a logarithmic scale, against their commit time, and mark the faults."""
     if not result.delays:
         return Markup("")
     start = result.delays[0][0]
@@ -42,7 +42,7 @@ def delay_chart(result: CellResult) -> Markup:
 
 
 def loss_chart(ways: Sequence[WaySummary]) -> Markup:
-    """Return a bar chart with the lost and phantom events per thousand committed events of each way."""
+    """Return a bar chart that shows, for each way, the lost and phantom events per thousand committed events."""
     shares = [1000 * (way.counts["lost"] + way.counts["phantom"]) / max(1, way.committed) for way in ways]
     largest = max([*shares, 1e-9])
     parts = [

@@ -1,4 +1,4 @@
-"""Report of a drill as an HTML page, and the Markdown tables and chart for docs/loss-table.md."""
+"""Write the report of a drill as an HTML page and as Markdown tables, which docs/loss-table.md contains."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ CELL_HEADINGS = ("fault", "committed", *COUNTS, "p50", "p99", "max", "recovery")
 
 @dataclass(frozen=True)
 class Cost:
-    """Assumptions for the expected loss: faults per year, and the value of one lost event."""
+    """Assumptions from which the expected loss is computed: the faults per year, and the value of one lost event."""
 
     faults_per_year: float = 10
     value: float = 100
 
 
 def to_html(results: Sequence[CellResult], cost: Cost) -> str:
-    """Return the report as an HTML page without scripts or external resources."""
+    """Return the report as an HTML page. The page does not contain scripts or load external resources."""
     loader = PackageLoader("outbox_lab.drill.reporting", ".")
     jinja = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     jinja.filters |= {"seconds": seconds, "amount": amount, "interval": interval}
@@ -59,7 +59,7 @@ def to_html(results: Sequence[CellResult], cost: Cost) -> str:
 
 
 def to_markdown(results: Sequence[CellResult]) -> str:
-    """Return a table of all ways, a table of receivers, and a table of cells for each way."""
+    """Return one table of all ways, one table of the effects of receivers, and for each way a table of its cells."""
     ways, effects = summarize(results), summarize_effects(results)
     parts = [_table(WAY_HEADINGS, map(_way_row, ways))]
     if effects:
@@ -92,17 +92,17 @@ def _table(headings: Sequence[str], rows: Iterable[tuple[str, ...]]) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """Return a duration as text."""
+    """Return a duration as text, in milliseconds if it is shorter than one second."""
     if value is None:
         return "-"
     return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s"
 
 
 def amount(value: float) -> str:
-    """Return a number with three significant digits, or a larger number rounded to an integer."""
+    """Return a number as text: from WHOLE_FROM on, rounded to an integer, otherwise with three significant digits."""
     return f"{value:,.0f}" if value >= WHOLE_FROM else f"{value:.3g}"
 
 
 def interval(value: Interval) -> str:
-    """Return a mean and its interval as text."""
+    """Return a mean and the bounds of its interval as text."""
     return f"{amount(value.mean)} ({amount(value.low)} to {amount(value.high)})"

@@ -1,4 +1,4 @@
-"""Totals of a drill by way of sending, with the expected loss."""
+"""Add up the results of a drill for each way of sending, and estimate the loss."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from outbox_lab.drill.ways.way import Promise
 
 @dataclass(frozen=True)
 class CellSummary:
-    """All repetitions of one way under one fault."""
+    """Totals of all repetitions of one way under one fault."""
 
     fault: str
     promise: Promise
@@ -33,7 +33,7 @@ class CellSummary:
 
 @dataclass(frozen=True)
 class WaySummary:
-    """All cells of one way. `loss` is the lost events per fault, or None if events are lost without a fault."""
+    """Totals of all cells of one way. `loss` is per fault, or None if the way loses events even without a fault."""
 
     way: str
     description: str
@@ -46,7 +46,7 @@ class WaySummary:
 
 @dataclass(frozen=True)
 class EffectSummary:
-    """Effects of one strategy in all cells of one way with receivers. `broken` contains counts that break a promise."""
+    """Totals of the effects of one strategy for one way. `broken` contains the counts that break a promise."""
 
     way: str
     strategy: str
@@ -58,7 +58,7 @@ class EffectSummary:
 
 
 def summarize_effects(results: Sequence[CellResult]) -> list[EffectSummary]:
-    """Return the totals of the effects, in the order of the ways in `results` and of the strategies."""
+    """Return the totals of the effects for each way and strategy, in the order in which these occur in `results`."""
     pairs = dict.fromkeys((result.way, counts.strategy) for result in results for counts in result.effects)
     return [_effect_summary(way, strategy, results) for way, strategy in pairs]
 
@@ -81,7 +81,7 @@ def _effect_summary(way: str, strategy: str, results: Sequence[CellResult]) -> E
 
 
 def summarize(results: Sequence[CellResult]) -> list[WaySummary]:
-    """Return the totals of the results, in the order of the ways and faults in `results`."""
+    """Return the totals for each way. The ways and their faults have the order in which they occur in `results`."""
     ways = dict.fromkeys(result.way for result in results)
     return [_way_summary(way, [result for result in results if result.way == way]) for way in ways]
 

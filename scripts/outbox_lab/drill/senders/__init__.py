@@ -1,1 +1,1 @@
-"""Senders of the writers, which send the events of a transaction."""
+"""Define the senders with which writers send the events of their transactions."""

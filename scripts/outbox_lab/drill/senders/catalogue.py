@@ -1,4 +1,4 @@
-"""All senders by name."""
+"""List all senders by name, and open a sender."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ SENDERS: dict[str, type[Sender]] = {"outbox": OutboxSender, "messages": MessageS
 
 
 def open_sender(settings: SenderSettings, name: str) -> Sender:
-    """Open a sender for the writer `name`."""
+    """Open a sender for the writer that has this name."""
     return SENDERS[settings.name](settings.options, name)

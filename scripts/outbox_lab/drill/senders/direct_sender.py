@@ -1,6 +1,6 @@
-"""Direct send (dual write): a baseline in which the record and the database transaction are independent.
+"""Send records independently of the database transaction (dual write), as a baseline for the other ways.
 
-In both orders, a crash between the two steps leaves only one system changed, and this cannot be detected.
+In both orders, a crash between the two steps leaves only one of the two systems changed, and nothing detects this.
 """
 
 from __future__ import annotations
@@ -24,23 +24,24 @@ from outbox_events.producing.deliveries import DELIVERY_S, Deliveries
 
 
 class DirectTransaction:
-    """Open database transaction and the records to send with it."""
+    """An open database transaction. `records` contains the records that are sent with the transaction."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []
 
     def send(self, record: Record) -> None:
-        """Add a record to send at the end of the block."""
+        """Add a record, which is sent at the end of the block."""
         self.records.append(record)
 
 
 class DirectSender:
     """Sends records before or after the commit of their database transaction. Not thread-safe.
 
-    With database-first, records are lost if the process crashes after the commit or Kafka does not confirm them.
-    NotDeliveredError then means that the change is committed but consumers may never receive it. With kafka-first, a
-    record announces a change that did not happen if the process crashes before the commit or the commit fails. Even
-    without a failure, a consumer can receive a record and read the database before the change is committed.
+    With database-first, records are lost if the process crashes after the commit, or if Kafka does not confirm the
+    records. In the second case, NotDeliveredError is raised: the change is committed, but consumers might never receive
+    its records. With kafka-first, if the process crashes before the commit or the commit fails, a record
+    announces a change that did not happen. Even without a failure, a consumer can receive a record and read the
+    database before the change is committed.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class DirectSender:
         order: Order = "database-first",
         seconds: float = DELIVERY_S,
     ) -> None:
-        """`seconds` limits the wait for the brokers. Raises ConfigurationError for an unknown order."""
+        """Create the sender. `seconds` limits the wait for brokers. Raises ConfigurationError if `order` is unknown."""
         self._connection = connection
         self._producer = producer
         self._order = require_order(order)
@@ -59,7 +60,7 @@ class DirectSender:
 
     @contextmanager
     def transaction(self) -> Iterator[DirectTransaction]:
-        """Run a block in a database transaction. Commit and send at its end. After an exception, do neither."""
+        """Run a block in a database transaction. Commit and send at its end. If the block raises, do neither."""
         require_idle(self._connection)
         transaction = DirectTransaction()
         try:

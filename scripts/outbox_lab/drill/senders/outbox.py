@@ -1,4 +1,4 @@
-"""Senders for ways in which the connector reads the WAL: outbox rows and logical decoding messages."""
+"""Send events by outbox rows or logical decoding messages, for ways in which the connector reads the WAL."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class OutboxSender(Sender):
 
 
 class MessageSender(Sender):
-    """Emits logical decoding messages without a table."""
+    """Emits logical decoding messages, without an outbox table."""
 
     @contextmanager
     def transaction(self, connection: Connection) -> Iterator[Send]:

@@ -1,4 +1,4 @@
-"""Senders for ways in which the service itself produces to Kafka."""
+"""Send events by a Kafka producer, for ways in which the service itself produces to Kafka."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ from outbox_events.kafka.record import PRODUCER_SETTINGS, Record
 from outbox_lab.drill.senders.direct_sender import DirectSender
 from outbox_lab.drill.senders.sender import Connection, Send, Sender
 
-# Shorter than the pauses of the drill, so that the broker aborts the transaction of a paused writer.
+# This timeout is shorter than the pauses of the drill, so that the broker aborts the transaction of a paused writer.
 TRANSACTION_TIMEOUT_MS = 10_000
 DELIVERY_S = 10.0
-# Do not recover younger rows, because other writers may be about to send them.
+# Younger rows are not recovered, because another writer might be about to send them.
 MIN_AGE_S = 2.0
 CREATE_TABLES = (recovery_store.create_table_sql(), delivery_proof.create_table_sql())
 
 
 class Transaction(Protocol):
-    """Open transaction of a sender of outbox_events.producing."""
+    """An open transaction of a sender from outbox_events.producing."""
 
     def send(self, record: Record) -> None:
-        """Send a record as part of the transaction."""
+        """Send a record as part of this transaction."""
 
 
 class ProducingSender(Sender):
-    """Sends events as records of one topic with its own producer."""
+    """Base class of senders that send each event as a record to one topic. Each sender has its own producer."""
 
     is_transactional = False
 
@@ -61,18 +61,18 @@ class ProducingSender(Sender):
         return {"transactional.id": self.transactional_id, "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS}
 
     def record(self, event: OutboxEvent) -> Record:
-        """Return the record of an event. Its value is JSON, or null for a tombstone."""
+        """Return the record of an event. The value of the record is JSON, or null for a tombstone."""
         value = None if event.payload is None else json.dumps(event.payload).encode()
         headers = ((EVENT_ID, str(event.event_id).encode()),)
         return Record(self.options["topic"], str(event.aggregate_id).encode(), value, headers)
 
     def close(self) -> None:
-        """Discard unsent records, because a process that ends would not send them either."""
+        """Discard unsent records, because a process that is killed does not send them either."""
         self.producer.purge()
 
 
 class PairedSender(ProducingSender):
-    """Pairs a database transaction with sending, using a sender of the library."""
+    """Base class of senders that call a sender of the library, which pairs records with a database transaction."""
 
     @abstractmethod
     def open_transaction(self, connection: Connection) -> AbstractContextManager[Transaction]:
@@ -89,7 +89,7 @@ class PairedSender(ProducingSender):
 
 
 class Direct(PairedSender):
-    """Dual write in the order set in the options."""
+    """Sends by dual write, in the order that the options set."""
 
     def open_transaction(self, connection: Connection) -> AbstractContextManager[Transaction]:
         order: Any = self.options["order"]
@@ -97,7 +97,7 @@ class Direct(PairedSender):
 
 
 class Chained(PairedSender):
-    """Kafka transaction and database transaction in the order set in the options, without a recovery store."""
+    """Commits in Kafka and the database, in the order that the options set, without a recovery store."""
 
     is_transactional = True
     store: RecoveryStore | None = None
@@ -112,10 +112,10 @@ class Chained(PairedSender):
 
 
 class ChainedWithStore(Chained):
-    """Chained commits with a recovery store."""
+    """Commits in the database and then in Kafka, with a recovery store."""
 
     def recover(self, connection: Connection) -> None:
-        del connection  # the store needs a separate connection
+        del connection  # the recovery store needs a separate connection
         own = psycopg.connect(self.options["dsn"], autocommit=True, connect_timeout=5)
         self.store = RecoveryStore(own, self.transactional_id)
         recover(self.store, self.producer, self.client)
@@ -127,7 +127,7 @@ class ChainedWithStore(Chained):
 
 
 class Proof(ProducingSender):
-    """Rows that are saved in the business transaction, sent after the commit and deleted by a topic listener."""
+    """Saves rows in the business transaction, and sends them after the commit. A topic listener deletes the rows."""
 
     proof = DeliveryProof()
 
@@ -151,7 +151,7 @@ class Proof(ProducingSender):
 
 
 class TwoPhase(PairedSender):
-    """Prepare the database transaction, commit in Kafka, and commit the prepared transaction."""
+    """Prepares the database transaction, commits in Kafka, and then commits the prepared transaction."""
 
     is_transactional = True
 

@@ -1,4 +1,4 @@
-"""Base class of senders, and their settings, which the writers read as JSON."""
+"""Define the base class of senders, and the settings of a sender, which the writers read from JSON."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Send = Callable[[Sequence[OutboxEvent]], object]
 
 @dataclass(frozen=True)
 class SenderSettings:
-    """Name of a sender, and its options as text."""
+    """The name of a sender, and the values of its options as text."""
 
     name: str
     options: Mapping[str, str] = field(default_factory=dict)
 
 
 class Sender(ABC):
-    """Sends the events of transactions. Each writer thread has a separate sender."""
+    """Sends the events of transactions. Each writer thread has its own sender."""
 
     def __init__(self, options: Mapping[str, str], name: str) -> None:
         """Open the sender's resources. `name` is unique among concurrent writers and stable across restarts."""
@@ -34,13 +34,17 @@ class Sender(ABC):
 
     @abstractmethod
     def transaction(self, connection: Connection) -> AbstractContextManager[Send]:
-        """Open a transaction, and yield the function that sends its events.
+        """Open a transaction, and yield a function that sends events in this transaction.
 
-        At the end of the block, commit in the database and Kafka in the order of the way. Roll back after an exception.
+        At the end of the block, commit in the database and in Kafka, in the order that the way of sending defines. If
+        the block raises an exception, roll back.
         """
 
     def recover(self, connection: Connection) -> None:  # noqa: B027 - optional
-        """Resolve transactions that an earlier writer with this name left. Called before the first transaction."""
+        """Resolve the transactions that an earlier writer of this name left open.
+
+        Call this method before the first transaction.
+        """
 
     def close(self) -> None:  # noqa: B027 - optional
         """Release the sender's resources."""

@@ -1,1 +1,1 @@
-"""Ways of sending that the drill tests."""
+"""Define and deploy the ways of sending that the drill tests."""

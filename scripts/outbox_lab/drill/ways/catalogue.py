@@ -1,4 +1,4 @@
-"""Catalogue of all ways of sending by name, in the order of the report."""
+"""List all ways of sending by name, in the order of the report."""
 
 from __future__ import annotations
 

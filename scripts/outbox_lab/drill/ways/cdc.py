@@ -1,4 +1,4 @@
-"""Ways in which Debezium reads the WAL."""
+"""Deploy ways of sending in which Debezium reads the WAL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SLOT_FAULTS = ("slot-invalidated", "promote-standby", "promote-with-slot")
 
 
 class Cdc(PipelineWay):
-    """The connector of this kit reads an outbox table."""
+    """Way in which the connector of outbox-kit reads an outbox table."""
 
     name = "cdc"
     description = "Outbox table, Debezium connector, at least once"
@@ -48,7 +48,7 @@ class Cdc(PipelineWay):
 
 
 class ExactlyOnceCdc(Cdc):
-    """The connector reads an outbox table, and the worker sets exactly.once.source.support."""
+    """Way in which the connector reads an outbox table, and the worker enables exactly.once.source.support."""
 
     name = "cdc-exactly-once"
     description = "Outbox table, Debezium connector, exactly once"
@@ -57,12 +57,12 @@ class ExactlyOnceCdc(Cdc):
 
 
 class MessageCdc(Cdc):
-    """The connector reads logical decoding messages instead of a table."""
+    """Way in which the connector reads logical decoding messages instead of an outbox table."""
 
     name = "cdc-messages"
     description = "Logical decoding messages without a table, Debezium connector, exactly once"
     promise = Promise(no_duplicates=True)
-    # Messages exist only in the WAL.
+    # Messages exist only in the WAL, so they cannot be sent again after the slot is lost.
     lossy_faults = frozenset({"slot-invalidated", "promote-standby"})
     faults = tuple(name for name in Cdc.faults if name != "restore-postgres")
     exactly_once = True

@@ -1,4 +1,4 @@
-"""Base class of ways with a pipeline file, which deploys and removes the pipeline."""
+"""Deploy and remove the pipelines of ways of sending that have a pipeline file."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from outbox_lab.drill.senders.sender import SenderSettings
 from outbox_lab.drill.ways.way import Deployed, Way
 
 DEPLOY_S = 60
-# Caused by the short wal_sender_timeout in project.SERVER_SETTINGS.
+# The short wal_sender_timeout in project.SERVER_SETTINGS makes this check fail.
 EXPECTED_FAILURES = ("path.wal-sender-timeout",)
 
 
 class PipelineWay(Way):
-    """A way with an outbox table, topics and schemas that `outbox apply` creates."""
+    """Base class of ways for which `outbox apply` creates the outbox table, topics and schemas."""
 
     systems: ClassVar[Collection[System]] = ()
-    """Systems to deploy. All systems if empty."""
+    """Systems to which the pipeline is deployed. If empty, the pipeline is deployed to all systems."""
 
     def sender(self) -> SenderSettings:
-        """Return the sender of the writers."""
+        """Return the settings of the sender that the writers use."""
         return SenderSettings("outbox", {"table": f"public.{self.cell}_event"})
 
     def changes(self) -> dict[str, object]:
-        """Return keys of the pipeline file that differ from the default for an outbox table."""
+        """Return the keys of the pipeline file whose values differ from those for a default outbox table."""
         return {}
 
     def running(self, pipeline_file: Path) -> AbstractContextManager[Mapping[str, Component]]:
@@ -77,7 +77,7 @@ class PipelineWay(Way):
         return lock is not None and bool(types_with_pending_backfill(lock.topics))
 
     def _apply(self, deployment: Deployment) -> None:
-        """Deploy the pipeline. Retry, because services hit by an earlier cell's fault may still reject requests."""
+        """Deploy the pipeline. Retry, because services might reject requests after the fault of an earlier cell."""
 
         def poll() -> Observation[bool]:
             try:
@@ -90,7 +90,7 @@ class PipelineWay(Way):
 
 
 def _remove_connector_and_slot(deployment: Deployment) -> None:
-    """Remove the connector and slot, because the stack has only one worker and an unused slot retains WAL."""
+    """Remove the connector and slot. The stack has only one worker for all cells, and an unused slot retains WAL."""
     with suppress(OutboxError):
         lifecycle.remove(deployment.connect, deployment.pipeline.connector.name)
         with postgres_client.connected(deployment.environment.source) as connection:

@@ -1,4 +1,4 @@
-"""Polling: the relay, polling of an incrementing column, and a fix for the rows that such polling misses."""
+"""Deploy ways of sending that poll: the relay, and polling of an incrementing column with and without its gap."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RELAY = ("-c", "from outbox_kit.cli import main; main()", "relay")
 
 
 class Relay(PipelineWay):
-    """Two processes of `outbox relay` instead of the connector. A relay fault hits one of the processes."""
+    """Way in which two processes of `outbox relay` send the rows. A fault of the relay hits one of these processes."""
 
     name = "relay"
     description = "Outbox table, two processes of the polling relay"
@@ -42,7 +42,7 @@ class Relay(PipelineWay):
 
 
 class IncrementingPolling(PipelineWay):
-    """One process that reads the rows whose numbers are higher than the number of the last row."""
+    """Way in which one process reads the rows whose numbers are higher than that of the last row that it has read."""
 
     name = "polling-incrementing"
     description = "Outbox table, polling of an incrementing column as JDBC source connectors do"
@@ -62,10 +62,10 @@ class IncrementingPolling(PipelineWay):
 
 
 class HorizonPolling(IncrementingPolling):
-    """Reads rows in the order of transaction ids up to the oldest transaction that has not ended."""
+    """Way in which one process reads rows in the order of transaction ids, up to the oldest open transaction."""
 
     name = "polling-horizon"
     description = "Outbox table, polling of transaction ids below the snapshot horizon"
-    # A transaction id is assigned before the account is locked, so its order can differ from the order of states.
+    # A transaction can get its id before it locks the account, so the order of ids can differ from the order of states.
     promise = Promise(in_order=False)
     horizon = True

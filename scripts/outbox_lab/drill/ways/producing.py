@@ -1,4 +1,4 @@
-"""Ways in which the service itself produces to Kafka."""
+"""Deploy ways of sending in which the service itself produces to Kafka."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ STOP_TIMEOUT_S = 30
 
 
 class ProducingWay(Way):
-    """A way whose writers produce to one topic."""
+    """Base class of ways whose writers produce to one topic."""
 
     order: ClassVar[str] = "database-first"
-    """System that commits first. The sender's name is the name of the way without the order."""
+    """Which system commits first. The name of the sender is the name of the way without this order."""
     faults = ("none", "kill-writer", "pause-writer", *STACK_FAULTS)
 
     @contextmanager
@@ -49,7 +49,7 @@ class ProducingWay(Way):
 
 
 class DeliveryProofWay(ProducingWay):
-    """The topic is the proof of delivery. The listener runs in a thread of the drill."""
+    """Way in which the topic is the proof of delivery. Its listener runs in a thread of the drill."""
 
     name = "delivery-proof"
     description = "Rows of the transaction, sent after the commit, deleted when the topic shows them"
@@ -62,7 +62,7 @@ class DeliveryProofWay(ProducingWay):
 
 
 class Listener:
-    """Deletes the rows of delivered records during a `with` block. Reconnects after an error."""
+    """Deletes the rows of delivered records during a `with` block. Reconnects after every error."""
 
     def __init__(self, drill: DrillStack, topic: str) -> None:
         self._drill = drill

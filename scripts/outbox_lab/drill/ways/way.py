@@ -1,4 +1,4 @@
-"""Base class of ways of sending: promise, applicable faults, and deployment for one cell."""
+"""Define the base class of ways of sending. A way has a promise and applicable faults, and is deployed for a cell."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ STACK_FAULTS = (
     "slow-connection",
     "disk-full-kafka",
 )
-"""Faults of Kafka and PostgreSQL that apply to every way."""
+"""Names of the faults that hit Kafka or PostgreSQL. These faults apply to every way."""
 
 
 @dataclass(frozen=True)
 class Promise:
-    """Guarantees of a way for consumers with isolation level read_committed."""
+    """Guarantees that a way gives to consumers with isolation level read_committed."""
 
     no_loss: bool = True
     no_phantom: bool = True
@@ -41,7 +41,7 @@ class Promise:
 
 @dataclass
 class Deployed:
-    """A way deployed for one cell. `pipeline_file` is None if the Spark jobs cannot read its topic."""
+    """A way that is deployed for one cell. `pipeline_file` is None if the Spark jobs cannot read the way's topic."""
 
     topic: str
     sender: SenderSettings
@@ -58,11 +58,11 @@ class Way(ABC):
     promise: ClassVar[Promise]
     faults: ClassVar[tuple[str, ...]]
     lossy_faults: ClassVar[frozenset[str]] = frozenset()
-    """Names of the faults under which the way can lose events."""
+    """Names of the faults under which the way does not promise to deliver all events."""
 
     @classmethod
     def promise_under(cls, fault: Fault) -> Promise:
-        """Return the guarantees of the way under a fault. A repair of the pipeline may send events again."""
+        """Return the guarantees of the way under a fault. A repair of the pipeline can send events again."""
         return replace(
             cls.promise,
             no_loss=cls.promise.no_loss and fault.name not in cls.lossy_faults,
@@ -70,20 +70,20 @@ class Way(ABC):
         )
 
     def __init__(self, drill: DrillStack, cell: str) -> None:
-        """`cell` is part of the names of topics, slots and tables."""
+        """Create the way for one cell. `cell` is part of the names of topics, slots and tables."""
         self.drill = drill
         self.cell = cell
 
     @abstractmethod
     def deployed(self) -> AbstractContextManager[Deployed]:
-        """Create the resources of the way. At the end, remove the resources that would affect later cells."""
+        """Create the resources of the way. At the end of the block, remove resources that would affect later cells."""
 
     def state(self) -> str:
-        """Describe the state of the way's components, to explain missing events."""
+        """Return a description of the state of the way's components, which can explain missing events."""
         return ""
 
     def detected(self) -> str:
-        """Return the checks that detect the fault and what they observed, or an empty text."""
+        """Return the checks that detect the fault, each with its observation, or an empty string."""
         return ""
 
     def lacks_states(self) -> bool:
@@ -91,5 +91,5 @@ class Way(ABC):
         return False
 
     def repair(self) -> list[str]:
-        """Repair the damage of a fault as an operator would. Return the output of the repair as notes."""
+        """Repair the damage that a fault caused. Return the output of the operators' command as notes."""
         return []

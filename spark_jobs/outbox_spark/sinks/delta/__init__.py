@@ -1,1 +1,1 @@
-"""Delta tables: storage by path, commits with progress, and maintenance."""
+"""Store Delta tables by path, commit the progress together with the rows, and maintain the tables."""

@@ -1,4 +1,4 @@
-"""Storage of Delta tables, which are addressed by path, and the progress in the user metadata of their commits."""
+"""Store Delta tables, which are addressed by path, and find the progress in the user metadata of their commits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TABLE_PROPERTIES = {
     "delta.logRetentionDuration": "interval 365 days",
 }
 _OPERATIONS = frozenset({"WRITE", "MERGE"})
-"""Delta's names of the operations with which the job commits."""
+"""Delta's names for the operations with which the job commits."""
 _VACUUM_SETTINGS = {"spark.sql.sources.parallelPartitionDiscovery.parallelism": "16"}
 """Maximum number of tasks with which VACUUM lists folders. Spark's default is 10,000."""
 
@@ -60,7 +60,7 @@ class DeltaStorage(LakeStorage):
         folder.getFileSystem(hadoop_configuration(self.spark)).delete(folder, True)
 
     def compact(self, suffix: str) -> str:
-        """Run OPTIMIZE and VACUUM. Return a text with the numbers of files that OPTIMIZE removed and added.
+        """Run OPTIMIZE and VACUUM. Return text with the numbers of files that OPTIMIZE removed and added.
 
         VACUUM retains removed files for the table's `delta.deletedFileRetentionDuration` (default: 7 days), for readers
         of older versions and for time travel.

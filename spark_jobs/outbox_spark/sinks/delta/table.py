@@ -1,4 +1,4 @@
-"""Delta target, which stores the progress in the user metadata of commits.
+"""Implement the Delta target, which stores the progress in the user metadata of commits.
 
 The number of a commit (`run` of the progress) is also Delta's transaction version, `txnVersion`. If two runs commit the
 same number, Delta either rejects the second commit or skips it without an error; the second run detects the skip.
@@ -81,7 +81,7 @@ class DeltaTable(LakeTable):
         return None
 
     def _latest_progress(self) -> dict[str, Any] | None:
-        """Return the progress, even from before a RESTORE; None if no table exists. Raises RefusedError if missing."""
+        """Return the progress, even from before a RESTORE; None if there is no table. Raises RefusedError if absent."""
         if not self._storage.exists():
             return None
         progress = next(filter(None, map(progress_in, self._storage.commits())), None)
@@ -116,7 +116,7 @@ class DeltaTable(LakeTable):
         return self._find_commit(progress)
 
     def _find_commit(self, progress: dict[str, Any]) -> dict[str, Any]:
-        """Return the commit of this progress. Raises OverlapError when Delta skipped it because of its `txnVersion`."""
+        """Return the commit of this progress. Raises OverlapError if Delta skipped it because of `txnVersion`."""
         for commit in self._storage.commits():
             stored_progress = progress_in(commit)
             if stored_progress is not None and stored_progress["token"] == progress["token"]:

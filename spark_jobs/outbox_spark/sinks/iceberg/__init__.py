@@ -1,1 +1,1 @@
-"""Iceberg tables: storage by catalog name, snapshots with progress, and maintenance."""
+"""Store Iceberg tables in catalogs, commit snapshots that contain the progress, and maintain the tables."""

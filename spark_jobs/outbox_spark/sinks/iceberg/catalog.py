@@ -1,4 +1,4 @@
-"""Configures Iceberg catalogs in a Spark session."""
+"""Configure Iceberg catalogs in a Spark session."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def configure_catalog(spark: SparkSession, target: IcebergTarget) -> str:
     prefix = f"spark.sql.catalog.{name}"
     spark.conf.set(prefix, "org.apache.iceberg.spark.SparkCatalog")
     # Spark writes session settings to its event log, and redacts only those that are also in the SparkConf of the
-    # application. Without the settings in the SparkConf, the event log would contain the credentials of the catalog.
+    # application. Without these settings in the SparkConf, the event log would contain the catalog's credentials.
     spark_conf: Any = spark._jsc.sc().conf()
     for key, value in settings:
         spark_conf.set(f"{prefix}.{key}", value)

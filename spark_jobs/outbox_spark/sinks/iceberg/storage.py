@@ -1,4 +1,4 @@
-"""Storage of Iceberg tables, addressed by catalog, namespace and name, and of the progress in their snapshots."""
+"""Store Iceberg tables, which are addressed by catalog, namespace and name, and the progress in their snapshots."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from outbox_spark.sinks.lake.storage import LakeStorage
 from outbox_spark.sinks.lake.table import PROGRESS_KEY
 
 STORED_NAMES = {"_partition": "_kafka_partition"}
-"""Stored name by column. Iceberg has a metadata column `_partition`, and MERGE does not support a second one."""
+"""Maps columns to stored names. Iceberg has a metadata column `_partition`, and MERGE rejects a second one."""
 
 _TABLE_PROPERTIES = {
     # Format version 3 records deleted rows in deletion vectors.
@@ -75,7 +75,7 @@ class IcebergStorage(LakeStorage):
         self.execute(f"DROP TABLE IF EXISTS {self.sql_name(suffix)} PURGE")
 
     def compact(self, suffix: str) -> str:
-        """Rewrite small files and files with deleted rows, and expire snapshots. Return a text with the numbers.
+        """Rewrite small files and files with deleted rows, and expire snapshots. Return text with their numbers.
 
         Snapshots are retained for the table's `history.expire.max-snapshot-age-ms` (default: 5 days). The latest
         snapshot with progress is always retained.

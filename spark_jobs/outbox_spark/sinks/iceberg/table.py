@@ -1,4 +1,4 @@
-"""Iceberg target, which stores the progress in the summaries of snapshots.
+"""Implement the Iceberg target, which stores the progress in the summaries of snapshots.
 
 A batch is merged into a branch, which is created from the snapshot that the run has read. Then the main branch is
 fast-forwarded to this branch, so that the rows and the progress become visible together. The catalog rejects the
@@ -137,7 +137,7 @@ class IcebergTable(LakeTable):
 
 
 def _latest_token(table: Any) -> str | None:  # noqa: ANN401 - org.apache.iceberg.Table
-    """Return the token of the latest progress in the current snapshot and its ancestors; None without progress."""
+    """Return the token of the latest progress in the current snapshot and its ancestors, or None."""
     snapshot = latest_with_progress(table)
     progress = None if snapshot is None else progress_in(snapshot)
     return None if progress is None else progress["token"]

@@ -1,1 +1,1 @@
-"""Code that Delta and Iceberg tables share: version-checked MERGE, ledger, quarantine, history mode, lease."""
+"""Provide what Delta and Iceberg tables share: version-checked MERGE, ledger, quarantine, history mode and lease."""

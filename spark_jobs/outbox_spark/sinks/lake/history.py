@@ -1,4 +1,4 @@
-"""History tables (SCD type 2) as data frames: the versions that a batch adds, and the intervals that it changes.
+"""Compute, for history tables (SCD type 2), the versions that a batch adds and the intervals that it changes.
 
 Versions of a key are sorted by the ordering rule. Each version is valid from its Kafka timestamp to the timestamp of
 the next version or deletion; the last version has no end. A batch recomputes the intervals of its keys from all
@@ -17,7 +17,7 @@ from outbox_spark.sinks.lake.merge_sql import QUARANTINED
 
 IDENTITY_COLUMN = "__outbox_identity"
 ENDED_COLUMN = "__outbox_ended"
-"""In the result of `timeline`, whether the interval ends with a deletion, and this end is new."""
+"""In the result of `timeline`: whether the interval ends with a deletion and did not end before."""
 NEW_COLUMN = "__outbox_new"
 
 
@@ -37,7 +37,7 @@ def without_stored(rows: DataFrame, stored_rows: DataFrame) -> DataFrame:
 def timeline(
     new_versions: DataFrame, stored_rows: DataFrame | None, deletions: DataFrame | None, affected_keys: DataFrame
 ) -> DataFrame:
-    """Return the versions of the affected keys whose interval or stale flag is new or has changed.
+    """For the affected keys, return the versions whose interval or stale flag is new or has changed.
 
     `new_versions` has all columns. `stored_rows` is the table. `deletions` has KEY_COLUMN and METADATA_COLUMNS.
     `affected_keys` has KEY_COLUMN and QUARANTINED, which is set for keys in quarantine. The result has the columns of

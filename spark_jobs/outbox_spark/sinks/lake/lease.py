@@ -1,7 +1,7 @@
-"""Lease of a run on a table in a folder. A file next to the table contains the holder and the expiry time of the lease.
+"""Lease a table in a folder to one run. A file next to the table contains the holder and the expiry time of the lease.
 
-Hadoop's FileSystem creates the file without overwriting, so leases work in every store that can contain tables. The
-lease only avoids wasted work. It is not reliable, because clocks differ and not every object store rejects overwriting.
+Hadoop's FileSystem creates the file without overwriting, so leases work in every store that can contain tables. A lease
+only avoids wasted work. It is not reliable, because clocks differ and not every object store rejects overwriting.
 Correctness depends on the conflict detection of commits. Targets without conflict detection are refused, unless they
 have a single writer (single_writer.py).
 """
@@ -161,7 +161,7 @@ class Lease:
             raise self._overlap_error(self._read(self._file))
 
     def _remove_ended(self, ended_holder: LeaseHolder) -> None:
-        """Remove the file of an ended lease. Rename it first, to detect whether another run has just replaced it."""
+        """Remove the file of an ended lease. Rename the file first, to detect whether another run just replaced it."""
         file_system = self._file_system()
         renamed_file = self._jvm.org.apache.hadoop.fs.Path(f"{self.path}.{self._token}")
         if not file_system.rename(self._file, renamed_file):
@@ -187,7 +187,7 @@ class Lease:
         self.written_at = datetime.fromtimestamp(modified_at / 1000, UTC)
 
     def _read(self, path: Any) -> LeaseHolder | None:  # noqa: ANN401 - org.apache.hadoop.fs.Path
-        """Return the holder; None if there is no file. An incomplete file is a lease that began when it was written."""
+        """Return the holder, or None. An incomplete file counts as a lease that began when the file was written."""
         file_system = self._file_system()
         try:
             status = file_system.getFileStatus(path)

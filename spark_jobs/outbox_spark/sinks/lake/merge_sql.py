@@ -1,4 +1,4 @@
-"""SQL text of the version-checked MERGE of Delta and Iceberg, which replaces a row only with a newer version.
+"""Compose the version-checked MERGE for Delta and Iceberg, which replaces a row only with a newer version.
 
 A source row whose READABLE is true is a record to merge, which is a tombstone if `__outbox_deleted` is true. A source
 row whose READABLE is false only flags the stored row of a key that has quarantined records. `_stale` is the flag to
@@ -57,7 +57,7 @@ class MergeStatement:
     removed: Sequence[str] = ()
     """Columns of fields that the schema no longer has."""
     column_defaults: Mapping[str, str] = field(default_factory=dict)
-    """Values of new columns for existing rows, as SQL by column name."""
+    """Maps each new column to SQL for its value in existing rows."""
     has_quarantined: bool = False  # whether the source has the column `__outbox_quarantined`
     rewrites: bool = False
     """Whether the statement replaces the values of rows whose version is equal to that of a source row."""

@@ -1,4 +1,4 @@
-"""The quarantine of a lake table, which contains the records that could not be decoded.
+"""Store records that could not be decoded in the quarantine of a lake table.
 
 Like the ledger, the quarantine is written before the table's commit. It remains when the table is dropped.
 """
@@ -55,7 +55,7 @@ class Quarantine:
         return rows.where((F.col("topic_id") == topic_id) & (F.col("reason") == reason))
 
     def update(self, topic_id: str, results: Sequence[RetryResult]) -> None:
-        """Remove the records that can be read now, and replace the reason of the other records."""
+        """Remove the records that can now be read, and update the reasons why the other records cannot be read."""
         partition = self._storage.stored_names.get("_partition", "_partition")
         names = (partition, "_offset", "reason")
         as_json = json.dumps([dict(zip(names, result, strict=True)) for result in results])
@@ -70,7 +70,7 @@ class Quarantine:
             )
 
     def newest_versions(self, topic_id: str) -> DataFrame | None:
-        """Return KEY_COLUMN and QUARANTINED, the newest quarantined version of each key; None without a quarantine."""
+        """Return KEY_COLUMN and QUARANTINED, each key's newest quarantined version, or None if no quarantine exists."""
         if not self._exists():
             return None
         entries = self._storage.read(QUARANTINE_SUFFIX).where(F.col("topic_id") == topic_id)

@@ -1,4 +1,4 @@
-"""Refuses lake tables to which two drivers could commit at the same time without detecting the conflict."""
+"""Refuse lake tables for which a conflict between two drivers that commit at the same time would go undetected."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from outbox_events.errors import ConfigurationError
 from outbox_spark.jobs.model import DeltaTarget, IcebergTarget
 
 _LOG_STORE_CLASS = "spark.delta.logStore.class"
-"""Setting of the log store for all schemes. Delta rejects it if a setting for a single scheme also exists."""
+"""Selects the log store for all URL schemes. Delta rejects this setting if one for a single scheme also exists."""
 _WITHOUT_DETECTION = ("S3SingleDriverLogStore", "HDFSLogStore", "AzureLogStore", "LocalLogStore", "DelegatingLogStore")
-"""Delta's log stores that do not detect conflicts on S3. The last of them delegates to another by the URL scheme."""
+"""Delta's log stores that do not detect conflicts on S3. The last one delegates to another log store by URL scheme."""
 
 
 def check_delta_target(spark: SparkSession, target: DeltaTarget) -> None:
@@ -23,7 +23,7 @@ def check_delta_target(spark: SparkSession, target: DeltaTarget) -> None:
     log_store = spark.conf.get(setting, None) or ""
     if not log_store or log_store.endswith(_WITHOUT_DETECTION):
         message = f"Delta's log store for {target.path} does not detect conflicts between two drivers"
-        hint = f"set {setting} to a log store that does, such as io.delta.storage.S3DynamoDBLogStore"
+        hint = f"set {setting} to a log store that detects them, such as io.delta.storage.S3DynamoDBLogStore"
         raise ConfigurationError(message, f"{hint}; {_ALTERNATIVE}")
 
 

@@ -28,7 +28,7 @@ class LakeStorage(ABC):
     """A table and its companion tables. The parameter `suffix` selects a table; it is empty for the table itself."""
 
     stored_names: ClassVar[Mapping[str, str]] = {}
-    """Stored name by column, for columns whose names the format reserves. `read` and `append` translate the names."""
+    """Maps columns whose names the format reserves to their stored names. `read` and `append` translate the names."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
@@ -53,19 +53,19 @@ class LakeStorage(ABC):
 
     @abstractmethod
     def compact(self, suffix: str) -> str:
-        """Rewrite small files and remove obsolete data. Return a text with the numbers."""
+        """Rewrite small files and remove obsolete data. Return text with the numbers of files."""
 
     def execute(self, statement: str) -> None:
         self.spark.sql(statement).collect()
 
     def column_types(self) -> dict[str, str]:
-        """Return the table's Spark types by lower-case column name; empty if there is no table."""
+        """Return a mapping from lower-case column names to Spark types; empty if there is no table."""
         if not self.exists():
             return {}
         return {field.name.lower(): field.dataType.simpleString() for field in self.read().schema.fields}
 
     def add_columns(self, types: Mapping[str, str], comments: Mapping[str, str]) -> None:
-        """Add the columns that the table lacks, and update the comments of columns that differ from `comments`."""
+        """Add the columns that the table lacks, and update the column comments that differ from `comments`."""
         actual_fields = {field.name.lower(): field for field in self.read().schema.fields}
         missing = [name for name in types if name.lower() not in actual_fields]
         if missing:

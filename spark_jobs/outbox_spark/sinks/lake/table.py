@@ -113,7 +113,7 @@ class LakeTable(TargetTable, ABC):
         return written_at or datetime.now(UTC)
 
     def committed(self) -> TableProgress | None:
-        """Return the latest progress in the table's commits. Commits of other jobs, such as compaction, have none."""
+        """Return the latest progress in the table's commits. Commits of other jobs, such as compaction, lack it."""
         if not self._storage.exists():
             return None
         progress = self._read_progress()
@@ -124,7 +124,7 @@ class LakeTable(TargetTable, ABC):
         return committed
 
     def check(self, columns: Sequence[Column], schema: StructType) -> None:
-        """Raise SchemaError for a reserved name, a different mode, a type not equal to `schema`, or a renamed field."""
+        """Raise SchemaError for a reserved name, another mode, a type other than in `schema`, or a renamed field."""
         check_reserved(columns, self._label, self.kind)
         if self._progress is not None and self._progress["mode"] != self._mode:
             mode = self._progress["mode"]
@@ -147,7 +147,7 @@ class LakeTable(TargetTable, ABC):
         return rows.select(KEY_COLUMN, *METADATA_COLUMNS, *ROW_STATE_COLUMNS)
 
     def column_names(self, columns: Sequence[Column]) -> list[str]:
-        """Return the names of all columns, in the case of `columns` where they match; empty if there is no table."""
+        """Return all column names, as spelled in `columns` if only their case differs; empty if there is no table."""
         # Names in lake tables are case-insensitive. If a field's name changes only in case, its column keeps its name.
         names = {column.name.lower(): column.name for column in columns}
         stored_names = self._storage.read().columns if self._storage.exists() else []
@@ -185,7 +185,7 @@ class LakeTable(TargetTable, ABC):
         return self._quarantine.records(topic_id, reason)
 
     def update_quarantined(self, topic_id: str, results: Sequence[RetryResult]) -> None:
-        """Remove the quarantined records that can be read now, and replace the reason of the other records."""
+        """Remove quarantined records that are now readable, and update the reasons why the others are unreadable."""
         self._check_lease()
         self._quarantine.update(topic_id, results)
 
@@ -219,7 +219,7 @@ class LakeTable(TargetTable, ABC):
             self._storage.drop(suffix)
 
     def maintain(self) -> str:
-        """Compact the table, its ledger and its quarantine. Return one line of text with the numbers."""
+        """Compact the table, its ledger and its quarantine. Return one line that reports the results."""
         if self.committed() is None:
             return f"{self._label}: the table does not exist yet"
         suffixes = filter(self._storage.exists, ("", TOMBSTONES_SUFFIX, QUARANTINE_SUFFIX))
@@ -305,11 +305,11 @@ class LakeTable(TargetTable, ABC):
     def _merge_source(self, batch: Batch, *, flag_other_keys: bool) -> DataFrame:
         """Return the source rows of the MERGE (see merge_sql.py).
 
-        With `flag_other_keys`, they include all keys in quarantine, even keys without a readable row in the batch.
+        With `flag_other_keys`, the result includes all quarantined keys, even keys without a readable row in the batch.
         """
         readable_rows = batch.rows.where(F.col("__outbox_reason").isNull())
         if batch.previous is not None:
-            # This is not needed for a new table: its ledger has only this batch's tombstones, their keys no other row.
+            # A new table does not need this: its ledger has only this batch's tombstones, whose keys have no other row.
             readable_rows = self._ledger.without_superseded(readable_rows)
         names = table_columns(batch.columns, Mode.HARD_DELETE)[:-1]
         readable_rows = readable_rows.select(*names, "__outbox_deleted").withColumn(READABLE, F.lit(True))
@@ -346,7 +346,7 @@ class LakeTable(TargetTable, ABC):
         )
 
     def _add_columns(self, batch: Batch) -> dict[str, str]:
-        """Add the columns that the table lacks. Return the values of new columns for existing rows, as SQL by name.
+        """Add the columns that the table lacks. Return a mapping from new columns to SQL for existing rows.
 
         A column is new if the last progress does not list it, even if the table has it. If a run crashed between
         ADD COLUMNS and the commit, this run therefore sets the values.

@@ -1,4 +1,4 @@
-"""The ledger of a lake table, which contains the deleted keys and the version of each deletion.
+"""Store, in the ledger of a lake table, the deleted keys and the version of each deletion.
 
 A deletion is valid even if the table's commit fails. Its entry is therefore written before that commit, and remains if
 the commit fails. The next run then reads the same tombstones again, but does not add duplicate entries.
@@ -26,7 +26,7 @@ _IS_SUPERSEDED = f"s.{KEY_COLUMN} = t.{KEY_COLUMN} AND {version_sql('t')} >= {ve
 class Ledger:
     """Tombstones of one table. Only entries with the ledger id `id` are used.
 
-    Each run that creates the table generates an id, so that entries of a run that failed to do so have no effect.
+    Each run that creates the table generates an id, so that entries of a run that failed to create it have no effect.
     """
 
     def __init__(self, storage: LakeStorage, mode: Mode) -> None:
@@ -67,7 +67,7 @@ class Ledger:
         return rows.alias("s").join(self.entries().alias("t"), is_superseded, how="left_anti")
 
     def expire(self, before: datetime) -> int:
-        """Remove entries older than `before`, except in history mode, where they end intervals. Return their number."""
+        """Remove and count entries older than `before`, except in history mode, in which the entries end intervals."""
         if self._mode is Mode.HISTORY or not self.exists():
             return 0
         is_expired = f"_timestamp < timestamp'{before.astimezone(UTC).isoformat()}'"

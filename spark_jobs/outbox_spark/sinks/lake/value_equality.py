@@ -1,4 +1,4 @@
-"""Compares two values of one column. NaN equals NaN, 0.0 equals -0.0, and the order of map entries is ignored."""
+"""Compare two values of one column. NaN equals NaN, 0.0 equals -0.0, and the order of map entries is ignored."""
 
 from __future__ import annotations
 

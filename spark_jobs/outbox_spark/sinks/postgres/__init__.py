@@ -1,1 +1,1 @@
-"""PostgreSQL tables, with staging by COPY and a merge of rows and offsets in one transaction."""
+"""Write to PostgreSQL tables: stage rows by COPY, and merge the rows and the offsets in one transaction."""

@@ -1,4 +1,4 @@
-"""Queries on PostgreSQL's system catalogs."""
+"""Query PostgreSQL's system catalogs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def relation_exists(connection: Connection, relation: Identifier) -> bool:
 
 
 def column_types(connection: Connection, relation: Identifier, *, collations: bool = False) -> dict[str, str]:
-    """Return the SQL types by column name, in the table's order; empty if there is no table.
+    """Return a mapping from column names, in table order, to SQL types; empty if there is no table.
 
     With `collations`, a type includes the column's collation, unless the collation is the default of the type.
     """
@@ -32,7 +32,7 @@ def column_types(connection: Connection, relation: Identifier, *, collations: bo
 
 
 def comments(connection: Connection, relation: Identifier) -> dict[str, str]:
-    """Return the comments by column name. The empty name stands for the table itself."""
+    """Return a mapping from column names to comments. The empty name stands for the table itself."""
     rows = connection.execute(
         "select coalesce(a.attname, ''), d.description from pg_description d "
         "left join pg_attribute a on a.attrelid = d.objoid and a.attnum = d.objsubid and d.objsubid > 0 "
@@ -43,7 +43,7 @@ def comments(connection: Connection, relation: Identifier) -> dict[str, str]:
 
 
 def column_constraints(connection: Connection, relation: Identifier) -> dict[str, tuple[bool, str | None]]:
-    """Return, by column name, whether the column is NOT NULL, and its default as SQL (None if it has no default)."""
+    """Return, for each column, whether it is NOT NULL, and its default as SQL (None if it has no default)."""
     rows = connection.execute(
         "select attname, attnotnull, pg_get_expr(adbin, adrelid) from pg_attribute "
         "left join pg_attrdef on adrelid = attrelid and adnum = attnum "

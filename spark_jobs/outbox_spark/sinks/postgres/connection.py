@@ -1,4 +1,4 @@
-"""Connections to a PostgreSQL target: parameters of psycopg and JDBC, table locks, and settings for the merge."""
+"""Connect to a PostgreSQL target with psycopg or JDBC, lock tables, and set parameters for the merge."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def jdbc_settings(target: PostgresTarget) -> dict[str, str]:
 def connect(target: PostgresTarget) -> Connection:
     """Connect in autocommit mode, because an open transaction would prevent VACUUM from removing dead rows.
 
-    Raises UnreachableError.
+    Raises UnreachableError if the connection fails.
     """
     try:
         connection = psycopg.connect(**connection_parameters(target), autocommit=True, **_CLIENT_KEEPALIVES)

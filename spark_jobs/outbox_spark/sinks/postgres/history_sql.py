@@ -1,4 +1,4 @@
-"""Composes (but does not execute) the SQL that applies one staged batch to a history table, with one row per version.
+"""Compose (but do not execute) the SQL that applies one staged batch to a history table, with one row per version.
 
 A version is a state of the source. A record that a connector sends again has a new offset, but is not a new version. An
 interval extends from a version to the next version or deletion of the key, regardless of the order of arrival.
@@ -59,7 +59,7 @@ class HistoryMergeStatements(MergeStatements):
     def close_rows(self) -> Composed:
         """Update `_valid_to` of stored versions if it changed. Return the number of versions that a deletion ended.
 
-        Execute it before new versions are inserted, because a unique index permits one version of a key without end.
+        Execute this before inserting new versions, because a unique index permits only one open-ended version per key.
         """
         return SQL(
             "{ends}, closed as (update {target} t set {valid_to} = e.__outbox_end, "

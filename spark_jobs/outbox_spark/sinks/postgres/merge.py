@@ -1,4 +1,4 @@
-"""Merges one staged batch in the caller's transaction. Statements that would not change anything are not executed."""
+"""Merge one staged batch in the caller's transaction. Statements that would not change anything are not executed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def apply_staged(
 
 
 def rewrite_staged(connection: Connection, tables: TableStatements, staging: Identifier, topic_id: str) -> WriteCounts:
-    """Replace the values of the rows that have the versions of staged rows. Return the number of these rows."""
+    """Replace the values of rows that have the same version as a staged row. Return the number of these rows."""
     analyze(connection, staging)
     merge = MergeStatements(tables, staging, topic_id, has_quarantine=_has_rows(connection, tables.quarantine))
     return WriteCounts(sum(connection.execute(statement).rowcount for statement in merge.rewrite_rows()))
@@ -80,7 +80,7 @@ def _add_versions(connection: Connection, merge: HistoryMergeStatements, counts:
 
 
 def _add_keys_and_flags(connection: Connection, merge: MergeStatements, counts: DecodedCounts) -> None:
-    """Add a new table's primary key, and flag rows as stale that are older than quarantined records of the batch."""
+    """Add a new table's primary key, and flag rows as stale if they are older than the batch's quarantined records."""
     for statement in merge.tables.add_keys() if merge.is_new_table else ():
         connection.execute(statement)
     if counts.quarantined:

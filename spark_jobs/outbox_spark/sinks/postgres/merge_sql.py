@@ -1,4 +1,4 @@
-"""Composes (but does not execute) the SQL that applies one staged batch to a table with one row per key."""
+"""Compose (but do not execute) the SQL that applies one staged batch to a table with one row per key."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ IS_TOMBSTONE = SQL("s.__outbox_reason is null and s.__outbox_deleted")
 class MergeStatements:
     """Statements for one batch. Each record of the batch is staged once.
 
-    At most one staged record per key (in history mode, per version) has no reason. The others are quarantined.
+    At most one staged record per key (in history mode, per version) has no reason. The other records are quarantined.
     """
 
     tables: TableStatements

@@ -1,4 +1,4 @@
-"""Progress of PostgreSQL tables, which is stored in one row per table in `outbox_offsets`.
+"""Store the progress of PostgreSQL tables in `outbox_offsets`, which has one row per table.
 
 The row also lists the columns that runs have created, because other columns belong to the users of the table.
 """
@@ -20,7 +20,7 @@ from outbox_spark.sinks.postgres.statements import OFFSETS_TABLE, TableStatement
 
 
 def read_progress(connection: Connection, statements: TableStatements) -> tuple[int | None, TableProgress | None]:
-    """Return (run number, progress). If the table was dropped, the run number still exists, but the progress does not.
+    """Return (run number, progress). If the table was dropped, return the run number, but None for the progress.
 
     Raises RefusedError for a table without progress.
     """

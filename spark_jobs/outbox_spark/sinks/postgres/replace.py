@@ -1,4 +1,4 @@
-"""Replaces the content of a table with that of a shadow table, without replacing the relation.
+"""Replace the content of a table with that of a shadow table, without replacing the relation.
 
 Only rows that differ are written. Views, grants, publications and indexes remain, and writing rows does not block
 readers. At any isolation level, readers with an older snapshot still read the previous rows. TRUNCATE and renaming
@@ -67,7 +67,7 @@ def _insert(connection: Connection, target: Identifier, source: Identifier, clau
 
 
 def _adapt_columns(connection: Connection, target: Identifier, source: Identifier, droppable: Collection[str]) -> None:
-    """Adapt the columns of `target` to `source`. Drop columns of another type, and `droppable` ones not in `source`."""
+    """Adapt the columns of `target` to `source`. Drop columns of another type, and `droppable` columns it lacks."""
     actual = column_types(connection, target, collations=True)
     expected = column_types(connection, source, collations=True)
     for name, sql_type in actual.items():

@@ -1,4 +1,4 @@
-"""Staging tables. Each batch has an unlogged table, which the executors fill by COPY.
+"""Manage staging tables. Each batch has an unlogged table, which the executors fill by COPY.
 
 Spark builds lines in COPY's text format, and CopyRows of outbox-spark.jar sends them. Executors do not run Python.
 """
@@ -33,7 +33,7 @@ STAGING_INFIX = "__staging_"
 _TOKEN_BYTES = 4
 STAGING_SUFFIX_LENGTH = len(STAGING_INFIX) + 2 * _TOKEN_BYTES
 _COPY_FAILED = "COPY failed, SQLSTATE "
-"""Must be equal to CopyRows.FAILED of outbox-spark.jar."""
+"""This text must be equal to CopyRows.FAILED in outbox-spark.jar."""
 _SQLSTATE_LENGTH = 5
 _CONNECTION_EXCEPTION = "08"
 _COUNT_AGGREGATES = SQL(
@@ -62,7 +62,7 @@ class StagingTable:
 
     name: Identifier
     row_counts: Mapping[int, int]
-    """Number of copied rows by transaction id. Each task attempt that Spark accepted has its own transaction."""
+    """Maps transaction ids to numbers of copied rows. Each task attempt that Spark accepted has its own transaction."""
 
 
 def new_staging_name(schema: str, table: str) -> Identifier:
@@ -81,7 +81,7 @@ def copy_rows(
 ) -> tuple[Mapping[int, int], Mapping[str, Any]]:
     """Copy decoded rows into the staging table `name`, which is already quoted for SQL.
 
-    Returns the number of rows by transaction id, and the metrics of the observation OBSERVATION by name. Raises
+    Returns the number of rows per transaction id, and the metrics of the observation OBSERVATION by name. Raises
     OutboxError if COPY or an executor's connection fails.
     """
     lines = rows.select(*_copied_columns(tuple(columns))).select(copy_line(tuple(columns)))

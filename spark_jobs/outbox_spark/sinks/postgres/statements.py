@@ -1,4 +1,4 @@
-"""Composes (but does not execute) the SQL that creates and changes the tables of a PostgreSQL target."""
+"""Compose (but do not execute) the SQL that creates and changes the tables of a PostgreSQL target."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class TableStatements:
         ).format(self.offsets)
 
     def create_table(self) -> Composed:
-        """Create the table without a primary key. `add_keys` adds it after the rows, which takes half the time."""
+        """Create the table without a primary key. Adding it after the rows (`add_keys`) takes half the time."""
         fields = [SQL("{} {}").format(Identifier(field.name), SQL(column_type(field))) for field in self.columns]
         metadata = column_definitions({**METADATA_TYPES, **STATE_TYPES[self.mode]})
         return SQL('create table {} ({} text collate "C" not null, {})').format(
@@ -180,7 +180,7 @@ class TableStatements:
         )
 
     def update_quarantined(self) -> list[Composed]:
-        """Remove the records whose new reason is NULL, and replace the reason of the other records.
+        """Remove the records whose new reason is NULL, and set the new reason for the other records.
 
         The parameters are an array of partitions, an array of offsets, an array of reasons, and the topic id.
         """
@@ -195,7 +195,7 @@ class TableStatements:
         ]
 
     def different_rows(self, columns: Sequence[Column], staging: Identifier) -> Composed:
-        """Return the query for the rows that differ from staged rows: key, version and names of different columns.
+        """Return the query for rows that differ from staged rows: their key, version and names of different columns.
 
         The array of names is empty if the staged record is quarantined.
         """
@@ -236,7 +236,7 @@ class TableStatements:
         )
 
     def comments(self, topic: str) -> dict[str, str]:
-        """Return the comments by column name. The empty name stands for the table itself."""
+        """Return a mapping from column names to comments. The empty name stands for the table itself."""
         metadata = {name: _COLUMN_COMMENTS[name] for name in (KEY_COLUMN, *METADATA_COLUMNS, *STATE_TYPES[self.mode])}
         docs = {column.name: column.doc for column in self.columns if column.doc}
         return {"": _TABLE_COMMENTS[self.mode].format(topic), **metadata, **docs}

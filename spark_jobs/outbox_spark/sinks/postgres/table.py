@@ -1,4 +1,4 @@
-"""PostgreSQL target: executors copy the rows of a batch into a staging table, and the driver merges them.
+"""Implement the PostgreSQL target: executors copy a batch into a staging table, and the driver merges the rows.
 
 One transaction contains the merge and the progress. The next run drops the staging table of a run that crashed.
 """
@@ -99,7 +99,7 @@ from outbox_spark.sinks.target_table import (
 _NUL_IN_JSON = r"(?<!\\)(?:\\\\)*\\u0000"
 MAX_KEY_BYTES = 2048
 """Maximum size of a key. An entry of a B-tree index has at most 2,704 bytes, and in history tables it also contains the
-version. The server would accept some longer keys if it can compress them."""
+version. The server accepts some longer keys, if it can compress them."""
 
 
 class PostgresTable(TargetTable):
@@ -114,7 +114,7 @@ class PostgresTable(TargetTable):
         self._tables = TableStatements(target.schema, table, mode=mode)
         self._opened: Connection | None = None
         self._last_run: int | None = None
-        """Number of the last commit of the table that this run has read or written."""
+        """Number of the table's last commit that this run has read or written."""
         self._stages_early = True
 
     def __enter__(self) -> Self:
@@ -144,7 +144,7 @@ class PostgresTable(TargetTable):
             return server_time(self._connection)
 
     def committed(self) -> TableProgress | None:
-        """Return the progress; None if the table does not exist or was dropped. The run then reads the entire topic."""
+        """Return the progress; None if the table does not exist. In that case, the run reads the entire topic."""
         run, progress = read_progress(self._connection, self._tables)
         if run is not None:
             self._last_run = run
@@ -173,8 +173,8 @@ class PostgresTable(TargetTable):
             return
         for column in columns:
             if column.name in types and column.name not in created.all:
-                message = f"column {label}.{column.name}, which outbox-materialize did not create, is now a field"
-                raise SchemaError(f"{message} of the schema", "rename or drop the column")
+                message = f"outbox-materialize did not create column {label}.{column.name}"
+                raise SchemaError(f"{message}, but the schema has this field", "rename or drop the column")
         check_earlier_rows(columns, created.current, created.removed, label)
         for name in required_columns(self._connection, self._tables.target):
             if name not in created.all:
@@ -195,7 +195,7 @@ class PostgresTable(TargetTable):
 
     @staticmethod
     def is_unsupported(column: Column, value: Expression) -> Expression | None:
-        """Return the condition for NUL or invalid UTF-8 in text, NUL in JSON, years outside 1 to 9999, or long keys."""
+        """Return the condition for text with NUL or invalid UTF-8, long keys, JSON with NUL, or years beyond 1-9999."""
         if column.kind is ColumnType.TEXT:
             is_unsupported = F.contains(value, F.lit("\x00")) | ~F.is_valid_utf8(value)
             return (
@@ -224,7 +224,7 @@ class PostgresTable(TargetTable):
         return staged
 
     def discard(self, staged: StagedRows, *, disable: bool) -> None:
-        """Drop the staging table. If an abandoned task still has a lock on it, it is dropped at the end of the run."""
+        """Drop the staging table. If an abandoned task still locks the table, drop it at the end of the run."""
         self._stages_early = self._stages_early and not disable
         with self._server_errors(), suppress(psycopg.errors.LockNotAvailable):
             drop_staging(self._connection, [staged.location.name])
@@ -275,7 +275,7 @@ class PostgresTable(TargetTable):
         return rows.select(KEY_COLUMN, F.struct(*VERSION_COLUMNS).alias(STORED_VERSION))
 
     def different_fields(self, stack: ExitStack, rows: DataFrame, columns: Sequence[Column]) -> DataFrame:
-        """Copy the rows into a staging table, and let the server compare them with the stored rows.
+        """Copy the rows into a staging table, and have the server compare them with the stored rows.
 
         The server compares the values as it stores them, for example jsonb regardless of the order of members.
         """
@@ -294,7 +294,7 @@ class PostgresTable(TargetTable):
         return differences
 
     def _older_version_condition(self, template: SQL) -> Composed:
-        """Return `template` with the condition that excludes older versions; empty unless it is a history table."""
+        """Return `template` with the condition that excludes older versions, or empty SQL if there are none."""
         if VALID_TO_COLUMN not in self._column_types():
             return SQL("").format()
         return template.format(SQL("{} is null").format(Identifier(VALID_TO_COLUMN)))
@@ -306,7 +306,7 @@ class PostgresTable(TargetTable):
         return self._query(query.format(names, self._tables.quarantine, Literal(topic_id), Literal(reason)))
 
     def update_quarantined(self, topic_id: str, results: Sequence[RetryResult]) -> None:
-        """Remove the quarantined records that can be read now, and replace the reason of the other records."""
+        """Remove quarantined records that are now readable, and update the reasons why the others are unreadable."""
         parameters = (*map(list, zip(*results, strict=True)), topic_id)
         with self._server_errors(), self._connection.transaction():
             for statement in self._tables.update_quarantined():
@@ -354,7 +354,7 @@ class PostgresTable(TargetTable):
         self._last_run = None
 
     def maintain(self) -> str:
-        """Vacuum and analyze the table and its ledger. Return a text with the numbers of dead rows."""
+        """Vacuum and analyze the table and its ledger. Return text with the numbers of dead rows."""
         with self._server_errors():
             return "; ".join(map(self._vacuum, (self._tables.target, self._tables.tombstones)))
 
@@ -398,7 +398,7 @@ class PostgresTable(TargetTable):
                 self._connection.execute(tables.widen_column(column))
 
     def _count_staged(self, staging: StagingTable, expected: int) -> DecodedCounts:
-        """Count the staged rows. Raises OutboxError if rows are missing, which committing the offsets would skip."""
+        """Count the staged rows. Raises OutboxError if rows are missing, because the next run would skip these rows."""
         counts = count_staged(self._connection, staging)
         if counts.rows != expected:
             message = f"the staging table of {self._tables.label} has {counts.rows} of {expected} rows"
@@ -427,7 +427,7 @@ class PostgresTable(TargetTable):
         return copy_rows(rows, columns, self._target, name.as_string(self._connection))
 
     def _new_columns(self, batch: Batch, types: Mapping[str, str]) -> dict[Column, object]:
-        """Return the columns that an existing table lacks, with their values for its rows; empty without a table."""
+        """Return the columns that an existing table lacks, with their values for its rows; empty for a new table."""
         if not types:
             return {}
         new_columns = [column for column in batch.columns if column.name not in types]

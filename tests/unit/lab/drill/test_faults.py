@@ -42,15 +42,15 @@ def test_a_backup_has_no_slots_and_no_process_id(tmp_path: Path) -> None:
 
 def test_without_mount_a_full_disk_is_not_applicable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(NotApplicableError, match="not applicable on this machine"):
+    with pytest.raises(NotApplicableError, match="cannot simulate a full disk on this machine"):
         mount_tmpfs(tmp_path / "disk", 1024 * 1024)
 
 
 def test_a_cell_that_is_not_applicable_has_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    error = NotApplicableError("a full disk is not applicable on this machine: no mount")
+    error = NotApplicableError("cannot simulate a full disk on this machine: no mount")
     monkeypatch.setattr(Cell, "run", MagicMock(side_effect=error))
     monkeypatch.setattr(run, "drill_stack", MagicMock())
     lines: list[str] = []
     cells = run.select_cells(["cdc"], ["disk-full-kafka"], seed=1, repeat=1, load=Load(), materialize=False)
     assert run.run_cells(DrillProject(tmp_path), cells, lines.append, resume=False) == []
-    assert lines[-1].endswith("a full disk is not applicable on this machine: no mount")
+    assert lines[-1].endswith("cannot simulate a full disk on this machine: no mount")

@@ -1,1 +1,1 @@
-"""Bloom filters in memory, which recognize events that were probably handled."""
+"""Keep Bloom filters in memory, which recognize events that were probably handled."""

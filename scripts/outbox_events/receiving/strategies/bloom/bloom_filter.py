@@ -1,4 +1,4 @@
-"""Strategy with Bloom filters: recognize handled events without a table, or query a table for fewer events."""
+"""Recognize handled events with Bloom filters, either instead of a table of processed events or in front of one."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from outbox_events.receiving.strategy import ConsumerOffsets, Work
 
 
 class BloomFilter(ConsumerOffsets, Generic[Connected]):
-    """Keeps a filter of the most recent ids (`capacity` to 2 * `capacity`) per partition, and saves it in `folder`.
+    """Keeps a filter of the last `capacity` to 2 * `capacity` ids for each partition, and saves it in `folder`.
 
-    Without `behind`, an event is a duplicate if the filter contains its id. A fraction of the new events, at most
-    `error_rate`, is treated as duplicates and LOST. After a crash, events after the group's committed offset are
-    applied again, as with any consumer. Events between the saved filter and that offset are received again only to
-    complete the filter. Handlers receive the connection of `connect`, or None.
+    Without `behind`, an event is a duplicate if the filter contains its id. At most the fraction `error_rate` of the
+    new events is mistaken for duplicates and LOST. After a crash, events after the group's committed offset are applied
+    again, as with any consumer. Events between the filter's saved position and that offset are received again only to
+    complete the filter. Handlers receive the connection that `connect` returns, or None.
 
-    With `behind`, the table of processed events decides, so no event is lost or applied twice. Ids that the filter
-    contains are looked up in the table, which takes about 20% less time than a claim and does not wait for locks. Other
-    ids are claimed as without a filter. The filter saves database time only for duplicates, and a batch with both
-    duplicates and new events needs one more statement.
+    With `behind`, the table of processed events decides what is a duplicate, so no event is lost or applied twice. Ids
+    that the filter contains are looked up in the table, which takes about 20% less time than a claim and does not wait
+    for locks. Other ids are claimed as they would be without a filter. The filter saves database time only for
+    duplicates, and a batch with both duplicates and new events needs one more statement.
 
     Processes on several hosts need a shared folder. Otherwise the filter of a partition is empty after the partition
     moves to another host. Without `behind`, a zombie process can apply events again.
@@ -71,9 +71,9 @@ class BloomFilter(ConsumerOffsets, Generic[Connected]):
         self._states = PartitionStates(consumer, settings)
 
     def assigned(self, partitions: list[TopicPartition]) -> list[TopicPartition] | None:
-        """Restore the filters. Without a table, start at the filter's position if it is before the committed offset.
+        """Restore the filters. Without a table, start at a filter's position if it precedes the committed offset.
 
-        Raises RefusedError for a partition without a usable file if `missing` is "refuse".
+        If `missing` is "refuse", raises RefusedError for a partition that has no usable file.
         """
         assert self._states is not None  # noqa: S101 - the receiver binds before it subscribes
         states = self._states.read(partitions)
@@ -81,7 +81,7 @@ class BloomFilter(ConsumerOffsets, Generic[Connected]):
         starts = []
         for source, state in states.items():
             saved = self.filters.open(source, state, committed.get(source)).next_offset
-            # Before the first offset, the client would apply auto.offset.reset, which can mean the end.
+            # Before the log start offset, the client would apply auto.offset.reset, which can mean the end.
             known = [] if saved is None else [max(saved, state.first)]
             known += [committed[source]] if source in committed else []
             starts.append(TopicPartition(*source, min(known)) if known else TopicPartition(*source))
@@ -112,10 +112,10 @@ class BloomFilter(ConsumerOffsets, Generic[Connected]):
 
     @contextmanager
     def recovery(self, event: Event) -> Iterator[Connected]:
-        """Open a transaction. Do not add the id to the filter, so that the event can be replayed.
+        """Open a transaction. The event's id is not added to the filter, so that the event can be replayed.
 
-        Raises OSError if the position after the event cannot be saved. Otherwise, after a crash, the event would be
-        received again to complete the filter, and its replay would be treated as a duplicate.
+        Raises OSError if the position after the event cannot be saved. Without this position, the event would be
+        received again after a crash to complete the filter, and its replay would be treated as a duplicate.
         """
         with self._open() as connection:
             yield connection
@@ -135,7 +135,7 @@ class BloomFilter(ConsumerOffsets, Generic[Connected]):
         return self._database.transaction() if self._database else nullcontext(cast(Connected, None))
 
     def _hits(self, events: Sequence[Event], hashes: Sequence[int]) -> list[bool]:
-        """Return for each event whether the filter contains its id or the group handled it before the assignment."""
+        """Return, for each event, whether its id is in the filter or the group handled it before the assignment."""
         seen, hits = set[tuple[Partition, int]](), []
         for event, id_hash in zip(events, hashes, strict=True):
             kept, place = self.filters.get(event.source), (event.source, id_hash)
@@ -145,7 +145,7 @@ class BloomFilter(ConsumerOffsets, Generic[Connected]):
         return hits
 
     def _duplicates_in_table(self, connection: Connected, ids: Sequence[str], found: Sequence[bool]) -> list[bool]:
-        """Look up the ids that the filter contains, and claim the others. Return which of the ids are duplicates."""
+        """Look up the ids that the filter contains, and claim the others. Return whether each id is a duplicate."""
         assert self._behind is not None  # noqa: S101 - for the type checker
         group, table = self._behind.group, self._behind.table
         hits = {event_id for event_id, is_hit in zip(ids, found, strict=True) if is_hit}

@@ -1,7 +1,7 @@
-"""Filters of the assigned partitions. They are restored when a partition is assigned, and saved periodically.
+"""Keep a filter of event ids for each assigned partition. It is restored on assignment and saved periodically.
 
 A filter has two generations. When the newer generation is full, the older one is dropped. Each partition has a file
-with a checksum and the position of the filter. The file is replaced atomically.
+that contains the filter, its position and a checksum. The file is replaced atomically.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Generations:
         self.count = 0
         """Number of ids in the newer filter."""
         self.limit = capacity
-        """Number of ids for which the newer filter was created."""
+        """Number of ids that the newer filter was created to hold."""
         self.newer = self._empty()
         self.older: Bloom | None = None
 
@@ -71,7 +71,7 @@ class Generations:
         return sum(bloom.size_in_bits for bloom in (self.newer, self.older) if bloom is not None) // 8
 
     def save(self) -> tuple[bytes, bytes]:
-        """Return the newer and the older filter. If there is no older filter, it is empty."""
+        """Return the newer and the older filter as bytes. If there is no older filter, its bytes are empty."""
         return self.newer.save_bytes(), self.older.save_bytes() if self.older is not None else b""
 
     def load(self, newer: bytes, older: bytes, count: int, limit: int) -> None:
@@ -111,7 +111,7 @@ def filter_path(folder: Path, group: str, source: Partition) -> Path:
 
 
 def write_filter(path: Path, saved: SavedFilter) -> None:
-    """Replace the file. After a crash, it has the old or the new content. Raises OSError."""
+    """Replace the file. After a crash, it has either the old or the new content. Raises OSError."""
     header = asdict(saved) | {"newer": len(saved.newer), "older": len(saved.older)}
     body = json.dumps(header).encode() + b"\n" + saved.newer + saved.older
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -141,14 +141,14 @@ def read_filter(path: Path) -> SavedFilter | None:
 
 @dataclass
 class PartitionFilter:
-    """Filter of a partition. It contains the most recent ids of the events before `next_offset`."""
+    """Filter of a partition. It contains the ids of the most recent events before `next_offset`."""
 
     topic_id: str
     generations: Generations
     next_offset: int | None = None
     """None until an event of the partition has been handled."""
     handled_before: int = 0
-    """Offset before which the group had handled all events at the assignment, even if the filter lacks their ids."""
+    """At the assignment, the group had handled all events before this offset, even if the filter lacks their ids."""
     is_changed: bool = False
 
     def learn(self, id_hash: int, offset: int) -> None:
@@ -158,13 +158,13 @@ class PartitionFilter:
         self.move(offset + 1)
 
     def move(self, offset: int) -> None:
-        """Set the position. It can move backwards if events are received again on purpose."""
+        """Set the position. The position can move backwards if events are received again on purpose."""
         self.next_offset = offset
         self.is_changed = True
 
 
 class PartitionFilters:
-    """Filters by partition, and their files in a folder."""
+    """Manages the filters of the assigned partitions, and their files in a folder."""
 
     def __init__(self, folder: Path, *, capacity: int, error_rate: float, missing: Missing) -> None:
         self.group = ""  # consumer group, known when the receiver binds the strategy
@@ -182,7 +182,7 @@ class PartitionFilters:
     def open(self, source: Partition, state: PartitionState, committed: int | None) -> PartitionFilter:
         """Restore the filter of an assigned partition, or create an empty filter.
 
-        Raises RefusedError if `missing` is "refuse" and no saved filter contains events that the group has handled.
+        Raises RefusedError if `missing` is "refuse", and the group has handled events but has no usable filter file.
         """
         path = filter_path(self._folder, self.group, source)
         opened = PartitionFilter(state.topic_id, Generations(self._capacity, self._error_rate))

@@ -20,9 +20,9 @@ import org.postgresql.core.BaseConnection;
 import scala.Tuple2;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** Copies lines in PostgreSQL's COPY text format to a table, one transaction per task attempt. */
+/** Copies lines in PostgreSQL's COPY text format to a table. Each task attempt is a transaction. */
 public final class CopyRows {
-  /** Error message. Only the SQLSTATE is appended, because the server's message may quote a row. */
+  /** Start of the error message, which ends with the SQLSTATE because it must not quote rows. */
   public static final String FAILED = "COPY failed, SQLSTATE ";
 
   private static final String NO_SQLSTATE = "-----";
@@ -41,7 +41,7 @@ public final class CopyRows {
 
   /**
    * Copies all lines. A task attempt commits after its last line, so a failed attempt leaves no
-   * rows. If Spark loses the result of a committed attempt, its rows remain; `attempts` omits it.
+   * rows. If Spark loses the result of a committed attempt, `attempts` omits it; its rows remain.
    *
    * @param lines one binary column; each value is a line including its line feed
    * @param table name of the table as SQL text

@@ -17,7 +17,7 @@ import org.apache.spark.TaskKilledException;
 /**
  * Reads the records of one range in offset order. Skips offsets without a record (compacted
  * records, transaction markers). Throws Kafka's OffsetOutOfRangeException if the range starts
- * before the log start offset, or if its records are deleted while they are read.
+ * before the log start offset, or if records of the range are deleted while the range is read.
  */
 final class PartitionReader {
   private static final Duration POLL_TIMEOUT = Duration.ofSeconds(1);
@@ -76,7 +76,7 @@ final class PartitionReader {
       }
     } while (System.nanoTime() < deadline);
     throw new IllegalStateException(
-        "%s: no record from offset %d on was received within %d s; the range ends at offset %d"
+        "%s: no record at or after offset %d arrived within %d s; the range ends at offset %d"
             .formatted(
                 partition, offset, TimeUnit.MILLISECONDS.toSeconds(timeoutMillis), range.until()));
   }

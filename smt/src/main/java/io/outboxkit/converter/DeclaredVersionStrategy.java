@@ -14,11 +14,11 @@ import org.apache.kafka.connect.errors.DataException;
  *
  * <p>The converter's own strategies are not sufficient. One registers the Struct's schema, which
  * lacks logical types that Connect does not support. Another uses the latest version. During the
- * roll-out of version 2, it would write version 1 Structs to version 2 fields by position.
+ * roll-out of version 2, it would write Structs of version 1 to fields of version 2 by position.
  */
 public final class DeclaredVersionStrategy
     implements ArtifactReferenceResolverStrategy<Schema, Object> {
-  /** Avro property with the schema's version. AvroData sets it if connect.meta.data=true. */
+  /** Avro property with the version of a schema. AvroData sets it if connect.meta.data=true. */
   private static final String VERSION_PROPERTY = "connect.version";
 
   @Override

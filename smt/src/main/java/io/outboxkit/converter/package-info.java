@@ -1,2 +1,2 @@
-/** Extension of Apicurio's Avro converter, in a separate jar for the converter's plugin folder. */
+/** Extends Apicurio's Avro converter. Its separate jar belongs in the converter's plugin folder. */
 package io.outboxkit.converter;

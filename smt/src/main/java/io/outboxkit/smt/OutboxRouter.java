@@ -22,9 +22,9 @@ import org.apache.kafka.connect.errors.DataException;
  */
 public final class OutboxRouter<R extends ConnectRecord<R>> extends BaseTransform<R> {
   public static final String OVERVIEW_DOC =
-      "Convert the rows or messages of a transactional outbox to records with topic, key, partition"
-          + " and headers. The value is the payload, as Avro in Confluent wire format or as text;"
-          + " the value of a tombstone is null.";
+      "Convert the rows or messages of a transactional outbox to records that have a topic, key,"
+          + " partition and headers. The value is the payload, as Avro in Confluent wire format or"
+          + " as text; the value of a tombstone is null.";
 
   /** All options, except the keys {@code aggregate.T.*} of each aggregate type T. */
   public static final ConfigDef CONFIG_DEF = RouterConfig.CONFIG_DEF;

@@ -12,8 +12,8 @@ import org.apache.kafka.connect.connector.ConnectRecord;
 import org.apache.kafka.connect.data.Struct;
 
 /**
- * Replaces the value with a Struct that is parsed from the JSON text of a field. The Struct is of
- * the latest declared schema version that accepts the text, and its Connect schema has the number
+ * Replaces the value with a Struct that is parsed from the JSON text of a field. The Struct has the
+ * latest declared schema version that accepts the text, and its Connect schema contains the number
  * of this version. Tombstones are returned unchanged.
  */
 public final class ParsePayload<R extends ConnectRecord<R>> extends BaseTransform<R> {

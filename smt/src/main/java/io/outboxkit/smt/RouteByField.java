@@ -16,8 +16,8 @@ import org.apache.kafka.common.config.ConfigException;
 import org.apache.kafka.connect.connector.ConnectRecord;
 
 /**
- * Sets the topic according to the value of a field. Each topic must be configured. A topic that is
- * derived from a value might not exist, and the producer would then block.
+ * Sets the topic according to the value of a field. Each topic must be configured. If a topic were
+ * derived from a value, it might not exist, and the producer would block.
  */
 public final class RouteByField<R extends ConnectRecord<R>> extends BaseTransform<R> {
   public static final String OVERVIEW_DOC =

@@ -39,7 +39,7 @@ public final class SetPartition<R extends ConnectRecord<R>> extends BaseTransfor
       new OptionDefinitions()
           .high(ConfigName.FIELD, Type.STRING, "key", FieldPath.VALIDATOR)
           .doc(
-              "Field whose hash determines the partition, of type "
+              "Field whose hash determines the partition. Its type must be "
                   + FIELD_TYPES
                   + ". All records with the same key must have the same value in this field;"
                   + " otherwise a tombstone can get a different partition than earlier records.")

@@ -8,10 +8,10 @@ import org.apache.avro.Schema;
 /**
  * Checks that bytes are exactly one Avro value of a schema, without creating objects. Unlike Avro's
  * readers, the checker rejects strings that are not UTF-8, booleans other than 0 and 1, and arrays
- * or nesting that would exhaust memory or stack. It ignores logical types. Not thread-safe.
+ * or nesting that would exhaust the memory or the stack. It ignores logical types. Not thread-safe.
  */
 public final class AvroBodyChecker {
-  /** Number of items allowed in addition to one per byte, because an item can take no bytes. */
+  /** Number of items allowed in addition to one per byte, because an item can take zero bytes. */
   private static final int MAX_EMPTY_ITEMS = 100_000;
 
   /** Maximum size, in bytes, of an encoded int, enum symbol or union branch. */

@@ -20,10 +20,10 @@ public final class AvroOutput {
   /** Maximum size, in bytes, of a buffer that is reused for the next value. */
   private static final int MAX_RETAINED_CAPACITY = 1 << 20;
 
-  /** Limit of {@link #countReplay} per char of the JSON text. */
+  /** Tokens and chars that {@link #countReplay} allows per char of the JSON text. */
   private static final int MAX_REPLAY_PER_CHAR = 20;
 
-  /** Limit of {@link #countReplay} for short JSON texts. */
+  /** Tokens and chars that {@link #countReplay} also allows, regardless of the text's length. */
   private static final int MIN_REPLAY = 100_000;
 
   private static final int INITIAL_CAPACITY = 4096;
@@ -189,7 +189,7 @@ public final class AvroOutput {
     writeLong(0);
   }
 
-  /** Add the slots of a record. Return its frame, which is the index of its first slot. */
+  /** Add one slot per field of a record. Return the record's frame: the index of its first slot. */
   int openRecord(int fieldCount) {
     int frame = slotCount;
     slotCount += 2 * fieldCount;

@@ -62,7 +62,7 @@ record ConnectMapping(org.apache.kafka.connect.data.Schema schema, Converter con
   }
 
   /**
-   * @param records fields of the compiled records by full name, or null while a record is compiled
+   * @param records fields of each compiled record by full name; null while a record is compiled
    */
   private static Draft compile(Schema avro, Map<String, List<ConnectMapping>> records) {
     return switch (avro.getType()) {

@@ -11,7 +11,7 @@ import org.apache.kafka.connect.data.Struct;
 
 /**
  * Parses JSON text into Connect Structs of one Avro schema. The text is first encoded as Avro
- * binary, so that the same payloads are accepted as by {@link JsonAvroEncoder}. Not thread-safe.
+ * binary, so this parser accepts the same payloads as {@link JsonAvroEncoder}. Not thread-safe.
  */
 public final class JsonStructParser {
   private final JsonAvroEncoder encoder;

@@ -110,7 +110,7 @@ final class NumberWriters {
 
   /** Base class of the decimal writers, which accept JSON numbers and numbers in strings. */
   abstract static class DecimalTextWriter extends NumberWriter {
-    /** Maximum string length, as in Jackson for numbers: parsing takes quadratic time. */
+    /** Maximum string length, like Jackson's for numbers, because parsing takes quadratic time. */
     private static final int MAX_TEXT_LENGTH = 1000;
 
     DecimalTextWriter(String expected) {

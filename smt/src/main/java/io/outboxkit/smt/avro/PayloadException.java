@@ -5,7 +5,7 @@ import com.fasterxml.jackson.core.JsonToken;
 /**
  * Thrown for a payload that does not fit its Avro schema. The message contains the path and the
  * problem, but never the value. The exception has no stack trace, because stack traces are costly:
- * each row in a backlog with an older schema version causes an exception.
+ * each backlog row with an older schema version causes an exception.
  */
 public final class PayloadException extends Exception {
   private static final long serialVersionUID = 1L;

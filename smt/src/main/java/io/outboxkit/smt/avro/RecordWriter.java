@@ -22,7 +22,7 @@ import org.apache.avro.io.EncoderFactory;
  * default, and unknown fields are rejected or skipped.
  */
 final class RecordWriter extends ValueWriter {
-  /** A field. {@code defaultBytes} is its default as Avro binary, or null without a default. */
+  /** A field. {@code defaultBytes} is its default as Avro binary, or null if there is none. */
   private record Field(int index, String name, ValueWriter writer, byte[] defaultBytes) {}
 
   private final Map<String, Field> fieldsByName = new HashMap<>();

@@ -18,7 +18,7 @@ final class ReplayParser extends JsonParserDelegate {
 
   private final AvroOutput out;
 
-  /** Read the tokens of {@code buffer}, and count them in {@code out}, which has the limit. */
+  /** Read the tokens of {@code buffer}, and count them in {@code out}, which checks the limit. */
   ReplayParser(JsonParser buffer, AvroOutput out) {
     super(buffer);
     this.out = out;

@@ -28,7 +28,7 @@ final class UnionWriter extends ValueWriter {
       throw mismatch(parser);
     }
     if (nextCandidate(firstCandidate + 1, token) == branches.length) {
-      // With only one candidate, its error is more specific than the error of the union.
+      // If there is only one candidate, its error is more specific than the union's error.
       out.writeInt(firstCandidate);
       branches[firstCandidate].write(parser, out);
     } else if (token.isStructStart()) {

@@ -12,7 +12,7 @@ import org.apache.avro.Schema;
 
 /** Compiles an Avro schema into a tree of writers. */
 final class WriterCompiler {
-  /** Logical types that are rejected if Avro would ignore them because of the Avro type. */
+  /** Logical types that are rejected, not ignored, on Avro types for which they are not valid. */
   private static final Set<String> KNOWN_LOGICAL_TYPES =
       Set.of(
           "decimal",

@@ -129,8 +129,8 @@ final class AggregateConfig {
   private SchemaVersions<AvroBodyChecker> avroVersions(String type) {
     SchemaVersions<AvroBodyChecker> versions = versions(type, AvroBodyChecker::new);
     if (versions.size() > 1 && !hasVersionColumn) {
-      // If Avro bytes are decoded with a different version than they were written with, the result
-      // may be different values instead of an error.
+      // Decoding Avro bytes with a schema other than the writer's can return different values
+      // instead of an error.
       throw new ConfigException(
           AggregateKeys.PREFIX + type + ".schema.versions",
           versions.joinedLabels(),

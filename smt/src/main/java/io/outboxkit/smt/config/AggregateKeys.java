@@ -69,7 +69,7 @@ final class AggregateKeys {
     List<SchemaVersion> versions = new ArrayList<>();
     List<String> labels = parse(key, Type.LIST, null).getList(key);
     for (String label : labels) {
-      // With dots in labels, schema.1.id could be version 1's id or the schema of version 1.id.
+      // If labels had dots, schema.1.id could be version 1's id or the schema of version "1.id".
       if (!label.matches(labelPattern) || label.equals(VERSIONS)) {
         throw new ConfigException(
             key, labels, "labels must match " + labelPattern + " and differ from " + VERSIONS);
@@ -93,7 +93,7 @@ final class AggregateKeys {
     }
   }
 
-  /** Throw ConfigException with the supported keys if a key {@code aggregate.*} is unparsed. */
+  /** Throw ConfigException, naming the valid keys, if an {@code aggregate.*} key was not parsed. */
   void rejectUndefined(List<String> types, String supportedKeys) {
     for (Map.Entry<String, Object> entry : values.entrySet()) {
       if (!parsedKeys.contains(entry.getKey())) {

@@ -10,7 +10,7 @@ import org.apache.kafka.common.config.ConfigException;
 public final class NamedValues {
   private NamedValues() {}
 
-  /** Return the values by name in list order. Throw ConfigException if the list is not valid. */
+  /** Map names to values, in list order. Throw ConfigException if the list is not valid. */
   public static Map<String, String> parse(String option, List<String> entries) {
     Map<String, String> values = new LinkedHashMap<>();
     for (String entry : entries) {

@@ -4,9 +4,9 @@ import io.outboxkit.smt.util.MessageText;
 import java.util.Locale;
 
 /**
- * Thrown for a row that cannot be routed. The message contains column names, field paths and
- * expected types, but of the row's values only names that look like identifiers. The exception has
- * no stack trace, because stack traces are costly and many rows of a backlog can be invalid.
+ * Thrown for a row that cannot be routed. The message contains column names, field paths, expected
+ * types and, of the row's values, only names that look like identifiers. The exception has no stack
+ * trace, because stack traces are costly and many rows of a backlog can be invalid.
  */
 public final class InvalidRowException extends Exception {
   private static final long serialVersionUID = 1L;

@@ -32,7 +32,7 @@ public record OutboxRow(
     Long lsn,
     Long commitMillis) {
 
-  /** Placeholder for a change of the outbox table that is not routed. */
+  /** Placeholder for a change of the outbox table, if the change is not routed. */
   public static final OutboxRow SKIPPED =
       new OutboxRow(null, null, null, null, null, null, null, null, null, null, null, null);
 
@@ -41,7 +41,7 @@ public record OutboxRow(
     /** Throw InvalidRowException if the row comes from a message that is not valid. */
     void requireValid() throws InvalidRowException;
 
-    /** Return a column's text, or null for SQL NULL. Throw DataException without this column. */
+    /** Return a column's text, or null for SQL NULL. Throw DataException if it does not exist. */
     String partitionText(String column, String aggregateType);
 
     /** Add the columns of {@code table.fields.additional.placement} that are not null. */

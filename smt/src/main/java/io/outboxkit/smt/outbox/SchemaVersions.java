@@ -44,7 +44,7 @@ public final class SchemaVersions<C> {
     return labeledVersions;
   }
 
-  /** Return the version that the row names, or the only version. Throw if there are several. */
+  /** Return the version that the row names, or else the only version. Throw if several exist. */
   Version<C> singleVersion(OutboxRow row) throws InvalidRowException {
     List<Version<C>> candidates = candidates(row);
     if (candidates.size() > 1) {

@@ -1,2 +1,2 @@
-/** Outbox rows, and their conversion to the headers and values of records. */
+/** Represents outbox rows, and converts them to the headers and values of records. */
 package io.outboxkit.smt.outbox;

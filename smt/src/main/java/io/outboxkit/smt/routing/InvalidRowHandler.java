@@ -41,7 +41,7 @@ public final class InvalidRowHandler {
               row.sequence(), error.reason().code(), error.getMessage()));
     }
     log(row, error);
-    // A row with a different reason can also be too large for a dead letter with all columns.
+    // A row with any other error can also be too large for a dead letter with all columns.
     DeadLetter letter =
         error.reason() == Reason.RECORD_TOO_LARGE
             ? null
@@ -60,7 +60,7 @@ public final class InvalidRowHandler {
         letter.headers());
   }
 
-  /** Log the first row of each reason at WARN, and others at DEBUG to limit the log volume. */
+  /** Log the first row with each reason at WARN, and later rows at DEBUG to limit the log. */
   private void log(OutboxRow row, InvalidRowException error) {
     String format = "Writing invalid outbox row with source_sequence {} to topic {} ({}): {}";
     Object[] arguments = {row.sequence(), topic, error.reason().code(), error.getMessage()};

@@ -16,7 +16,7 @@ import org.apache.kafka.connect.errors.DataException;
 import org.apache.kafka.connect.header.ConnectHeaders;
 
 /**
- * Connect fields of the outbox table's columns. They are looked up once per row schema.
+ * Struct fields of the outbox table's columns. They are looked up once per row schema.
  *
  * @param schemaVersion column with the schema version, or null if the option is not set
  * @param headers column with additional headers, or null if the table lacks this column

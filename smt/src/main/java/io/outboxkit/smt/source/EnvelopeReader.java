@@ -50,7 +50,7 @@ public final class EnvelopeReader {
   }
 
   /**
-   * Return the row or message. Null passes the record on, and {@link OutboxRow#SKIPPED} drops it.
+   * Return the row or message, null to pass the record on, or {@link OutboxRow#SKIPPED} to drop it.
    *
    * @throws DataException if the options do not cover the record, if a column is missing or has an
    *     unsupported type, or if the content of a message is text

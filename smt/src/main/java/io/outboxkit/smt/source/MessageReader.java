@@ -218,7 +218,7 @@ final class MessageReader {
    * The members of a message.
    *
    * @param members members by name, or null if the content is not a JSON object
-   * @param error error of the message, or null if the message is valid
+   * @param error why the message is not valid, or null if it is valid
    */
   private record MessageColumns(
       Map<String, Member> members,
@@ -236,7 +236,7 @@ final class MessageReader {
 
     @Override
     public String partitionText(String column, String aggregateType) {
-      // Null makes a message without this member invalid. A missing table column stops the task.
+      // Null invalidates a message that lacks the member. A missing table column stops the task.
       return MessageReader.textOf(members, column);
     }
 

@@ -14,7 +14,7 @@ final class SourceSequence {
 
   private static final byte[] HEX_DIGITS = "0123456789abcdef".getBytes(StandardCharsets.US_ASCII);
 
-  /** Number of digits of 2^63 - 1. Larger numbers with as many digits become negative. */
+  /** Number of digits of 2^63 - 1. A larger number of this length overflows to a negative value. */
   private static final int MAX_DIGITS = 19;
 
   private SourceSequence() {}

@@ -6,18 +6,18 @@ import java.time.LocalDate;
 /**
  * Parser of dates, times and timestamps in the ISO-8601 formats of PostgreSQL, Debezium and JSON
  * libraries: {@code 2026-11-20}, {@code 18:31:38.123456}, {@code 2026-11-20T18:31:38.123456+00:00}.
- * The UTC offsets {@code Z}, {@code +00} and {@code +0530} and a space instead of the T are also
- * accepted. Infinity, years BC, 24:00 and leap seconds are rejected. The parse methods return
- * whether the text is valid. DateTimeFormatter is not used, because it would dominate the CPU time
- * per record. Not thread-safe.
+ * It also accepts the UTC offsets {@code Z}, {@code +00} and {@code +0530}, and a space instead of
+ * the T. Infinity, years BC, 24:00 and leap seconds are rejected. The parse methods return whether
+ * the text is valid. DateTimeFormatter is not used, because it would dominate the CPU time per
+ * record. Not thread-safe.
  */
 public final class IsoDateTimeParser {
   private static final int SECONDS_PER_DAY = 86_400;
 
-  /** Limit above the longest valid text, {@code 999999-12-31T23:59:59.999999999+18:00}. */
+  /** Length above the longest valid text, {@code 999999-12-31T23:59:59.999999999+18:00}. */
   private static final int MAX_LENGTH = 48;
 
-  /** The text, followed by U+0000. It ends reading: it is neither a digit nor a separator. */
+  /** The text, then U+0000, which ends reading because it is neither a digit nor a separator. */
   private final char[] text = new char[MAX_LENGTH + 1];
 
   private int length;

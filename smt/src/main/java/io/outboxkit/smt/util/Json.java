@@ -40,7 +40,7 @@ public final class Json {
     return end - start == 4 && text.startsWith("null", start);
   }
 
-  /** Only these characters are white space in JSON, unlike other Unicode white space. */
+  /** Only these characters are white space in JSON; other Unicode white space is not. */
   private static boolean isWhiteSpace(char c) {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
   }

@@ -32,7 +32,7 @@ public final class KeyPartitioner {
     return Utils.toPositive(Utils.murmur2(key)) % partitionCount;
   }
 
-  /** Serialize a key with Kafka's serializer for its class, or return null without a serializer. */
+  /** Serialize a key with Kafka's serializer for its class, or return null if none exists. */
   @SuppressWarnings("unchecked") // each serde serializes the class to which SERDES maps it
   public static byte[] serialize(Object key) {
     if (key instanceof ByteBuffer) {
