@@ -38,7 +38,7 @@ PLAN = Plan("library", "local", (ADD_PARTITIONS, CHANGE_COMPATIBILITY), files="f
         (None, None, "k", None),
         ("k", "other", "k", None),
         (None, "k", "k", None),
-        ("other", None, "k", r"kafka\.bootstrap_servers .* belongs to cluster k, but kafka\.cluster_id of the env"),
+        ("other", None, "k", r"kafka\.bootstrap_servers .* belongs to cluster k, but kafka\.cluster_id in the env"),
         (
             None,
             "other",

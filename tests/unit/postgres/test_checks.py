@@ -312,7 +312,7 @@ def test_remedy_of_a_column_changes_its_type(state: DatabaseState) -> None:
         ("body", "set source.columns.payload: body in the pipeline file, then run `outbox apply`"),
         (
             "to_jsonb(body)",
-            'run `alter table "public"."outbox_event" alter column "payload" drop expression`, and let ',
+            'run `alter table "public"."outbox_event" alter column "payload" drop expression`, and make ',
         ),
     ],
 )
