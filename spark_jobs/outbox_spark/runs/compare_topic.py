@@ -187,7 +187,7 @@ def _classify_absent(
         start, end = {**scan.topic.start_offsets, **scan.offsets}, scan.topic.end_offsets
         pass_range = ReadRange(committed.topic, committed.topic_id, committed.partition_epoch, start, end)
         if pass_range.is_empty:
-            scan.is_complete, scan.message = True, f"the end of the topic did not change after {scan.pass_count} passes"
+            scan.is_complete, scan.message = True, f"the topic received no records after pass {scan.pass_count}"
             break
         absent = persist(
             stack, absent.join(_keys_of_pass(stack, job, scan, topic, pass_range), on=KEY_COLUMN, how="left_anti")

@@ -159,7 +159,7 @@ class LakeTable(TargetTable, ABC):
         return None if versions is None else versions.withColumnRenamed(QUARANTINED, STORED_VERSION)
 
     def different_fields(self, stack: ExitStack, rows: DataFrame, columns: Sequence[Column]) -> DataFrame:
-        """Return the stored rows that differ from the decoded rows of their keys, and the names of the columns."""
+        """Return each stored row that differs from the decoded row of the same key, with the differing columns."""
         fields = [F.col(quoted(column.name)) for column in columns]
         version = F.struct(*VERSION_COLUMNS).alias(STORED_VERSION)
         stored_rows = self._rows_without_older_versions().select(KEY_COLUMN, version, F.struct(*fields).alias(_STORED))
