@@ -15,9 +15,8 @@ from outbox_kit.stack import Stack, StackState
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
-# `apply` waits half a second instead of two for a connector that fails soon after its start, and a worker with idle
-# connectors leaves its CPU time to the tests.
-CONNECTOR_SETTINGS = {"heartbeat_interval_ms": 1000, "poll_interval_ms": 200, "stability_seconds": 0.5}
+# A worker with idle connectors leaves its CPU time to the tests.
+CONNECTOR_SETTINGS = {"heartbeat_interval_ms": 1000, "poll_interval_ms": 200}
 
 # Hypothesis fails an example that takes over 200 ms. On a small machine, the other tests of a run can cause this.
 settings.register_profile("no-deadline", deadline=None)

@@ -151,7 +151,7 @@ def command_lines() -> Iterator[object]:
             yield pytest.param(command, arguments, id=" ".join([command, *arguments]), marks=marks)
 
 
-@pytest.mark.parametrize(("command", "arguments"), command_lines())
+@pytest.mark.parametrize(("command", "arguments"), list(command_lines()))
 def test_command_output_contains_no_secret(
     pipeline: PipelineWithSecrets, command: str, arguments: list[str], tmp_path: Path
 ) -> None:
@@ -181,7 +181,7 @@ def errors() -> Iterator[object]:
             yield pytest.param([command], variables, marks=[] if command == "plan" else pytest.mark.long)
 
 
-@pytest.mark.parametrize(("arguments", "variables"), errors())
+@pytest.mark.parametrize(("arguments", "variables"), list(errors()))
 def test_error_output_contains_no_secret(
     pipeline: PipelineWithSecrets, arguments: list[str], variables: dict[str, str]
 ) -> None:

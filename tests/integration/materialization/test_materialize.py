@@ -20,8 +20,8 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.stack import StackState
 from outbox_kit.stack.services.java import FAST_START_OPTIONS
 
-# The fixture runs the job twice, each time in a new JVM, while tests on another stack run.
-pytestmark = pytest.mark.timeout(600)
+# The demo runs the same job on both targets. The fixture runs it twice, each time in a new JVM.
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 MATERIALIZATIONS = [
     {"aggregate": "book", "target": "warehouse", "table": "shelf_book"},

@@ -17,6 +17,7 @@ SERVICES = ("book_management", "book_rental")
 CONFTEST = "from tests.integration.receiving.embedded_services import outbox_stack\n"
 
 
+@pytest.mark.long  # tests/compose runs the same tests on containers
 def test_services_pass_their_tests(project: Path, stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> None:
     del stack  # must be running
     tmp_path = tmp_path_factory.mktemp("services")  # short, because the path of a Unix socket is limited to 107 bytes

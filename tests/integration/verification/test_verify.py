@@ -283,7 +283,7 @@ def bench(make_pipeline: Callable[..., Path], project: Path, source_dsn: str) ->
     data = yaml.safe_load((folder / "local.yaml").read_text())
     data |= {
         "name": "quick",
-        "connector": {"heartbeat_interval_ms": 200, "poll_interval_ms": 50, "stability_seconds": 0.5},
+        "connector": {"heartbeat_interval_ms": 200, "poll_interval_ms": 50},
     }
     (folder / "quick.yaml").write_text(yaml.safe_dump(data))
     library = yaml.safe_load((project / "connectors" / "library.yaml").read_text())
@@ -356,7 +356,7 @@ def test_remedy_heals_equal_states_in_two_partitions(bench: Bench) -> None:
     }
 
 
-@pytest.mark.parametrize("case", cases())
+@pytest.mark.parametrize("case", list(cases()))
 def test_reports_exactly_what_is_broken(bench: Bench, case: Breakage, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.names.clear()
     try:
