@@ -15,7 +15,7 @@ from outbox_kit.stack import Stack, StackState
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
-# A worker with idle connectors leaves its CPU time to the tests.
+# With few polls, workers with idle connectors leave their CPU time to the tests.
 CONNECTOR_SETTINGS = {"heartbeat_interval_ms": 1000, "poll_interval_ms": 200}
 
 # Hypothesis fails an example that takes over 200 ms. On a small machine, the other tests of a run can cause this.
