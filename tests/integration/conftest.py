@@ -25,7 +25,7 @@ from outbox_kit.stack import Stack
 from outbox_spark.session.spark_session import start_session
 
 # Modules that take the longest. They start first, so that no worker is left with one of them at the end.
-LONGEST = ("test_verify.py", "test_demo.py", "test_secrets.py", "test_reconcile.py")
+LONGEST = ("test_verify.py", "test_secrets.py", "test_demo.py")
 
 
 @pytest.hookimpl(trylast=True)

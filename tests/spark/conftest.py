@@ -84,7 +84,6 @@ def target(request: pytest.FixtureRequest) -> Target:
 _ALL_TARGETS = frozenset({"postgres", "delta", "iceberg"})
 _TARGETS = {
     "test_materialize.py": _ALL_TARGETS,
-    "test_field_names.py": frozenset({"delta"}),
 }
 _DEFAULT_TARGETS = frozenset({"postgres"})
 

@@ -152,6 +152,7 @@ def rows(state: StackState, table: str = "zombie") -> dict[str, int]:
         return dict(connection.execute(query).fetchall())
 
 
+@pytest.mark.long
 def test_detects_and_repairs_a_missed_tombstone(
     spark: SparkSession, state: StackState, admin: AdminClient, job: MaterializeJob
 ) -> None:

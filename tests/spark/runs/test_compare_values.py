@@ -159,6 +159,7 @@ def table(request: pytest.FixtureRequest) -> Target:
     return fixture
 
 
+@pytest.mark.long
 def test_compares_the_state_of_soft_deleted_rows(spark: SparkSession, table: Target) -> None:
     target, log = table.in_mode(Mode.SOFT_DELETE), Log("test.thing", partitions=1)
     for commit, key in enumerate(("ok", "value", "undeleted", "deleted", "time", "flag", "stale", "bad", "gone")):
