@@ -170,7 +170,7 @@ unit:
 	@$(BIN)/pytest -q -n auto tests/unit --junitxml=build/junit-unit.xml
 
 test: components check test-browser ## Run everything that CI runs: check, Spark tests, browser tests, and integration tests on the embedded stack.
-	@$(WITH_JAVA) $(BIN)/pytest -q -n 2 tests/spark --durations=15 --junitxml=build/junit-spark.xml
+	@$(WITH_JAVA) $(BIN)/pytest -q -n 3 tests/spark --durations=15 --junitxml=build/junit-spark.xml
 	@$(WITH_JAVA) $(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder --timeout=600 tests/integration --durations=25 --junitxml=build/junit.xml
 	@$(MAKE) --no-print-directory -j2 drill test-containers
 
