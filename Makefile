@@ -169,7 +169,7 @@ unit:
 	@$(MVN) -f smt/pom.xml test
 	@$(BIN)/pytest -q -n auto tests/unit --junitxml=build/junit-unit.xml
 
-test: components check test-browser ## Run everything that CI runs: check, Spark tests, browser tests, and integration tests on the embedded stack.
+test: components check test-browser ## Run everything that CI runs: check, the tests of the pages, the Spark jobs, the embedded stack and the containers, and the drill.
 	@$(WITH_JAVA) $(BIN)/pytest -q -n 3 tests/spark --durations=15 --junitxml=build/junit-spark.xml
 	@$(WITH_JAVA) $(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder --timeout=600 tests/integration --durations=25 --junitxml=build/junit.xml
 	@$(MAKE) --no-print-directory -j2 drill test-containers
@@ -191,7 +191,7 @@ test-browser: setup ## Test the HTML pages in headless Chromium. Skipped if Chro
 	@if [ "$$CI" = true ]; then scripts/prerequisites.sh browser; fi
 	@$(BIN)/pytest -q tests/browser --junitxml=build/junit-browser.xml
 
-test-compose: setup images ## Test the stack in containers and the example service. Takes about 3 minutes.
+test-compose: setup images ## Test the stack in containers and the example services. Takes about 7 minutes.
 	@$(WITH_JAVA) $(BIN)/pytest -q tests/compose --durations=10 --junitxml=build/junit-compose.xml
 
 test-cluster: setup ## Test the jobs on a Spark cluster with spark-submit. Takes about 3 minutes. Not part of `test`.

@@ -16,7 +16,7 @@ from outbox_kit.stack import Stack, StackState
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 # With few polls, workers with idle connectors leave their CPU time to the tests.
-CONNECTOR_SETTINGS = {"heartbeat_interval_ms": 1000, "poll_interval_ms": 200}
+POLL_INTERVAL_MS = 200
 
 # Hypothesis fails an example that takes over 200 ms. On a small machine, the other tests of a run can cause this.
 settings.register_profile("no-deadline", deadline=None)
@@ -37,7 +37,8 @@ def make_project(folder: Path) -> Path:
         shutil.copytree(REPOSITORY / name, folder / name)
     environment = folder / "connectors" / "environments" / "local.yaml"
     content = yaml.safe_load(environment.read_text())
-    environment.write_text(yaml.safe_dump({**content, "connector": CONNECTOR_SETTINGS}))
+    content["connector"]["poll_interval_ms"] = POLL_INTERVAL_MS
+    environment.write_text(yaml.safe_dump(content))
     (folder / "build").mkdir(parents=True)
     (folder / "build" / "runtime").symlink_to(REPOSITORY / "build" / "runtime")
     (folder / "smt" / "target").mkdir(parents=True)

@@ -26,6 +26,7 @@ from outbox_kit.connect import offset_seeding
 from outbox_kit.connect.client import ConnectClient
 from outbox_kit.connect.offset_seeding import StartPosition
 from outbox_kit.deployment import Deployment, apply, open_deployment
+from outbox_kit.pipeline.environment import ConnectorSettings
 from outbox_kit.pipeline.overrides import Overrides
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.replication_slot import wait_inactive
@@ -39,8 +40,8 @@ NAME = "bench"
 TABLE = "public.bench_event"
 PUBLICATION = "bench_p"
 PARTITIONS = 4
-# Measure what production uses; local.yaml polls less often.
-DEFAULT_POLL_INTERVAL = Overrides(("environment.connector.poll_interval_ms=5",))
+# The default, which production uses; local.yaml polls less often.
+DEFAULT_POLL_INTERVAL = Overrides((f"environment.connector.poll_interval_ms={ConnectorSettings().poll_interval_ms}",))
 PLUGINS = REPOSITORY / "build" / "bench" / "plugins"
 
 

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.spark.postgres_server import running_postgres
 from tests.spark.table_under_test import Target, job_for
+from tests.variations import variations
 
 from outbox_spark.jobs.model import DeltaTarget, IcebergTarget, PostgresTarget
 from outbox_spark.session.spark_session import start_session
@@ -72,30 +73,16 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("warehouse")
 
 
-@pytest.fixture(params=["postgres", "delta", "iceberg"])
+# A run of a lake table takes seconds, so `make test` uses only PostgreSQL.
+@pytest.fixture(params=variations(["postgres", "delta", "iceberg"]))
 def target(request: pytest.FixtureRequest) -> Target:
     """Return a table in each kind of target in turn."""
     fixture: Target = request.getfixturevalue(f"{request.param}_target")
     return fixture
 
 
-# A run of a lake table takes seconds, so most tests with the fixture `target` use only PostgreSQL. `make test-full`
-# runs them with all targets.
-_ALL_TARGETS = frozenset({"postgres", "delta", "iceberg"})
-_TARGETS = {
-    "test_materialize.py": _ALL_TARGETS,
-}
-_DEFAULT_TARGETS = frozenset({"postgres"})
-
-
-@pytest.hookimpl(tryfirst=True)  # before marks are evaluated
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Ignore sockets that PySpark does not close, and mark tests of additional targets as long."""
+    """Ignore sockets that PySpark does not close."""
     for item in items:
-        if Path(__file__).parent not in item.path.parents:
-            continue
-        item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
-        parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-        target = str(parameters.get("target"))
-        if target in _ALL_TARGETS - _TARGETS.get(item.path.name, _DEFAULT_TARGETS):
-            item.add_marker(pytest.mark.long)
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))

@@ -1,6 +1,6 @@
 """Compare source rows with target rows by column value.
 
-Target rows come from a PostgreSQL table or from the JSON export of a lake table. The type of a field in the
+Target rows come from a PostgreSQL table or from the JSON export of a Delta or Iceberg table. The type of a field in the
 Avro schema determines the canonical form of its values. Results contain keys and column names, but not values.
 """
 

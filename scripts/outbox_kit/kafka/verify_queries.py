@@ -1,4 +1,4 @@
-"""Query what only `outbox verify` needs: the replicas of partitions, and Kafka Connect's internal topics."""
+"""Query the replicas of partitions and the internal topics of Kafka Connect for `outbox verify`."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ class TableProgress:
 
 
 def offsets_json(offsets: Mapping[int, int]) -> dict[str, int]:
-    """Return offsets by partition in JSON form, in which partitions are strings."""
+    """Return a JSON object of offsets by partition. Its keys are strings."""
     return {str(partition): offset for partition, offset in sorted(offsets.items())}
 
 

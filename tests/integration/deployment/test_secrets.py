@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -15,6 +15,7 @@ import typer
 import yaml
 from psycopg.types.json import Jsonb
 from tests.integration.support import run
+from tests.variations import variations
 
 from outbox_kit.cli.app import app
 from outbox_kit.stack import StackState
@@ -143,15 +144,13 @@ def test_lock_file_contains_no_secret(pipeline: PipelineWithSecrets) -> None:
     assert not pipeline.shown(lock.read_text())
 
 
-def command_lines() -> Iterator[object]:
-    """Yield the commands with their arguments. Of several arguments, only the first run in `make test`."""
-    for command, variants in ARGUMENTS.items():
-        for arguments in variants:
-            marks = [] if arguments == variants[0] else [pytest.mark.long]
-            yield pytest.param(command, arguments, id=" ".join([command, *arguments]), marks=marks)
+COMMAND_LINES = [(command, arguments) for command, variants in ARGUMENTS.items() for arguments in variants]
 
 
-@pytest.mark.parametrize(("command", "arguments"), list(command_lines()))
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    variations(COMMAND_LINES, key=lambda line: line[0], name=lambda line: " ".join([line[0], *line[1]])),
+)
 def test_command_output_contains_no_secret(
     pipeline: PipelineWithSecrets, command: str, arguments: list[str], tmp_path: Path
 ) -> None:
@@ -165,23 +164,23 @@ def test_command_output_contains_no_secret(
 
 WRONG_PASSWORD = "planted-wrong-password"
 UNREACHABLE_CONNECT = ["environment.connect.url=http://127.0.0.1:1", "environment.connect.workers=[]"]
+# Rejected logins, a value of the wrong type, missing systems, and passwords in URLs.
+FAILING: list[tuple[list[str], dict[str, str]]] = [
+    (["plan"], {"ADMIN_PASSWORD": WRONG_PASSWORD}),
+    (["verify", "--no-canary"], {"ADMIN_PASSWORD": WRONG_PASSWORD}),
+    (["plan", "--set", "environment.source.port=planted-payload"], {}),
+    (["plan", *(part for value in UNREACHABLE_CONNECT for part in ("--set", value))], {}),
+    (["plan", "--set", "environment.registry.url=http://127.0.0.1:1"], {}),
+    (["plan"], {"OUTBOX__ENVIRONMENT__KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1"}),
+    *(
+        ([command], {f"OUTBOX__ENVIRONMENT__{section}__URL": f"http://somebody:{WRONG_PASSWORD}@127.0.0.1:1"})
+        for command in ("plan", "lint", "render", "status")
+        for section in ("REGISTRY", "CONNECT")
+    ),
+]
 
 
-def errors() -> Iterator[object]:
-    """Yield commands that fail: rejected logins, a value of the wrong type, missing systems, passwords in URLs."""
-    yield ["plan"], {"ADMIN_PASSWORD": WRONG_PASSWORD}
-    yield ["plan", "--set", "environment.source.port=planted-payload"], {}
-    yield ["plan", *(part for value in UNREACHABLE_CONNECT for part in ("--set", value))], {}
-    yield ["plan", "--set", "environment.registry.url=http://127.0.0.1:1"], {}
-    yield ["plan"], {"OUTBOX__ENVIRONMENT__KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1"}
-    yield pytest.param(["verify", "--no-canary"], {"ADMIN_PASSWORD": WRONG_PASSWORD}, marks=pytest.mark.long)
-    for command in ("plan", "lint", "render", "status"):
-        for section in ("REGISTRY", "CONNECT"):
-            variables = {f"OUTBOX__ENVIRONMENT__{section}__URL": f"http://somebody:{WRONG_PASSWORD}@127.0.0.1:1"}
-            yield pytest.param([command], variables, marks=[] if command == "plan" else pytest.mark.long)
-
-
-@pytest.mark.parametrize(("arguments", "variables"), list(errors()))
+@pytest.mark.parametrize(("arguments", "variables"), variations(FAILING, key=lambda case: str(case[1] or case[0])))
 def test_error_output_contains_no_secret(
     pipeline: PipelineWithSecrets, arguments: list[str], variables: dict[str, str]
 ) -> None:

@@ -16,6 +16,7 @@ from tests.integration.verification import breakages as b
 from tests.integration.verification.bench import AUTHOR_STATES, AUTHORS, BOOK_STATES, BOOKS, Bench
 from tests.integration.verification.breakages import STOPPED, STUCK, Breakage, environment, live, lock, sql, topic
 from tests.remedies import commands_of
+from tests.variations import variations
 
 from outbox_events.errors import RefusedError
 from outbox_kit.connect import checks as connect_checks
@@ -268,14 +269,6 @@ NOT_BROKEN_HERE = {
 }
 
 
-def cases() -> Iterator[object]:
-    """Yield the breakages. Of several breakages of one check, only the first runs in `make test`."""
-    seen: set[str] = set()
-    for case in BREAKAGES:
-        yield pytest.param(case, id=case.title, marks=[pytest.mark.long] if case.id in seen else [])
-        seen.add(case.id)
-
-
 @pytest.fixture(scope="module")
 def bench(make_pipeline: Callable[..., Path], project: Path, source_dsn: str) -> Iterator[Bench]:
     """A pipeline with a partition_field, five heartbeats per second, and one worker in the environment file."""
@@ -356,7 +349,7 @@ def test_remedy_heals_equal_states_in_two_partitions(bench: Bench) -> None:
     }
 
 
-@pytest.mark.parametrize("case", list(cases()))
+@pytest.mark.parametrize("case", variations(BREAKAGES, key=lambda case: case.id, name=lambda case: case.title))
 def test_reports_exactly_what_is_broken(bench: Bench, case: Breakage, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.names.clear()
     try:

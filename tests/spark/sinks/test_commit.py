@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.spark.kafka_log import Log, sequence
 from tests.spark.table_under_test import Target, staging_tables
 from tests.spark.thing_records import SCHEMAS, CrashError, crash, put, two_part_log
+from tests.variations import variations
 
 from outbox_events.errors import ConfigurationError, OutboxError, RefusedError, UnreachableError
 from outbox_spark.decoding.columns import Column
@@ -21,7 +22,7 @@ from outbox_spark.sinks.iceberg.catalog import table_name
 from outbox_spark.sinks.lake.lease import Lease
 
 
-@pytest.mark.parametrize("method", [pytest.param("_prepare_tables", marks=pytest.mark.long), "_merge"])
+@pytest.mark.parametrize("method", variations(["_merge", "_prepare_tables"]))
 def test_crash_before_the_commit_does_not_change_postgres(
     postgres_target: Target, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:

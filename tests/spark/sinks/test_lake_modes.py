@@ -13,12 +13,13 @@ from msgspec import structs
 from tests.spark.kafka_log import START, Log, Record, sequence
 from tests.spark.table_under_test import Target
 from tests.spark.thing_records import SCHEMAS, delete, poison, put
+from tests.variations import variations
 
 from outbox_spark.errors import SchemaError
 from outbox_spark.jobs.model import MaterializeOptions, Mode
 
 
-@pytest.fixture(params=[pytest.param("delta", marks=pytest.mark.long), "iceberg"])
+@pytest.fixture(params=variations(["iceberg", "delta"]))
 def lake(request: pytest.FixtureRequest) -> Target:
     lake_target: Target = request.getfixturevalue(f"{request.param}_target")
     return lake_target

@@ -62,7 +62,7 @@ class KafkaTransactions:
         """
         if not producer_settings.get("transactional.id"):
             message = "transactional.id is missing in the settings of the producer"
-            raise ConfigurationError(message, "set it to the group and the number of the process, such as statistics-0")
+            raise ConfigurationError(message, "set it to the group id and an instance number, such as statistics-0")
         self._settings = {**PRODUCER_SETTINGS, **producer_settings}
         self._seconds = seconds
         self._create = create

@@ -21,7 +21,7 @@ from outbox_events.receiving.strategies.processed_table import DEFAULT_TABLE
 
 KEEP = timedelta(days=7)
 ROWS_PER_PAGE = 64
-# pg_partition_tree returns no row for a table that is not partitioned.
+# pg_partition_tree returns no rows for a table that is not partitioned.
 SHARDS = """
     select n.nspname, c.relname, (pg_relation_size(c.oid) / current_setting('block_size')::int)::int
     from pg_class c join pg_namespace n on n.oid = c.relnamespace

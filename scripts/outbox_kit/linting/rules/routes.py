@@ -268,7 +268,7 @@ def _aggregate_options(aggregate: Aggregate) -> dict[str, str]:
 
 
 def _normalized(option: str, text: str) -> object:
-    """Return a value that is equal for lists in any order, and for COLUMN:header and COLUMN:header:COLUMN."""
+    """Return a canonical form, which ignores the order of the list and reads COLUMN:header as COLUMN:header:COLUMN."""
     if option not in LIST_OPTIONS:
         return text
     list_items = split_list(text)

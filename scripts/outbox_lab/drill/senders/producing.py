@@ -29,7 +29,7 @@ from outbox_events.kafka.record import PRODUCER_SETTINGS, Record
 from outbox_lab.drill.senders.direct_sender import DirectSender
 from outbox_lab.drill.senders.sender import Connection, Send, Sender
 
-# This timeout is shorter than the pauses of the drill, so that the broker aborts the transaction of a paused writer.
+# transaction.timeout.ms, shorter than the pauses of the drill: the broker aborts the transaction of a paused producer.
 TRANSACTION_TIMEOUT_MS = 10_000
 DELIVERY_S = 10.0
 # Younger rows are not recovered, because another writer might be about to send them.

@@ -16,7 +16,7 @@ import org.apache.kafka.connect.header.ConnectHeaders;
  * @param eventTime time in UTC with six fraction digits, or null if the column is not a valid time
  * @param sequence value of the header source_sequence
  * @param lsn LSN of the event, or null if the source does not contain an LSN
- * @param commitMillis commit time in milliseconds since 1970-01-01, or null if unknown
+ * @param commitMillis commit time in milliseconds since the Unix epoch, or null if unknown
  */
 public record OutboxRow(
     Columns columns,
