@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -22,16 +23,31 @@ from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.replication_slot import read_slot, wait_inactive
 from outbox_kit.results import silent
 from outbox_kit.stack import Stack
+from outbox_kit.stack.layout import Layout
+from outbox_kit.stack.logs import tail
 from outbox_spark.session.spark_session import start_session
 
 # Modules that take the longest. They start first, so that no worker is left with one of them at the end.
 LONGEST = ("test_verify.py", "test_secrets.py", "test_demo.py")
+LOGGED_PROBLEM = re.compile(r"\b(?:WARN(?:ING)?|ERROR|FATAL)\b|^Caused by: ")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Move the tests of the longest modules to the front. Tests of other folders keep their places."""
     items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the warnings and errors in the servers' logs with a failed test, because the stack is deleted later."""
+    report = yield
+    project = getattr(item, "funcargs", {}).get("project")
+    if report.failed and project is not None:
+        for server in ("connect", "kafka", "postgres"):
+            lines = [line[:300] for line in tail(Layout(project).log(server), 20_000) if LOGGED_PROBLEM.search(line)]
+            report.sections.append((f"log of {server}", "\n".join(lines[-40:])))
+    return report
 
 
 @pytest.fixture(scope="session")

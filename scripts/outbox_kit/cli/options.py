@@ -10,13 +10,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from outbox_kit.cli.console import commands_completed
-from outbox_kit.deployment import Deployment, open_deployment
-from outbox_kit.pipeline import Overrides
+
+if TYPE_CHECKING:
+    from outbox_kit.deployment import Deployment
+    from outbox_kit.pipeline import Overrides
 
 WaitOption = Annotated[
     float, typer.Option("--wait", min=0, metavar="SECONDS", help="Wait at most this long for another command to exit.")
@@ -51,6 +53,8 @@ class CommonOptions:
     @property
     def overrides(self) -> Overrides:
         """Values of --set, which override the values in the files."""
+        from outbox_kit.pipeline import Overrides  # noqa: PLC0415 - as in deployment()
+
         return Overrides(self.settings)
 
     @property
@@ -72,6 +76,8 @@ class CommonOptions:
 
     def deployment(self) -> AbstractContextManager[Deployment]:
         """Return a context manager that loads the deployment's files, and closes the deployment's connections."""
+        from outbox_kit.deployment import open_deployment  # noqa: PLC0415 - `--help` must not import the deployment
+
         return open_deployment(self.pipeline, self.environment, self.overrides)
 
 

@@ -203,7 +203,20 @@ def start_blocked_command(workspace: Path) -> subprocess.Popen[str]:
     )
 
 
-def test_cli_import_does_not_load_spark() -> None:
-    code = "import outbox_kit.cli.app, sys; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert {"pyspark", "delta", "outbox_spark", "supervisor", "testcontainers"} & {*done.stdout.split()} == set()
+def imported_by(code: str) -> set[str]:
+    """Return the names of the modules that the code imports in a new process."""
+    command = [sys.executable, "-c", f"import sys; {code}; print(*sys.modules)"]
+    return {*subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()}
+
+
+def test_commands_do_not_import_spark() -> None:
+    imported = imported_by("from outbox_kit.cli.app import Commands; dict(Commands())")
+    assert {"pyspark", "delta", "outbox_spark", "supervisor", "testcontainers"} & imported == set()
+
+
+@pytest.mark.parametrize("option", ["--version", "--help"])
+def test_help_imports_no_command(option: str) -> None:
+    """Check that both options respond without the second that importing all commands takes."""
+    imported = imported_by(f"from outbox_kit.cli.app import app; app(['{option}'], standalone_mode=False)")
+    assert {name for name in imported if name.startswith("outbox_kit.cli.commands.")} == set()
+    assert {"outbox_kit.deployment", "pydantic", "psycopg"} & imported == set()

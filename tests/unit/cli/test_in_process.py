@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from outbox_kit import __version__, verification
-from outbox_kit.cli.app import app
+from outbox_kit.cli.app import Commands, app, summary
 from outbox_kit.results.checks import Check, Status
 
 
@@ -34,6 +34,11 @@ def test_every_command_and_option_has_help(path: tuple[str, ...], command: Any) 
     assert [line for line in result.stdout.splitlines() if line.endswith("...") and "Usage" not in line] == []
     undescribed = [entry.name for entry in command.params if not getattr(entry, "help", "")]
     assert undescribed == []
+
+
+@pytest.mark.parametrize("name", list(Commands()))
+def test_root_help_shows_the_first_sentence_of_each_command(name: str) -> None:
+    assert summary(name) == Commands()[name].help.partition("\n")[0]
 
 
 def test_lists_the_commands() -> None:

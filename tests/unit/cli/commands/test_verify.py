@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from outbox_events.errors import ConfigurationError
+from outbox_kit import deployment as deployments
 from outbox_kit import verification
-from outbox_kit.cli import options
 from outbox_kit.cli.app import app
 from outbox_kit.deployment import Deployment
 from outbox_kit.operations.state_comparison import StateComparison
@@ -30,7 +30,7 @@ def check_runs(deployed: Callable[..., Deployment], monkeypatch: pytest.MonkeyPa
     """Results of each run of verify. The last result is repeated."""
     runs: list[list[Check]] = []
     deployment = deployed()
-    monkeypatch.setattr(options, "open_deployment", lambda *_: nullcontext(deployment))
+    monkeypatch.setattr(deployments, "open_deployment", lambda *_: nullcontext(deployment))
     monkeypatch.setattr(verification, "verify", lambda *_, **__: runs.pop(0) if len(runs) > 1 else runs[0])
     return runs
 

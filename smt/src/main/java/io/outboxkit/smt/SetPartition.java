@@ -49,8 +49,8 @@ public final class SetPartition<R extends ConnectRecord<R>> extends BaseTransfor
               null,
               Validators.optional("[1,...]", Range.atLeast(1)))
           .doc(
-              "Partition count of the topics that topic.partitions does not list. A record of a"
-                  + " topic without a partition count stops the task.")
+              "Partition count of the topics that topic.partitions does not list. If it is not set,"
+                  + " a record of such a topic stops the task.")
           .high(
               ConfigName.TOPIC_PARTITIONS,
               Type.LIST,
