@@ -88,14 +88,23 @@ def bounds(
     seconds: float = REQUEST_S,
 ) -> dict[int, Bounds]:
     """Return a mapping from partition numbers to bounds. With READ_UNCOMMITTED, the end is the high watermark."""
-
-    def request(spec: OffsetSpec) -> dict[int, int]:
-        places = {TopicPartition(topic, number): spec for number in numbers}
-        futures = admin.list_offsets(places, isolation_level=level, request_timeout=seconds)
-        return {place.partition: future.result(seconds + 5).offset for place, future in futures.items()}
-
-    first, end = (_repeat_without_leader(partial(request, spec), seconds) for spec in (EARLIEST, LATEST))
+    requests = (partial(offsets, admin, topic, numbers, spec, level, seconds) for spec in (EARLIEST, LATEST))
+    first, end = (_repeat_without_leader(request, seconds) for request in requests)
     return {number: Bounds(first[number], end[number]) for number in numbers}
+
+
+def offsets(
+    admin: AdminClient,
+    topic: str,
+    numbers: Collection[int],
+    spec: OffsetSpec,
+    level: IsolationLevel = IsolationLevel.READ_COMMITTED,
+    seconds: float = REQUEST_S,
+) -> dict[int, int]:
+    """Return a mapping from partition numbers to the offsets that `spec` selects."""
+    places = {TopicPartition(topic, number): spec for number in numbers}
+    futures = admin.list_offsets(places, isolation_level=level, request_timeout=seconds)
+    return {place.partition: future.result(seconds + 5).offset for place, future in futures.items()}
 
 
 def configs(

@@ -104,13 +104,8 @@ def _encode_scalar(value: object) -> str:
 
 
 @_encode_scalar.register
-def _(_value: None) -> str:
-    return "null"
-
-
-@_encode_scalar.register
-def _(value: bool) -> str:
-    return "true" if value else "false"
+def _(value: bool | None) -> str:
+    return _quote(value)
 
 
 @_encode_scalar.register

@@ -8,6 +8,7 @@ from typing import Any
 from outbox_events.errors import RefusedError
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.conflicts import DEBEZIUM_DEFAULTS
+from outbox_kit.connect.offset_seeding import offset_of_prefix
 from outbox_kit.deployment import Deployment
 from outbox_kit.postgres.state import ActualDatabase
 
@@ -71,13 +72,11 @@ def refuse_different_outbox(deployment: Deployment, old_connector: ForeignConnec
 def offset_of(deployment: Deployment, old_connector: ForeignConnector) -> dict[str, Any]:
     """Return the stopped connector's offset. Raises RefusedError if it is missing or the snapshot is incomplete."""
     prefix = old_connector.config.get("topic.prefix", "")
-    entries = deployment.connect.offsets(old_connector.name)
-    offsets = [entry["offset"] for entry in entries if entry["partition"] == {"server": prefix} and entry["offset"]]
-    if not offsets or not isinstance(offsets[0].get("lsn"), int):
+    offset = offset_of_prefix(deployment.connect.offsets(old_connector.name), prefix)
+    if offset is None or not isinstance(offset.get("lsn"), int):
         message = f"connector {old_connector.name!r} has no offset with an LSN for topic.prefix {prefix!r}"
         hint = "if the connector has never sent a row, delete the connector and the slot, then run `outbox apply`"
         raise RefusedError(message, hint)
-    offset: dict[str, Any] = offsets[0]
     if str(offset.get("snapshot", "false")).lower() not in ("false", "none"):
         raise RefusedError(
             f"connector {old_connector.name!r} was stopped before its initial snapshot was complete",

@@ -93,17 +93,12 @@ class ConnectClient(RestClient):
 
     def config(self, name: str) -> dict[str, str] | None:
         """Return a connector's config as stored, with its placeholders; None if the connector does not exist."""
-        try:
-            return dict(self._call("GET", f"/connectors/{path_segment(name)}/config"))
-        except NotFoundError:
-            return None
+        config = self._find(f"/connectors/{path_segment(name)}/config")
+        return None if config is None else dict(config)
 
     def status(self, name: str) -> ConnectorStatus | None:
         """Return a connector's status; None if the connector does not exist or has no status yet."""
-        try:
-            return _status(self._call("GET", f"/connectors/{path_segment(name)}/status"))
-        except NotFoundError:
-            return None
+        return _status(self._find(f"/connectors/{path_segment(name)}/status"))
 
     def validate(self, name: str, config: dict[str, str]) -> Validation:
         """Validate a config. The resolved values in the response are discarded."""
@@ -164,8 +159,13 @@ class ConnectClient(RestClient):
 
     def plugin_config_keys(self, plugin: str) -> list[str] | None:
         """Return the config keys of a plugin class; None if the worker does not have the class."""
+        entries = self._find(f"/connector-plugins/{path_segment(plugin)}/config")
+        return None if entries is None else [entry["name"] for entry in entries]
+
+    def _find(self, path: str) -> Any:  # noqa: ANN401 - JSON
+        """Return the response to a read, or None for HTTP 404."""
         try:
-            return [entry["name"] for entry in self._call("GET", f"/connector-plugins/{path_segment(plugin)}/config")]
+            return self._call("GET", path)
         except NotFoundError:
             return None
 

@@ -114,7 +114,7 @@ class Writer:
         self._rng = rng
         self._shared_ids = shared_ids
         self._step_weights: dict[Step, int] = {
-            self._add_author: 8,
+            self._new_author: 8,
             self._add_author_with_books: 8,
             self._add_book: 22,
             self._change_author: 8,
@@ -139,7 +139,7 @@ class Writer:
 
     def _random_steps(self) -> Iterator[Step]:
         yield from self._rng.choices(list(self._step_weights), list(self._step_weights.values()), k=RANDOM_STEPS)
-        yield self._add_author  # can always write a row
+        yield self._new_author  # can always write a row
 
     def _attempt(self, step: Step, *, roll_back: bool) -> Effects | None:
         effects, has_written = Effects(), True
@@ -153,9 +153,6 @@ class Writer:
         for update_ids, key in effects.on_commit if has_written and not roll_back else effects.on_rollback:
             update_ids(key)
         return effects if has_written else None
-
-    def _add_author(self, effects: Effects) -> None:
-        self._new_author(effects)
 
     def _add_author_with_books(self, effects: Effects) -> None:
         author_id = self._new_author(effects)

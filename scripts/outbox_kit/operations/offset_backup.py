@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from outbox_events.errors import ConfigurationError, RefusedError
 from outbox_kit.connect.config_diff import short_fingerprint
+from outbox_kit.connect.offset_seeding import offset_of_prefix
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import Deployment
 from outbox_kit.deployment.lag import Positions
@@ -46,9 +47,6 @@ class Backup(BaseModel):
     timeline: int | None
     source_epoch: int
     config_fingerprint: str
-
-    def offset_of(self, prefix: str) -> dict[str, Any] | None:
-        return next((entry["offset"] for entry in self.offsets if entry.get("partition") == {"server": prefix}), None)
 
 
 def create(deployment: Deployment, actual: ActualConnector, positions: Positions, lock: Lock | None) -> Backup:
@@ -104,7 +102,7 @@ def read(path: Path, deployment: Deployment, lock: Lock) -> dict[str, Any]:
         location = ".".join(map(str, first_error["loc"])) or "the file"
         raise ConfigurationError(f"{path}: {location}: {first_error['msg']}", BACKUP_HINT) from None
     _refuse_other_source(path, backup, deployment, lock)
-    offset = backup.offset_of(deployment.pipeline.prefix)
+    offset = offset_of_prefix(backup.offsets, deployment.pipeline.prefix)
     if offset is None or not isinstance(offset.get("lsn"), int):
         raise RefusedError(f"{path} has no offset with an LSN for prefix {deployment.pipeline.prefix!r}", BACKUP_HINT)
     return offset

@@ -224,7 +224,7 @@ def fingerprint(text: str) -> str:
 
 def without_docs(text: str) -> str:
     """Return the schema as compact JSON, without its `doc` attributes."""
-    return json.dumps(_remove_docs(json.loads(text)), separators=(",", ":"), ensure_ascii=False)
+    return compact(_remove_docs(json.loads(text)))
 
 
 def _remove_docs(node: Any) -> Any:  # noqa: ANN401 - any JSON value

@@ -68,6 +68,15 @@ BootstrapServers = Annotated[
 TablePath = Annotated[str, without_credentials(has_secret, "set the credentials in the Spark configuration")]
 
 
+SingleWriter = Annotated[
+    bool,
+    Field(
+        description="Confirms that at most one Spark driver writes to the tables at a time. Required on S3 if "
+        "conflicting commits of two drivers are not detected."
+    ),
+]
+
+
 class TlsModel(Model):
     """Base class that checks the settings `sslmode` and `sslrootcert` of a model for consistency."""
 
@@ -157,6 +166,11 @@ class Registry(HttpService):
     )
 
 
+def _storage_topic(content: str, default: str) -> Any:  # noqa: ANN401 - pydantic's FieldInfo in place of a value
+    text = f"{content}.storage.topic of the workers. `verify` checks this topic. Default: {default}."
+    return Field(default=None, min_length=1, description=text)
+
+
 class Connect(HttpService):
     """Kafka Connect and its workers."""
 
@@ -165,21 +179,9 @@ class Connect(HttpService):
         description="Base URLs of all workers. If `url` does not respond, commands use the first worker that responds. "
         "`verify` checks the plugins and the Kafka cluster of every worker.",
     )
-    config_topic: str | None = Field(
-        default=None,
-        min_length=1,
-        description="config.storage.topic of the workers. `verify` checks this topic. Default: connect-configs.",
-    )
-    offset_topic: str | None = Field(
-        default=None,
-        min_length=1,
-        description="offset.storage.topic of the workers. `verify` checks this topic. Default: connect-offsets.",
-    )
-    status_topic: str | None = Field(
-        default=None,
-        min_length=1,
-        description="status.storage.topic of the workers. `verify` checks this topic. Default: connect-status.",
-    )
+    config_topic: str | None = _storage_topic("config", default="connect-configs")
+    offset_topic: str | None = _storage_topic("offset", default="connect-offsets")
+    status_topic: str | None = _storage_topic("status", default="connect-status")
 
     @property
     def addresses(self) -> list[str]:
@@ -241,11 +243,7 @@ class DeltaTarget(Model):
 
     kind: Literal["delta"] = Field(description="Type of the target.")
     path: TablePath = Field(description="URL, absolute path, or path relative to the project folder.")
-    single_writer: bool = Field(
-        default=False,
-        description="Confirms that at most one Spark driver writes to the tables at a time. Required on S3 if "
-        "conflicting commits of two drivers are not detected.",
-    )
+    single_writer: SingleWriter = False
 
 
 class IcebergTarget(Model):
@@ -254,11 +252,7 @@ class IcebergTarget(Model):
     kind: Literal["iceberg"] = Field(description="Type of the target.")
     namespace: Identifier = Field(description="Namespace of the tables.")
     catalog: dict[str, str] = Field(description="Settings of Iceberg's Spark catalog: type, warehouse, uri, ...")
-    single_writer: bool = Field(
-        default=False,
-        description="Confirms that at most one Spark driver writes to the tables at a time. Required on S3 if "
-        "conflicting commits of two drivers are not detected.",
-    )
+    single_writer: SingleWriter = False
 
 
 Target = Annotated[PostgresTarget | DeltaTarget | IcebergTarget, Field(discriminator="kind")]

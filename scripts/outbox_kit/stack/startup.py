@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.results import Reporter
@@ -25,21 +26,19 @@ def prepare(services: list[Service]) -> None:
             future.result()
 
 
+@dataclass(repr=False)
 class Startup:
     """Starts services under a running supervisord."""
 
-    def __init__(
-        self, layout: Layout, state: StackState, services: list[Service], control: Control, progress: Reporter
-    ) -> None:
-        self.layout = layout
-        self.state = state
-        self.services = services
-        self.control = control
-        self.progress = progress
-        self.start_times: dict[str, float] = {}
-        self.pids: dict[str, int] = {}
-        self.ready_services: set[str] = set()
-        self.check_results: dict[str, str] = {}
+    layout: Layout
+    state: StackState
+    services: list[Service]
+    control: Control
+    progress: Reporter
+    start_times: dict[str, float] = field(default_factory=dict)
+    pids: dict[str, int] = field(default_factory=dict)
+    ready_services: set[str] = field(default_factory=set)
+    check_results: dict[str, str] = field(default_factory=dict)
 
     def run(self) -> None:
         """Start all services and wait until they are ready. Raises StackError if a service ends or is late."""

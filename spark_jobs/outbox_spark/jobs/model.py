@@ -238,7 +238,6 @@ class ReadRange:
             ordering=ordering,
             offsets=dict(self.end),
             run=1 if previous is None else previous.run + 1,
-            committed_at=None,
             ledger_since=None if previous is None else previous.ledger_since,
             unknown_schemas=() if previous is None else previous.unknown_schemas,
         )

@@ -6,25 +6,25 @@ partitions, if an offset is beyond the end of its partition, or if records were 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from concurrent.futures import Future
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from outbox_events.errors import ConfigurationError, RefusedError, UnreachableError
+from outbox_events.kafka import topic_requests
+from outbox_events.kafka.topic_requests import EARLIEST, LATEST, ClientErrors, kafka_error
 from outbox_spark.jobs.model import Ordering, ReadRange, TableProgress
 
 REQUEST_SECONDS = 30.0
 RESULT_SECONDS = REQUEST_SECONDS + 5
 UNREACHABLE_HINT = "check `kafka` in the environment file and the ACLs, and make sure that the broker is running"
-T = TypeVar("T")
 
 _REBUILD_HINT = "if the topic was changed on purpose, run outbox-rebuild; the table stays readable during the rebuild"
-_CLIENT_ERRORS = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE})
 _MAX_DURATION = timedelta(days=36_500)  # Kafka accepts up to 2^63 ms, which exceeds the maximum of timedelta
 
 
@@ -50,32 +50,33 @@ def describe(settings: Mapping[str, str], topic: str) -> TopicDescription:
 
     Raises ConfigurationError for an unknown topic or setting, and UnreachableError if no response arrives.
     """
-    client_errors: list[str] = []
-    admin = _admin_client(settings, client_errors)
+    errors = ClientErrors()
+    admin = _admin_client(settings, errors)
     servers = settings.get("bootstrap.servers", "")
     future = admin.describe_topics(TopicCollection([topic]), request_timeout=REQUEST_SECONDS)[topic]
     try:
-        description = _result(future, topic, servers)
+        with _request(topic, servers):
+            description = future.result(RESULT_SECONDS)
     except UnreachableError as error:
         admin.poll(0)  # delivers the errors that occurred during the request
-        if client_errors:
-            raise UnreachableError(f"{error.message}; {client_errors[-1]}", error.hint) from error
+        if errors.cause:
+            raise UnreachableError(f"{error.message}; {errors.cause}", error.hint) from error
         raise
     partitions = [partition.id for partition in description.partitions]
     return TopicDescription(
         name=topic,
         topic_id=str(description.topic_id),
-        start_offsets=_request_offsets(admin, topic, partitions, OffsetSpec.earliest(), servers),  # type: ignore[no-untyped-call]
-        end_offsets=_request_offsets(admin, topic, partitions, OffsetSpec.latest(), servers),  # type: ignore[no-untyped-call]
+        start_offsets=_request_offsets(admin, topic, partitions, EARLIEST, servers),
+        end_offsets=_request_offsets(admin, topic, partitions, LATEST, servers),
         **_retention_times(admin, topic, servers),
     )
 
 
 def offsets_at(settings: Mapping[str, str], topic: TopicDescription, time: datetime) -> dict[int, int]:
     """Return, for each partition, the first offset whose timestamp is `time` or later, or else the end offset."""
-    servers = settings.get("bootstrap.servers", "")
+    admin, servers = _admin_client(settings, ClientErrors()), settings.get("bootstrap.servers", "")
     spec = OffsetSpec.for_timestamp(int(time.timestamp() * 1000))
-    offsets = _request_offsets(_admin_client(settings), topic.name, sorted(topic.end_offsets), spec, servers)
+    offsets = _request_offsets(admin, topic.name, sorted(topic.end_offsets), spec, servers)
     return {partition: topic.end_offsets[partition] if offset < 0 else offset for partition, offset in offsets.items()}
 
 
@@ -135,63 +136,50 @@ def _partition_epoch(topic: TopicDescription, committed: TableProgress) -> int:
     return committed.partition_epoch + 1
 
 
-def _admin_client(settings: Mapping[str, str], client_errors: list[str] | None = None) -> AdminClient:
-    """Return a client that appends authentication, TLS and name resolution errors to `client_errors`.
-
-    After such an error, librdkafka retries until the request times out. The timeout error does not state the cause.
-    """
-
-    def on_error(error: KafkaError) -> None:
-        if client_errors is not None and error.code() in _CLIENT_ERRORS:
-            client_errors.append(error.str())
-
+def _admin_client(settings: Mapping[str, str], errors: ClientErrors) -> AdminClient:
     # Errors are reported by exceptions; librdkafka's log lines would repeat them.
-    configuration: dict[str, Any] = {**settings, "log_level": "0", "error_cb": on_error}
+    configuration: dict[str, Any] = {**settings, "log_level": "0", "error_cb": errors}
     try:
         return AdminClient(configuration)
     except KafkaException as error:
-        message = f"invalid Kafka client settings: {error.args[0].str()}"
+        message = f"invalid Kafka client settings: {kafka_error(error).str()}"
         raise ConfigurationError(message, "correct kafka.client in the environment file") from error
 
 
 def _retention_times(admin: AdminClient, topic: str, servers: str) -> dict[str, timedelta]:
-    resource = ConfigResource(ResourceType.TOPIC, topic)
-    future = admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource]
-    try:
-        entries = _result(future, topic, servers)
-    except UnreachableError as error:
-        cause = error.__cause__
-        if isinstance(cause, KafkaException) and cause.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            return {}
-        raise
-    config_names = {"delete_retention": "delete.retention.ms", "min_compaction_lag": "min.compaction.lag.ms"}
-    values = {field: entries[name].value for field, name in config_names.items() if name in entries}
+    with _request(topic, servers):
+        try:
+            config = topic_requests.configs(admin, [topic], seconds=REQUEST_SECONDS)[topic]
+        except KafkaException as error:
+            if kafka_error(error).code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                return {}
+            raise
+    names = {"delete_retention": "delete.retention.ms", "min_compaction_lag": "min.compaction.lag.ms"}
     return {
-        field: min(timedelta(milliseconds=min(int(value), 10**15)), _MAX_DURATION)
-        for field, value in values.items()
-        if value is not None
+        field: min(timedelta(milliseconds=min(int(config[name]), 10**15)), _MAX_DURATION)
+        for field, name in names.items()
+        if name in config
     }
 
 
 def _request_offsets(
     admin: AdminClient, topic: str, partitions: list[int], spec: OffsetSpec, servers: str
 ) -> dict[int, int]:
-    requests = {TopicPartition(topic, partition): spec for partition in partitions}
-    futures = admin.list_offsets(
-        requests, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=REQUEST_SECONDS
-    )
-    return {partition.partition: _result(future, topic, servers).offset for partition, future in futures.items()}
+    with _request(topic, servers):
+        return topic_requests.offsets(admin, topic, partitions, spec, seconds=REQUEST_SECONDS)
 
 
-def _result(future: Future[T], topic: str, servers: str) -> T:
+@contextmanager
+def _request(topic: str, servers: str) -> Iterator[None]:
+    """Convert errors of requests. Raises ConfigurationError for an unknown topic, and UnreachableError otherwise."""
     try:
-        return future.result(RESULT_SECONDS)
+        yield
     except KafkaException as error:
-        kafka_error = error.args[0]
-        if kafka_error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+        cause = kafka_error(error)
+        if cause.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             message = f"topic {topic} does not exist at {servers}"
             raise ConfigurationError(message, "run `outbox apply` to create the topics of the pipeline") from error
-        message = f"Kafka at {servers}: topic {topic}: {kafka_error.str()}"
+        message = f"Kafka at {servers}: topic {topic}: {cause.str()}"
         raise UnreachableError(message, UNREACHABLE_HINT) from error
     except TimeoutError as error:
         message = f"Kafka at {servers}: topic {topic}: no response within {RESULT_SECONDS:g} s"

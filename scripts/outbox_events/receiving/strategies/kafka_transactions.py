@@ -116,7 +116,9 @@ class KafkaTransactions:
 
     def close(self) -> None:
         """Close the producer."""
-        self._close_producer()
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.purge()  # otherwise its deallocation would wait for the brokers
 
     @contextmanager
     def _open(self) -> Iterator[KafkaTransaction]:
@@ -156,7 +158,7 @@ class KafkaTransactions:
 
     def _new_producer(self) -> Producer:
         """Replace the producer. This commits the last transaction if its commit had begun, and otherwise aborts it."""
-        self._close_producer()
+        self.close()
         self._is_uncertain = True
         producer = self._create(self._settings)
         try:
@@ -166,11 +168,6 @@ class KafkaTransactions:
             raise UnreachableError(error.message, "check the brokers and the ACLs of the transactional.id") from error
         self._producer = producer
         return producer
-
-    def _close_producer(self) -> None:
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            producer.purge()  # otherwise its deallocation would wait for the brokers
 
 
 def _stop_if_fenced(error: OutboxError) -> None:

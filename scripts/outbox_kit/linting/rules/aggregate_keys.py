@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 
+from outbox_events.schemas.avro_schema import compact
 from outbox_kit.connect.connector_config import (
     PARSE_PAYLOAD,
     ROUTER,
@@ -138,5 +139,5 @@ def _ambiguities(schema: str | None) -> list[Ambiguity]:
 )
 def check_schema_docs(lint_input: LintInput) -> Iterator[Finding]:
     for key, text in schema_texts(lint_input.config):
-        if len(without_docs(text)) < len(json.dumps(json.loads(text), separators=(",", ":"), ensure_ascii=False)):
+        if len(without_docs(text)) < len(compact(json.loads(text))):
             yield violation(f"{key} contains `doc`", "no `doc`", "use `version.text` in the template")
