@@ -15,34 +15,26 @@ from typer.core import TyperGroup
 from outbox_kit import __version__
 from outbox_kit.cli.options import CommonOptions, common_options
 
-# Task → command → module of cli/commands. `outbox --help` lists the commands in this order.
+# `outbox --help` lists the commands in this order.
 TASKS = {
-    "Deploy": {
-        "render": "render",
-        "lint": "lint",
-        "plan": "deploy",
-        "apply": "deploy",
-        "destroy": "destroy",
-        "adopt": "adopt",
-    },
-    "Inspect": {"verify": "verify", "status": "lifecycle", "stuck": "stuck", "log-level": "log_level"},
-    "Control the connector": {
-        "restart": "lifecycle",
-        "pause": "lifecycle",
-        "resume": "lifecycle",
-        "stop": "lifecycle",
-        "offsets": "offsets",
-    },
-    "Send states or events again": {
-        "backfill": "backfill",
-        "republish": "backfill",
-        "recover": "recover",
-        "dead-letter": "dead_letter",
-    },
-    "Process the outbox table": {"relay": "relay", "prune": "prune"},
-    "Try outbox-kit": {"demo": "demo", "stack": "stack"},
+    "Deploy": ("render", "lint", "plan", "apply", "destroy", "adopt"),
+    "Inspect": ("verify", "status", "stuck", "log-level"),
+    "Control the connector": ("restart", "pause", "resume", "stop", "offsets"),
+    "Send states or events again": ("backfill", "republish", "recover", "dead-letter"),
+    "Process the outbox table": ("relay", "prune"),
+    "Try outbox-kit": ("demo", "stack"),
 }
-MODULES = {command: module for commands in TASKS.values() for command, module in commands.items()}
+# Modules that implement several commands. Any other module has the name of its command.
+SHARED_MODULES = {
+    **dict.fromkeys(("plan", "apply"), "deploy"),
+    **dict.fromkeys(("status", "restart", "pause", "resume", "stop"), "lifecycle"),
+    "republish": "backfill",
+}
+NAMES = tuple(name for names in TASKS.values() for name in names)
+
+
+def _module(name: str) -> str:
+    return SHARED_MODULES.get(name, name.replace("-", "_"))
 
 
 @common_options("output", "yes")
@@ -52,7 +44,7 @@ def group_callback(common: CommonOptions) -> None:
 
 @functools.cache
 def _load_command(name: str) -> Any:  # noqa: ANN401 - the command type of Typer is private
-    module = import_module(f"outbox_kit.cli.commands.{MODULES[name]}")
+    module = import_module(f"outbox_kit.cli.commands.{_module(name)}")
     parent = typer.Typer(rich_markup_mode=None, add_completion=False)
     parent.callback()(group_callback)
     if hasattr(module, "app"):
@@ -66,18 +58,20 @@ class Commands(Mapping[str, Any]):
     """All commands by name. A command is imported when it is looked up, because importing all takes a second."""
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - as in _load_command
+        if name not in NAMES:
+            raise KeyError(name)
         return _load_command(name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(MODULES)
+        return iter(NAMES)
 
     def __len__(self) -> int:
-        return len(MODULES)
+        return len(NAMES)
 
 
 def summary(name: str) -> str:
     """Return the first sentence of a command's help, read from the source without importing it."""
-    path = Path(__file__).parent / "commands" / f"{MODULES[name]}.py"
+    path = Path(__file__).parent / "commands" / f"{_module(name)}.py"
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         match node:
             case ast.FunctionDef(name=function) if function == name.replace("-", "_"):
@@ -93,13 +87,10 @@ class CommandsByTask(TyperGroup):
     def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - as in TyperGroup
         super().__init__(**{**attributes, "commands": Commands()})
 
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002 - as in TyperGroup
-        return list(self.commands)
-
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002 - as in TyperGroup
-        for task, commands in TASKS.items():
+        for task, names in TASKS.items():
             with formatter.section(task):
-                formatter.write_dl([(name, summary(name)) for name in commands])
+                formatter.write_dl([(name, summary(name)) for name in names])
 
 
 app = typer.Typer(
