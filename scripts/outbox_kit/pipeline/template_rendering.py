@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import CodeType
 from typing import Any, NoReturn
 
 from jinja2 import (
     BaseLoader,
+    BytecodeCache,
     Environment,
     StrictUndefined,
     TemplateError,
@@ -17,6 +19,7 @@ from jinja2 import (
     Undefined,
     nodes,
 )
+from jinja2.bccache import Bucket
 from jinja2.compiler import CodeGenerator, Frame
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -42,7 +45,7 @@ class UnsupportedPipelineError(TemplateRuntimeError):
 def render_text(folders: Sequence[Path], name: str, values: Mapping[str, Any]) -> str:
     """Return the rendered text of a template. Raises JINJA_ERRORS."""
     # The sandbox prevents code execution, because a template can be part of a change that is not yet reviewed.
-    jinja = _Sandbox(loader=_Loader(folders), undefined=StrictUndefined, autoescape=False)
+    jinja = _Sandbox(loader=_Loader(folders), undefined=StrictUndefined, bytecode_cache=_COMPILED_TEMPLATES)
     for unbounded in UNBOUNDED_FILTERS:
         del jinja.filters[unbounded]
     del jinja.globals["lipsum"]
@@ -99,6 +102,22 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 
     def wrap_str_format(self, value: object) -> None:
         """Return None, so that is_safe_attribute() also rejects the methods `format` and `format_map`."""
+
+
+class _CompiledTemplates(BytecodeCache):
+    """Compiled templates of this process. A command renders a template several times, and compiling it is slow."""
+
+    def __init__(self) -> None:
+        self._codes: dict[tuple[str, str], CodeType | None] = {}
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        bucket.code = self._codes.get((bucket.key, bucket.checksum))
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        self._codes[bucket.key, bucket.checksum] = bucket.code
+
+
+_COMPILED_TEMPLATES = _CompiledTemplates()
 
 
 class _Loader(BaseLoader):
