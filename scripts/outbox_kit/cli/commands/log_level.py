@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from outbox_kit.cli.console import print_json, print_message, print_table
 from outbox_kit.cli.options import CommonOptions, Output, common_options
-
-
-class LogLevel(StrEnum):
-    """Log levels of Kafka Connect."""
-
-    OFF = "OFF"
-    FATAL = "FATAL"
-    ERROR = "ERROR"
-    WARN = "WARN"
-    INFO = "INFO"
-    DEBUG = "DEBUG"
-    TRACE = "TRACE"
 
 
 @common_options("output")
@@ -30,7 +17,7 @@ def log_level(
         str | None, typer.Argument(metavar="LOGGER", help="Logger, such as io.debezium or root. Default: all loggers.")
     ] = None,
     level: Annotated[
-        LogLevel | None,
+        Literal["OFF", "FATAL", "ERROR", "WARN", "INFO", "DEBUG", "TRACE"] | None,
         typer.Argument(
             metavar="LEVEL",
             case_sensitive=False,
@@ -41,9 +28,9 @@ def log_level(
     """Show a worker's log levels, or set a level on every worker."""
     with common.deployment() as deployment:
         if logger and level:
-            deployment.connect.set_log_level(logger, level.value)
+            deployment.connect.set_log_level(logger, level)
             # The message says `will`, because workers receive the change through a topic after the response.
-            print_message(f"{logger} will log at {level.value} on every worker until the worker restarts")
+            print_message(f"{logger} will log at {level} on every worker until the worker restarts")
             return
         loggers = deployment.connect.loggers()
     selected_loggers = {

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -15,12 +14,6 @@ from outbox_kit.cli.options import CommonOptions, Output, SkipRowsOption, common
 from outbox_kit.operations import offsets
 
 app = typer.Typer(help="Show, export and reset the connector's offset.", no_args_is_help=True)
-
-
-class ResetTarget(StrEnum):
-    """Values of --to. Without --from, `reset` sets the offset to this position."""
-
-    SLOT = "slot"
 
 
 @app.command()
@@ -62,9 +55,9 @@ def export(
 def reset(
     common: CommonOptions,
     to: Annotated[  # noqa: ARG001 - there is only one value
-        ResetTarget,
+        Literal["slot"],
         typer.Option("--to", help="Position to which to reset the offset: slot is the slot's confirmed_flush_lsn."),
-    ] = ResetTarget.SLOT,
+    ] = "slot",
     backup_file: Annotated[
         Path | None, typer.Option("--from", metavar="FILE", help="Reset to the offset in a file that `export` wrote.")
     ] = None,

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import signal
-from enum import StrEnum
 from pathlib import Path
 from threading import Event
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -15,23 +14,16 @@ from outbox_kit.cli.console import print_message
 from outbox_kit.cli.options import CommonOptions, common_options
 
 
-class AfterSend(StrEnum):
-    """What the relay does with a row after sending the row."""
-
-    DELETE = "delete"
-    MARK = "mark"
-
-
 @common_options()
 def relay(
     common: CommonOptions,
     after_send: Annotated[
-        AfterSend,
+        Literal["delete", "mark"],
         typer.Option(
             "--after-send",
             help="Delete sent rows, or set their relayed_at column. All relay processes must use the same value.",
         ),
-    ] = AfterSend.DELETE,
+    ] = "delete",
     once: Annotated[bool, typer.Option("--once", help="Send the existing rows, then exit.")] = False,
     batch: Annotated[
         int, typer.Option("--batch", min=1, max=10_000, help="Send at most this many rows per batch.")
@@ -57,7 +49,7 @@ def relay(
     stop = Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    options = RelayOptions(after_send is AfterSend.MARK, once, batch, interval_ms / 1000, not no_connect, metrics_file)
+    options = RelayOptions(after_send == "mark", once, batch, interval_ms / 1000, not no_connect, metrics_file)
     with common.deployment() as deployment:
         counters = run_relay(deployment, options, stop, print_message)
     print_message(f"{plural(counters.sent, 'record')} sent, {plural(counters.dead_letters, 'dead letter')}")

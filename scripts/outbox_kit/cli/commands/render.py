@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -13,25 +12,19 @@ from outbox_kit.cli.console import print_json
 from outbox_kit.cli.options import CommonOptions, common_options
 
 
-class Format(StrEnum):
-    """Values of the option --format of `outbox render`."""
-
-    CONNECT = "connect"
-    SQL = "sql"
-
-
 @common_options()
 def render(
     common: CommonOptions,
     output_format: Annotated[
-        Format, typer.Option("--format", help="Print the connector config as JSON (connect) or an SQL script (sql).")
-    ] = Format.CONNECT,
+        Literal["connect", "sql"],
+        typer.Option("--format", help="Print the connector config as JSON (connect) or an SQL script (sql)."),
+    ] = "connect",
 ) -> None:
     """Print the connector config, or an SQL script.
 
     The command reads files and does not open connections. Placeholders for the Connect worker are not resolved.
     """
-    if output_format is Format.SQL:
+    if output_format == "sql":
         sys.stdout.write(deployment.render_sql(common.pipeline, common.environment, common.overrides))
         return
     name, config = deployment.render_config(common.pipeline, common.environment, common.overrides)
