@@ -27,9 +27,6 @@ from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.logs import tail
 from outbox_spark.session.spark_session import start_session
 
-# The servers run for a few minutes. Without the optimizing compiler, their JVMs need a third less CPU time.
-os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
-
 # Modules that take the longest. They start first, so that no worker is left with one of them at the end.
 LONGEST = ("test_verify.py", "test_secrets.py", "test_demo.py")
 LOGGED_PROBLEM = re.compile(r"\b(?:WARN(?:ING)?|ERROR|FATAL)\b|^Caused by: ")

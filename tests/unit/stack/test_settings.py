@@ -12,11 +12,11 @@ import pytest
 from outbox_kit.stack.errors import StackError
 from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.services.connect import plugin_folders, worker_settings
-from outbox_kit.stack.services.jvm import kafka_class_path, render_properties, write_properties
+from outbox_kit.stack.services.jvm import jvm_command, kafka_class_path, render_properties, write_properties
 from outbox_kit.stack.services.kafka import broker_settings
 from outbox_kit.stack.services.postgres import PG_HBA, render_settings, server_settings
 from outbox_kit.stack.services.registry import registry_environment
-from outbox_kit.stack.services.service import Options, Program
+from outbox_kit.stack.services.service import Context, Options, Program
 from outbox_kit.stack.state import StackState
 from outbox_kit.stack.supervisor import render_configuration
 from outbox_kit.stack.tools import run_tool
@@ -32,6 +32,11 @@ def state(tmp_path: Path) -> StackState:
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
     return Layout(tmp_path)
+
+
+def test_jvm_options_precede_the_main_class(state: StackState, layout: Layout) -> None:
+    context = Context(layout, state, Options(jvm_options=("-Xint",)), java=Path("java"))
+    assert jvm_command(context, "kafka", heap="1g", main=("Main", "argument"))[-3:] == ("-Xint", "Main", "argument")
 
 
 def test_disables_automatic_topic_creation() -> None:

@@ -17,7 +17,7 @@ ROUTER = "io.outboxkit.smt.OutboxRouter"
 
 @dataclass(frozen=True)
 class Options:
-    """Plugin options of the Connect worker. `outbox stack up` uses the defaults."""
+    """Options of the services. `outbox stack up` uses the defaults."""
 
     plugin_folders: tuple[Path, ...] = (Path("build/runtime/connect-plugins"), Path("smt/target/plugin"))
     """Folders of Connect's plugin.path, relative to the project root. Every folder must exist."""
@@ -25,6 +25,8 @@ class Options:
     """Plugin classes that the worker must list before it is considered ready."""
     plugin_discovery: str = "service_load"
     """Connect's setting plugin.discovery. Plugins without a service manifest require `hybrid_warn`."""
+    jvm_options: tuple[str, ...] = ()
+    """Additional options of the JVMs of all services."""
 
 
 @dataclass(frozen=True)
