@@ -1,4 +1,4 @@
-"""Handle Ctrl-C while a command imports its modules."""
+"""Handle Ctrl-C and SIGTERM while a command imports its modules."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from contextlib import contextmanager
 
 @contextmanager
 def ended_by_ctrl_c() -> Iterator[None]:
-    """Make Ctrl-C end the process immediately while the block runs. The block must only import modules.
+    """Make Ctrl-C and SIGTERM end the process immediately while the block runs. The block must only import modules.
 
     Libraries with native code discard a KeyboardInterrupt that is raised during their import. Without this context
     manager, the command would then continue and change systems.
     """
-    is_main_thread = threading.current_thread() is threading.main_thread()
-    if not is_main_thread or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield
-        return
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+    handlers = {number: handler for number in numbers if callable(handler := signal.getsignal(number))}
     try:
+        for number in handlers:
+            signal.signal(number, signal.SIG_DFL)
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)

@@ -46,7 +46,10 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     if report.failed and project is not None:
         for server in ("connect", "kafka", "postgres"):
             lines = [line[:300] for line in tail(Layout(project).log(server), 20_000) if LOGGED_PROBLEM.search(line)]
-            report.sections.append((f"log of {server}", "\n".join(lines[-40:])))
+            if lines:
+                report.sections.append(
+                    (f"last problems in the log of {server}, also of earlier tests", "\n".join(lines[-40:]))
+                )
     return report
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition, Uuid
@@ -88,8 +87,7 @@ def bounds(
     seconds: float = REQUEST_S,
 ) -> dict[int, Bounds]:
     """Return a mapping from partition numbers to bounds. With READ_UNCOMMITTED, the end is the high watermark."""
-    requests = (partial(offsets, admin, topic, numbers, spec, level, seconds) for spec in (EARLIEST, LATEST))
-    first, end = (_repeat_without_leader(request, seconds) for request in requests)
+    first, end = (offsets(admin, topic, numbers, spec, level, seconds) for spec in (EARLIEST, LATEST))
     return {number: Bounds(first[number], end[number]) for number in numbers}
 
 
@@ -103,8 +101,12 @@ def offsets(
 ) -> dict[int, int]:
     """Return a mapping from partition numbers to the offsets that `spec` selects."""
     places = {TopicPartition(topic, number): spec for number in numbers}
-    futures = admin.list_offsets(places, isolation_level=level, request_timeout=seconds)
-    return {place.partition: future.result(seconds + 5).offset for place, future in futures.items()}
+
+    def request() -> dict[int, int]:
+        futures = admin.list_offsets(places, isolation_level=level, request_timeout=seconds)
+        return {place.partition: future.result(seconds + 5).offset for place, future in futures.items()}
+
+    return _repeat_without_leader(request, seconds)
 
 
 def configs(

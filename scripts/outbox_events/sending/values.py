@@ -22,7 +22,7 @@ MAX_DEPTH = 100
 _MAX_WHOLE_DIGITS = 131_072
 _MAX_SCALE = 16_383
 
-_quote = json.JSONEncoder(ensure_ascii=False).encode
+_json_text = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class NotEncodableError(Exception):
@@ -75,7 +75,7 @@ def _encode(value: object, depth: int) -> str:
 def _encode_object(value: Mapping[object, object], depth: int) -> str:
     keys = [_valid_key(key) for key in value]
     texts = _encode_items(zip(keys, value.values(), strict=True), depth)
-    return f"{{{','.join(f'{_quote(key)}:{text}' for key, text in zip(keys, texts, strict=True))}}}"
+    return f"{{{','.join(f'{_json_text(key)}:{text}' for key, text in zip(keys, texts, strict=True))}}}"
 
 
 def _valid_key(key: object) -> str:
@@ -105,14 +105,14 @@ def _encode_scalar(value: object) -> str:
 
 @_encode_scalar.register
 def _(value: bool | None) -> str:
-    return _quote(value)
+    return _json_text(value)
 
 
 @_encode_scalar.register
 def _(value: str) -> str:
     if reason := invalid_text_reason(value):
         raise NotEncodableError(reason)
-    return _quote(value)
+    return _json_text(value)
 
 
 @_encode_scalar.register

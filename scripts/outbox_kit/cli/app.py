@@ -2,27 +2,54 @@
 
 from __future__ import annotations
 
-import ast
 import functools
-from collections.abc import Iterator, Mapping
 from importlib import import_module
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from outbox_common.interrupts import ended_by_ctrl_c
 from outbox_kit import __version__
 from outbox_kit.cli.options import CommonOptions, common_options
 
-# `outbox --help` lists the commands in this order.
+# Commands by task, with the first sentence of their help. `outbox --help` shows them without importing the commands.
 TASKS = {
-    "Deploy": ("render", "lint", "plan", "apply", "destroy", "adopt"),
-    "Inspect": ("verify", "status", "stuck", "log-level"),
-    "Control the connector": ("restart", "pause", "resume", "stop", "offsets"),
-    "Send states or events again": ("backfill", "republish", "recover", "dead-letter"),
-    "Process the outbox table": ("relay", "prune"),
-    "Try outbox-kit": ("demo", "stack"),
+    "Deploy": {
+        "render": "Print the connector config, or an SQL script.",
+        "lint": "Check pipeline files. Only --connect accesses the network.",
+        "plan": "Show the changes that `outbox apply` would make.",
+        "apply": "Deploy the database objects, topics, schemas and connector.",
+        "destroy": "Delete the connector, slot, publication and topics.",
+        "adopt": "Replace a connector that outbox-kit did not create.",
+    },
+    "Inspect": {
+        "verify": "Check the deployed systems, and send a canary event.",
+        "status": "Show the connector, its slot and unacknowledged dead letters.",
+        "stuck": "List aggregates whose topic might lack their latest state.",
+        "log-level": "Show a worker's log levels, or set a level on every worker.",
+    },
+    "Control the connector": {
+        "restart": "Restart the connector and its tasks, and wait for RUNNING.",
+        "pause": "Pause the connector.",
+        "resume": "Resume a paused or stopped connector, and wait for RUNNING.",
+        "stop": "Stop the connector.",
+        "offsets": "Show, export and reset the connector's offset.",
+    },
+    "Send states or events again": {
+        "backfill": "Write the latest state of every aggregate to the outbox.",
+        "republish": "Write the latest state of selected aggregates to the outbox.",
+        "recover": "Recover from a lost slot or a replaced database.",
+        "dead-letter": "List, show, replay and acknowledge dead letters.",
+    },
+    "Process the outbox table": {
+        "relay": "Send outbox rows by polling the table, without the connector.",
+        "prune": "Delete outbox rows whose delivery to their topic is proven.",
+    },
+    "Try outbox-kit": {
+        "demo": "Run the worked example on the embedded stack.",
+        "stack": "Start, stop and inspect the embedded stack.",
+    },
 }
 # Modules that implement several commands. Any other module has the name of its command.
 SHARED_MODULES = {
@@ -30,11 +57,6 @@ SHARED_MODULES = {
     **dict.fromkeys(("status", "restart", "pause", "resume", "stop"), "lifecycle"),
     "republish": "backfill",
 }
-NAMES = tuple(name for names in TASKS.values() for name in names)
-
-
-def _module(name: str) -> str:
-    return SHARED_MODULES.get(name, name.replace("-", "_"))
 
 
 @common_options("output", "yes")
@@ -44,57 +66,40 @@ def group_callback(common: CommonOptions) -> None:
 
 @functools.cache
 def _load_command(name: str) -> Any:  # noqa: ANN401 - the command type of Typer is private
-    module = import_module(f"outbox_kit.cli.commands.{_module(name)}")
+    function = name.replace("-", "_")
+    with ended_by_ctrl_c():
+        import_module("outbox_kit.deployment")  # which CommonOptions imports when a command uses it
+        module = import_module(f"outbox_kit.cli.commands.{SHARED_MODULES.get(name, function)}")
     parent = typer.Typer(rich_markup_mode=None, add_completion=False)
     parent.callback()(group_callback)
     if hasattr(module, "app"):
         parent.add_typer(module.app, name=name, callback=group_callback)
     else:
-        parent.command(name)(getattr(module, name.replace("-", "_")))
+        parent.command(name)(getattr(module, function))
     return typer.main.get_command(parent).commands[name]  # type: ignore[attr-defined]
 
 
-class Commands(Mapping[str, Any]):
-    """All commands by name. A command is imported when it is looked up, because importing all takes a second."""
-
-    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - as in _load_command
-        if name not in NAMES:
-            raise KeyError(name)
-        return _load_command(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(NAMES)
-
-    def __len__(self) -> int:
-        return len(NAMES)
-
-
-def summary(name: str) -> str:
-    """Return the first sentence of a command's help, read from the source without importing it."""
-    path = Path(__file__).parent / "commands" / f"{_module(name)}.py"
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        match node:
-            case ast.FunctionDef(name=function) if function == name.replace("-", "_"):
-                return (ast.get_docstring(node) or "").partition("\n")[0]
-            case ast.Assign(targets=[ast.Name("app")], value=ast.Call(keywords=keywords)):
-                return str(ast.literal_eval(next(keyword.value for keyword in keywords if keyword.arg == "help")))
-    raise KeyError(name)
-
-
-class CommandsByTask(TyperGroup):
-    """The root command."""
+class RootCommand(TyperGroup):
+    """The command `outbox`. It imports a command when the command is used, because importing all takes a second."""
 
     def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - as in TyperGroup
-        super().__init__(**{**attributes, "commands": Commands()})
+        names = [name for commands in TASKS.values() for name in commands]
+        super().__init__(**{**attributes, "commands": dict.fromkeys(names)})
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002 - as in TyperGroup
+        return list(self.commands)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401, ARG002 - as in TyperGroup
+        return _load_command(cmd_name) if cmd_name in self.commands else None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002 - as in TyperGroup
-        for task, names in TASKS.items():
+        for task, summaries in TASKS.items():
             with formatter.section(task):
-                formatter.write_dl([(name, summary(name)) for name in names])
+                formatter.write_dl(list(summaries.items()))
 
 
 app = typer.Typer(
-    cls=CommandsByTask,
+    cls=RootCommand,
     epilog="The common options can be given before or after the command.\n\n"
     "Several commands send states or events again. See docs/sending-again.md to choose one of them.",
     no_args_is_help=True,

@@ -38,7 +38,7 @@ def is_absent_or_seed(offset: dict[str, Any] | None) -> bool:
 
 def offset_of_prefix(offsets: list[dict[str, Any]], prefix: str) -> dict[str, Any] | None:
     """Return the offset that is stored under this topic prefix. Debezium ignores offsets under other prefixes."""
-    return next((entry["offset"] for entry in offsets if entry.get("partition") == {"server": prefix}), None)
+    return next((entry.get("offset") for entry in offsets if entry.get("partition") == {"server": prefix}), None)
 
 
 def highest_lsn(offset: dict[str, Any] | None) -> int:

@@ -166,8 +166,8 @@ class Registry(HttpService):
     )
 
 
-def _storage_topic(content: str, default: str) -> Any:  # noqa: ANN401 - pydantic's FieldInfo in place of a value
-    text = f"{content}.storage.topic of the workers. `verify` checks this topic. Default: {default}."
+def _storage_topic(content: str, worker_default: str) -> Any:  # noqa: ANN401 - pydantic's FieldInfo in place of a value
+    text = f"{content}.storage.topic of the workers. `verify` checks this topic. Default: {worker_default}."
     return Field(default=None, min_length=1, description=text)
 
 
@@ -179,9 +179,9 @@ class Connect(HttpService):
         description="Base URLs of all workers. If `url` does not respond, commands use the first worker that responds. "
         "`verify` checks the plugins and the Kafka cluster of every worker.",
     )
-    config_topic: str | None = _storage_topic("config", default="connect-configs")
-    offset_topic: str | None = _storage_topic("offset", default="connect-offsets")
-    status_topic: str | None = _storage_topic("status", default="connect-status")
+    config_topic: str | None = _storage_topic("config", worker_default="connect-configs")
+    offset_topic: str | None = _storage_topic("offset", worker_default="connect-offsets")
+    status_topic: str | None = _storage_topic("status", worker_default="connect-status")
 
     @property
     def addresses(self) -> list[str]:

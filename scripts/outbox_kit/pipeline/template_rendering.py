@@ -45,7 +45,9 @@ class UnsupportedPipelineError(TemplateRuntimeError):
 def render_text(folders: Sequence[Path], name: str, values: Mapping[str, Any]) -> str:
     """Return the rendered text of a template. Raises JINJA_ERRORS."""
     # The sandbox prevents code execution, because a template can be part of a change that is not yet reviewed.
-    jinja = _Sandbox(loader=_Loader(folders), undefined=StrictUndefined, bytecode_cache=_COMPILED_TEMPLATES)
+    jinja = _Sandbox(
+        loader=_Loader(folders), undefined=StrictUndefined, autoescape=False, bytecode_cache=_COMPILED_TEMPLATES
+    )
     for unbounded in UNBOUNDED_FILTERS:
         del jinja.filters[unbounded]
     del jinja.globals["lipsum"]
@@ -105,7 +107,10 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 
 
 class _CompiledTemplates(BytecodeCache):
-    """Compiled templates of this process. A command renders a template several times, and compiling it is slow."""
+    """Compiled templates of this process. A command renders a template several times, and compiling it is slow.
+
+    Only the code is shared, because the environment counts the steps of one rendering.
+    """
 
     def __init__(self) -> None:
         self._codes: dict[tuple[str, str], CodeType | None] = {}

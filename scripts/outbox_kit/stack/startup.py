@@ -26,7 +26,7 @@ def prepare(services: list[Service]) -> None:
             future.result()
 
 
-@dataclass(repr=False)
+@dataclass(eq=False, repr=False)
 class Startup:
     """Starts services under a running supervisord."""
 
@@ -35,10 +35,10 @@ class Startup:
     services: list[Service]
     control: Control
     progress: Reporter
-    start_times: dict[str, float] = field(default_factory=dict)
-    pids: dict[str, int] = field(default_factory=dict)
-    ready_services: set[str] = field(default_factory=set)
-    check_results: dict[str, str] = field(default_factory=dict)
+    start_times: dict[str, float] = field(init=False, default_factory=dict)
+    pids: dict[str, int] = field(init=False, default_factory=dict)
+    ready_services: set[str] = field(init=False, default_factory=set)
+    check_results: dict[str, str] = field(init=False, default_factory=dict)
 
     def run(self) -> None:
         """Start all services and wait until they are ready. Raises StackError if a service ends or is late."""

@@ -29,8 +29,8 @@ def _section(command: Any, path: str) -> Iterator[str]:  # noqa: ANN401 - the co
         yield "\n".join(_row(entry, context) for entry in parameters) + "\n"
     if common:
         yield f"Common options: {', '.join(common)}.\n"
-    for name, subcommand in getattr(command, "commands", {}).items():
-        yield from _section(subcommand, f"{path} {name}")
+    for name in getattr(command, "commands", ()):
+        yield from _section(command.get_command(context, name), f"{path} {name}")
 
 
 def _row(parameter: Any, context: typer.Context) -> str:  # noqa: ANN401 - as in _section

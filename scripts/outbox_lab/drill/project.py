@@ -15,10 +15,9 @@ import yaml
 
 from outbox_events.errors import ConfigurationError
 from outbox_kit.results import Reporter
-from outbox_kit.stack import Options, Stack, StackState
+from outbox_kit.stack import Stack, StackState
 from outbox_kit.stack.errors import StackError
 from outbox_kit.stack.processes import terminate
-from outbox_kit.stack.services.java import FAST_START_OPTIONS
 from outbox_lab.drill.accounts import AGGREGATE
 
 ENVIRONMENT = "drill"
@@ -109,7 +108,7 @@ class DrillProject:
             raise ConfigurationError(f"{self._local_environment} does not exist", hint)
         for name in RUNTIME_FOLDERS:
             self._link(name)
-        stack = Stack(self.folder, Options(jvm_options=tuple(FAST_START_OPTIONS.split())))
+        stack = Stack(self.folder)
         terminate(stack.layout, (STANDBY,), seconds=STANDBY_STOP_S)
         stack.down(progress, purge=True)
         state = stack.up(progress)

@@ -92,7 +92,8 @@ def commands() -> set[str]:
     """Return the full name of every command."""
     tree = typer.main.get_command(app)
     actual = set()
-    for name, command in tree.commands.items():  # type: ignore[attr-defined]
+    for name in tree.commands:  # type: ignore[attr-defined]
+        command = tree.get_command(typer.Context(tree), name)  # type: ignore[attr-defined]
         actual |= {f"{name} {inner}" for inner in getattr(command, "commands", {})} or {name}
     return actual
 

@@ -18,6 +18,7 @@ from tests.unit.cli.samples import SECRETS, RunMain
 from outbox_events.errors import RejectedError
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit import deployment
+from outbox_kit.cli.app import TASKS
 from outbox_kit.stack.ports import HOST
 
 RUN = [sys.executable, "-c", "from outbox_kit.cli import main; main()"]
@@ -151,16 +152,36 @@ def test_sigterm_exits_like_sigint(workspace: Path) -> None:
             assert err.endswith("interrupted\n")
 
 
-def test_ctrl_c_ends_the_process_while_modules_are_imported(tmp_path: Path) -> None:
+DISCARDED_INTERRUPT = """
+import signal
+try:
+    signal.raise_signal(signal.{signal})
+except KeyboardInterrupt:
+    pass
+raise SystemExit("continued")
+"""
+PLAN = "import sys; sys.argv = ['outbox', 'plan']; " + RUN[-1]
+MATERIALIZE = "from outbox_spark.console_scripts import materialize; materialize()"
+
+
+@pytest.mark.parametrize(
+    ("library", "run", "number"),
+    [
+        ("typer", PLAN, signal.SIGINT),
+        ("psycopg", PLAN, signal.SIGINT),
+        ("psycopg", PLAN, signal.SIGTERM),
+        ("pyspark", MATERIALIZE, signal.SIGINT),
+    ],
+)
+def test_signal_ends_the_process_while_modules_are_imported(
+    tmp_path: Path, library: str, run: str, number: signal.Signals
+) -> None:
     """A library that discards a KeyboardInterrupt must not let the command continue."""
-    discarding = "import signal\ntry:\n    signal.raise_signal(signal.SIGINT)\nexcept KeyboardInterrupt:\n    pass\n"
-    (tmp_path / "typer.py").write_text(discarding, encoding="utf-8")
-    (tmp_path / "pyspark.py").write_text(discarding, encoding="utf-8")
+    (tmp_path / f"{library}.py").write_text(DISCARDED_INTERRUPT.format(signal=number.name), encoding="utf-8")
     enable_sigint = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    for run in (RUN[-1], "from outbox_spark.console_scripts import materialize; materialize()"):
-        command = [sys.executable, "-c", f"{enable_sigint}sys.path.insert(0, {str(tmp_path)!r}); {run}"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-        assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", ""), run
+    command = [sys.executable, "-c", f"{enable_sigint}sys.path.insert(0, {str(tmp_path)!r}); {run}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (-number, "", "")
 
 
 def write_environment(workspace: Path, port: int) -> None:
@@ -210,7 +231,8 @@ def imported_by(code: str) -> set[str]:
 
 
 def test_commands_do_not_import_spark() -> None:
-    imported = imported_by("from outbox_kit.cli.app import Commands; dict(Commands())")
+    names = [name for commands in TASKS.values() for name in commands]
+    imported = imported_by(f"from outbox_kit.cli.app import _load_command; [*map(_load_command, {names})]")
     assert {"pyspark", "delta", "outbox_spark", "supervisor", "testcontainers"} & imported == set()
 
 

@@ -11,6 +11,7 @@ import re
 import shutil
 from pathlib import Path
 
+import jinja2
 import pytest
 
 from outbox_events.errors import ConfigurationError
@@ -349,6 +350,16 @@ def test_limits_time_and_memory_of_a_template(
     for _ in ("compiled", "compiled before"):
         with pytest.raises(ConfigurationError, match=limits):
             render_connector(with_connector(library, template="hostile"), environment, None, tmp_path)
+
+
+def test_compiles_a_template_once(
+    library: Pipeline, environment: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "empty.json.j2").write_text("{}", encoding="utf-8")
+    empty = with_connector(library, template="empty")
+    assert render_connector(empty, environment, None, tmp_path) == {}
+    monkeypatch.setattr(jinja2.Environment, "compile", lambda *_: pytest.fail("compiled again"))
+    assert render_connector(empty, environment, None, tmp_path) == {}
 
 
 def test_reads_no_file_outside_of_the_templates(library: Pipeline, environment: Environment, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ INSTALL_HINTS = {
 VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 SPARK_TIMEOUT_S = 300
-# In a job that takes 30 s, the JVM's optimizing compiler costs more time than it saves.
+# In a JVM that processes little data, the optimizing compiler costs more time than it saves.
 FAST_START_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 
 
