@@ -284,7 +284,12 @@ def test_deleted_topic_makes_the_states_stale(topic: CompactedTopic, opened: Ope
     wait_for("the error of the thread", poll, seconds=WAIT_S, interval=0.02)
     topic.create(2)
     wait_value(cache, "a", None, polls=False)
-    assert cache.status().error == ""
+
+    def error() -> Observation[bool]:
+        error = cache.status().error  # cleared at the end of the step that read the new topic
+        return Observation(not error or None, error)
+
+    wait_for("the end of the error", error, seconds=WAIT_S, interval=0.02)
 
 
 def test_unexpected_error_of_the_thread_is_raised(
