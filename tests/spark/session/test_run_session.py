@@ -26,6 +26,7 @@ from tests.spark.kafka_log import Log, Schemas, framed, sequence
 from tests.spark.live_topic import LiveTopic
 from tests.spark.table_under_test import Target, job_for
 from tests.spark.thing_records import SCHEMAS, CrashError, put
+from tests.variations import variations
 
 from outbox_spark.decoding.columns import columns_of
 from outbox_spark.decoding.rows import types_of
@@ -122,7 +123,7 @@ def insert_into_other(target: Target) -> None:
 
 @pytest.mark.parametrize(
     ("name", "parts", "other_work"),
-    [("delta_target", ["ab", "cd"], optimize), ("iceberg_target", ["abcd"], insert_into_other)],
+    variations([("iceberg_target", ["abcd"], insert_into_other), ("delta_target", ["ab", "cd"], optimize)]),
 )
 def test_commits_of_another_thread_do_not_contain_the_progress(
     request: pytest.FixtureRequest,

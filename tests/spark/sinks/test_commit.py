@@ -189,6 +189,7 @@ def test_superseded_run_does_not_commit(target: Target, monkeypatch: pytest.Monk
     assert (target.rows(), target.committed()) == after
 
 
+@pytest.mark.long  # test_superseded_first_run_creates_no_iceberg_table tests the other kind of lake table
 def test_superseded_first_run_does_not_change_the_ledger(delta_target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Lease, "acquire", lambda _: None)
     log, _ = two_part_log()

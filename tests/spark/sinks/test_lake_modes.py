@@ -170,6 +170,7 @@ def test_history_equals_the_oracle_after_every_run(delta_target: Target) -> None
     assert (outcome.upserts, outcome.deletes, outcome.tombstones) == (0, 0, 0)
 
 
+@pytest.mark.long  # test_row_is_stale_while_a_newer_record_is_quarantined tests the same in another mode
 def test_history_flags_the_current_version_as_stale(delta_target: Target) -> None:
     target, log = in_mode(delta_target, Mode.HISTORY), Log("test.thing")
     put(log, "a", 1)
