@@ -26,7 +26,7 @@ OLDER_POSTGRES := 14.24.0 16.15.0
 
 # Ways and faults of `make drill`.
 DRILL := --way cdc-exactly-once --way two-phase \
-	--fault kill-writer --fault kill-kafka --fault kill-postgres --seconds 6 --materialize --receive
+	--fault kill-writer --fault kill-kafka --fault kill-postgres --seconds 6 --materialize --receive --fast-start
 
 .PHONY: help setup components maven-components demo drill drill-full images up down logs ps dist-spark dist check lint format unit test test-browser test-containers test-compose test-full test-cluster fuzz bench-plan bench-smt bench-source bench-latency bench-sending bench-receiving bench-receiving-table bench-materialize bench-latest-state clean prerequisites older-postgres wiremock requirements
 
@@ -171,7 +171,7 @@ unit:
 
 test: components check test-browser ## Run everything that CI runs: check, the tests of the pages, the Spark jobs, the embedded stack and the containers, and the drill.
 	@$(WITH_JAVA) $(BIN)/pytest -q -n 3 tests/spark --durations=15 --junitxml=build/junit-spark.xml
-	@$(WITH_JAVA) $(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder --timeout=600 tests/integration --durations=25 --junitxml=build/junit.xml
+	@$(WITH_JAVA) $(BIN)/pytest -q -n 5 --dist loadfile --no-loadscope-reorder --timeout=600 tests/integration --durations=25 --junitxml=build/junit.xml
 	@$(MAKE) --no-print-directory -j2 drill test-containers
 
 # Runs beside the drill: both mostly wait for servers.

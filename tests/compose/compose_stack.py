@@ -20,6 +20,7 @@ from outbox_events.waiting import Observation, wait_for
 from outbox_kit.deployment import Deployment, open_deployment
 from outbox_kit.stack import health_checks
 from outbox_kit.stack.ports import HOST, free_port
+from outbox_kit.stack.services.java import FAST_START_OPTIONS
 from outbox_kit.stack.state import kafka_cluster_id
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -35,6 +36,7 @@ def write_variables(file: Path, **changes: str) -> dict[str, str]:
         values[name] = str(ports[-1])
     values |= {name: uuid4().hex for name, value in values.items() if name.endswith("_PASSWORD") and not value}
     values |= {"KAFKA_CLUSTER_ID": kafka_cluster_id()}
+    values |= {name: f"{values[name]} {FAST_START_OPTIONS}" for name in ("KAFKA_HEAP", "CONNECT_HEAP")}
     values |= {"COMPOSE_PROJECT_NAME": f"outbox-test-{uuid4().hex[:8]}", **changes}
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("".join(f"{name}={value}\n" for name, value in values.items()))

@@ -11,6 +11,7 @@ from outbox_kit.stack import health_checks
 from outbox_kit.stack.ports import HOST
 from outbox_kit.stack.services.connect import PASSWORD_VARIABLE, common_settings
 from outbox_kit.stack.services.databases import Logins
+from outbox_kit.stack.services.java import FAST_START_OPTIONS
 from outbox_kit.stack.services.jvm import environment_variables
 from outbox_kit.stack.services.kafka import single_node_settings
 from outbox_kit.stack.services.postgres import SERVER_SETTINGS
@@ -85,7 +86,9 @@ class KafkaContainer(StackContainer):
             **single_node_settings(),
         }
         self.with_envs(
-            CLUSTER_ID=kafka_cluster_id(), KAFKA_HEAP_OPTS="-Xmx512m", **environment_variables("KAFKA_", settings)
+            CLUSTER_ID=kafka_cluster_id(),
+            KAFKA_HEAP_OPTS=f"-Xmx512m {FAST_START_OPTIONS}",
+            **environment_variables("KAFKA_", settings),
         )
 
     @property
@@ -151,7 +154,7 @@ class ConnectContainer(StackContainer):
             "rest.advertised.host.name": name,
             **common_settings(),
         }
-        self.with_envs(KAFKA_HEAP_OPTS="-Xmx768m", **environment_variables("CONNECT_", settings))
+        self.with_envs(KAFKA_HEAP_OPTS=f"-Xmx768m {FAST_START_OPTIONS}", **environment_variables("CONNECT_", settings))
         # Debezium's image has separate variables for these settings, whose defaults would override the properties.
         self.with_envs(
             BOOTSTRAP_SERVERS=kafka.inner_bootstrap_servers,

@@ -14,6 +14,8 @@ from outbox_events.text import plural
 from outbox_kit.cli import exit_codes
 from outbox_kit.cli.console import print_json, print_message, print_table
 from outbox_kit.cli.options import Output
+from outbox_kit.stack import Options
+from outbox_kit.stack.services.java import FAST_START_OPTIONS
 from outbox_lab.drill.cell import CellResult, Load
 from outbox_lab.drill.faults import FAULTS
 from outbox_lab.drill.project import DrillProject
@@ -60,6 +62,7 @@ PerYear = Annotated[
 ]
 Value = Annotated[float, typer.Option("--value", min=0, metavar="NUMBER", help="Assumed value of one lost event.")]
 OutputFormat = Annotated[Output, typer.Option("--output", "-o", help="Format of the results on stdout.")]
+FastStart = Annotated[bool, typer.Option("--fast-start", help="Run the servers without the JVM's optimizing compiler.")]
 ListCells = Annotated[bool, typer.Option("--list", help="List the ways and faults without running them.")]
 
 
@@ -77,6 +80,7 @@ def drill(
     report: Report = False,
     per_year: PerYear = 10,
     value: Value = 100,
+    fast_start: FastStart = False,
     list_cells: ListCells = False,
     output: OutputFormat = Output.TABLE,
 ) -> None:
@@ -86,7 +90,8 @@ def drill(
     one way of sending under one fault. The result of each cell is written to build/drill/results/. The exit code is 1
     if a way of sending breaks a promise or a cell has no result.
     """
-    project = DrillProject(Path.cwd())
+    jvm_options = tuple(FAST_START_OPTIONS.split()) if fast_start else ()
+    project = DrillProject(Path.cwd(), Options(jvm_options=jvm_options))
     if list_cells:
         _print_catalogue()
         return

@@ -6,7 +6,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import yaml
 
 from outbox_events.errors import ConfigurationError
 from outbox_kit.results import Reporter
-from outbox_kit.stack import Stack, StackState
+from outbox_kit.stack import Options, Stack, StackState
 from outbox_kit.stack.errors import StackError
 from outbox_kit.stack.processes import terminate
 from outbox_lab.drill.accounts import AGGREGATE
@@ -48,6 +48,7 @@ class DrillProject:
     """The drill's own project, which is in `project_folder`. `make setup` must have been run in `project_folder`."""
 
     project_folder: Path
+    stack_options: Options = field(default_factory=Options)
 
     @property
     def folder(self) -> Path:
@@ -108,7 +109,7 @@ class DrillProject:
             raise ConfigurationError(f"{self._local_environment} does not exist", hint)
         for name in RUNTIME_FOLDERS:
             self._link(name)
-        stack = Stack(self.folder)
+        stack = Stack(self.folder, self.stack_options)
         terminate(stack.layout, (STANDBY,), seconds=STANDBY_STOP_S)
         stack.down(progress, purge=True)
         state = stack.up(progress)

@@ -10,6 +10,7 @@ import typer
 from outbox_kit.cli import exit_codes
 from outbox_kit.cli.console import print_json, print_message, print_table
 from outbox_kit.cli.options import CommonOptions, Output, common_options
+from outbox_kit.demo.run import Demo
 
 NEXT_STEPS = """The stack is running. Next steps:
   {outbox} stack status                   show addresses, and a DSN for psql
@@ -35,8 +36,6 @@ def demo(
     The demo writes outbox rows, materializes them into two targets, compares the targets with the source tables, and
     writes build/demo/result.json. Exit with code 1 if a target or the number of dead letters is wrong.
     """
-    from outbox_kit.demo.run import Demo  # noqa: PLC0415 - only this command needs the import
-
     demo_run = Demo(common.pipeline, transactions, secrets.randbelow(2**31) if seed is None else seed, print_message)
     report = demo_run.run(keep=keep)
     if common.output is Output.JSON:

@@ -12,6 +12,7 @@ import typer
 from outbox_events.text import plural
 from outbox_kit.cli.console import print_message
 from outbox_kit.cli.options import CommonOptions, common_options
+from outbox_kit.relay import RelayOptions, run_relay
 
 
 @common_options()
@@ -44,8 +45,6 @@ def relay(
     Several relay processes can share the table. To stop a process, send SIGTERM; the process completes its batch and
     exits. The command fails if the connector is running.
     """
-    from outbox_kit.relay import RelayOptions, run_relay  # noqa: PLC0415 - only this command needs the import
-
     stop = Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from outbox_kit.cli import exit_codes
 from outbox_kit.cli.console import print_json, print_message, print_table, print_text
 from outbox_kit.cli.options import CommonOptions, Output, common_options
-
-if TYPE_CHECKING:
-    from outbox_kit.stack import Stack
+from outbox_kit.stack import Stack
 
 app = typer.Typer(help="Start, stop and inspect the embedded stack.", no_args_is_help=True)
 
@@ -29,7 +27,7 @@ def up(
 
     A service for which --port is not given uses a free port.
     """
-    state = _stack(common).up(print_message, ports=_parse_ports(ports or []))
+    state = Stack(common.project_folder).up(print_message, ports=_parse_ports(ports or []))
     _print_addresses(state.addresses(), common.output)
 
 
@@ -39,7 +37,7 @@ def down(
     common: CommonOptions, purge: Annotated[bool, typer.Option("--purge", help="Also delete the stack's data.")] = False
 ) -> None:
     """Stop the stack. Its data is retained unless --purge is given."""
-    _stack(common).down(print_message, purge=purge)
+    Stack(common.project_folder).down(print_message, purge=purge)
 
 
 @app.command()
@@ -49,7 +47,7 @@ def status(common: CommonOptions) -> None:
 
     The printed DSNs contain passwords. Exit with code 1 if the stack is not running.
     """
-    stack = _stack(common)
+    stack = Stack(common.project_folder)
     state = stack.state()
     if state is None:
         print_message("the embedded stack is not running: run `outbox stack up` (stack in containers: `make ps`)")
@@ -70,13 +68,7 @@ def logs(
     lines: Annotated[int, typer.Option("--lines", min=1, metavar="NUMBER", help="Number of lines to print.")] = 50,
 ) -> None:
     """Print the last lines of a service's log."""
-    print_text(_stack(common).logs(service, lines))
-
-
-def _stack(common: CommonOptions) -> Stack:
-    from outbox_kit.stack import Stack  # noqa: PLC0415 - only these commands need the import
-
-    return Stack(common.project_folder)
+    print_text(Stack(common.project_folder).logs(service, lines))
 
 
 def _parse_ports(options: list[str]) -> dict[str, int]:
