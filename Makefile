@@ -171,7 +171,7 @@ unit:
 
 test: components check test-browser ## Run everything that CI runs: check, the tests of the pages, the Spark jobs, the embedded stack and the containers, and the drill.
 	@$(WITH_JAVA) $(BIN)/pytest -q -n 3 tests/spark --durations=15 --junitxml=build/junit-spark.xml
-	@$(WITH_JAVA) $(BIN)/pytest -q -n 5 --dist loadfile --no-loadscope-reorder --timeout=600 tests/integration --durations=25 --junitxml=build/junit.xml
+	@$(WITH_JAVA) $(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder --timeout=600 tests/integration --durations=25 --junitxml=build/junit.xml
 	@$(MAKE) --no-print-directory -j2 drill test-containers
 
 # Runs beside the drill: both mostly wait for servers.
