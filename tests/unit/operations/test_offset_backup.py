@@ -77,6 +77,7 @@ def test_the_default_path_is_next_to_the_lock_file(deployed: Deployed, tmp_path:
         ({"offsets": []}, "has no offset with an LSN for prefix 'library'"),
         ({"offsets": [{"partition": {"server": "x"}, "offset": {"lsn": 1}}]}, "has no offset with an LSN"),
         ({"offsets": [{"partition": {"server": "library"}, "offset": {"txId": 1}}]}, "has no offset with an LSN"),
+        ({"offsets": [{"partition": {"server": "library"}}]}, "has no offset with an LSN"),
         ({"kind": "something else"}, "kind: Input should be 'outbox-kit offsets'"),
         ({"surplus": 1}, "surplus: Extra inputs are not permitted"),
     ],
