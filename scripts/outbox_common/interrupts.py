@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def ended_by_ctrl_c() -> Iterator[None]:
+def ended_by_signals() -> Iterator[None]:
     """Make Ctrl-C and SIGTERM end the process immediately while the block runs. The block must only import modules.
 
     Libraries with native code discard a KeyboardInterrupt that is raised during their import. Without this context

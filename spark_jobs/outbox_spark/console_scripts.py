@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-from outbox_common.interrupts import ended_by_ctrl_c
+from outbox_common.interrupts import ended_by_signals
 from outbox_events.extras import MissingExtraError, extra
 
 REFUSED = 4
@@ -34,7 +34,7 @@ def rebuild() -> int:
 
 def _run(command: str) -> int:
     try:
-        with ended_by_ctrl_c(), extra("outbox-kit[spark]"):
+        with ended_by_signals(), extra("outbox-kit[spark]"):
             module = import_module(f"outbox_spark.commands.{command}")
     except MissingExtraError as error:
         sys.stderr.write(f"error: {error}\n")

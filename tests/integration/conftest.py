@@ -25,6 +25,7 @@ from outbox_kit.results import silent
 from outbox_kit.stack import Stack
 from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.logs import tail
+from outbox_kit.stack.services.java import FAST_START_OPTIONS
 from outbox_spark.session.spark_session import start_session
 
 # Modules that take the longest. They start first, so that no worker is left with one of them at the end.
@@ -172,7 +173,7 @@ def make_pipeline(project: Path) -> Callable[..., Path]:
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
     """Yield a session with the jars of Kafka and outbox-kit. An active session is reused and not stopped."""
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", FAST_START_OPTIONS)
     running = SparkSession.getActiveSession()
     session = start_session("outbox-integration-tests")
     session.conf.set("spark.sql.shuffle.partitions", "2")

@@ -14,6 +14,7 @@ from tests.spark.postgres_server import running_postgres
 from tests.spark.table_under_test import Target, job_for
 from tests.variations import variations
 
+from outbox_kit.stack.services.java import FAST_START_OPTIONS
 from outbox_spark.jobs.model import DeltaTarget, IcebergTarget, PostgresTarget
 from outbox_spark.session.spark_session import start_session
 
@@ -22,7 +23,7 @@ from outbox_spark.session.spark_session import start_session
 def spark() -> Iterator[SparkSession]:
     # With few rows, optimizing code takes longer than running it, so only the first compiler is used. By default,
     # the code cache would be too small for it.
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", FAST_START_OPTIONS)
     # Spark keeps the plans of a thousand queries, and hundreds of tests share the application.
     os.environ.setdefault("OUTBOX_SPARK_MEMORY", "2g")
     session = start_session("outbox-tests")

@@ -6,13 +6,13 @@ import signal
 import sys
 from types import FrameType
 
-from outbox_common.interrupts import ended_by_ctrl_c
+from outbox_common.interrupts import ended_by_signals
 from outbox_events.errors import OutboxError
 from outbox_kit.cli import exit_codes
 
 
 def main() -> None:
-    with ended_by_ctrl_c():
+    with ended_by_signals():
         from outbox_kit.cli.app import app  # noqa: PLC0415 - Ctrl-C can arrive during this slow import
         from outbox_kit.cli.console import print_error, print_message, print_traceback  # noqa: PLC0415
     signal.signal(signal.SIGTERM, _handle_sigterm)

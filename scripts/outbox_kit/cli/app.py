@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from outbox_common.interrupts import ended_by_ctrl_c
+from outbox_common.interrupts import ended_by_signals
 from outbox_kit import __version__
 from outbox_kit.cli.options import CommonOptions, common_options
 
@@ -64,11 +63,9 @@ def group_callback(common: CommonOptions) -> None:
     """Declare the common options of a command group, so that they can also be given before a subcommand."""
 
 
-@functools.cache
 def _load_command(name: str) -> Any:  # noqa: ANN401 - the command type of Typer is private
     function = name.replace("-", "_")
-    with ended_by_ctrl_c():
-        import_module("outbox_kit.deployment")  # which CommonOptions imports when a command uses it
+    with ended_by_signals():
         module = import_module(f"outbox_kit.cli.commands.{SHARED_MODULES.get(name, function)}")
     parent = typer.Typer(rich_markup_mode=None, add_completion=False)
     parent.callback()(group_callback)
@@ -85,9 +82,6 @@ class RootCommand(TyperGroup):
     def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - as in TyperGroup
         names = [name for commands in TASKS.values() for name in commands]
         super().__init__(**{**attributes, "commands": dict.fromkeys(names)})
-
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002 - as in TyperGroup
-        return list(self.commands)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401, ARG002 - as in TyperGroup
         return _load_command(cmd_name) if cmd_name in self.commands else None

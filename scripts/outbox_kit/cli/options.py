@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from outbox_common.interrupts import ended_by_signals
 from outbox_kit.cli.console import commands_completed
 
 if TYPE_CHECKING:
@@ -76,7 +77,8 @@ class CommonOptions:
 
     def deployment(self) -> AbstractContextManager[Deployment]:
         """Return a context manager that loads the deployment's files, and closes the deployment's connections."""
-        from outbox_kit.deployment import open_deployment  # noqa: PLC0415 - `--help` must not import the deployment
+        with ended_by_signals():
+            from outbox_kit.deployment import open_deployment  # noqa: PLC0415 - `--help` must not import the deployment
 
         return open_deployment(self.pipeline, self.environment, self.overrides)
 

@@ -90,8 +90,7 @@ def drill(
     one way of sending under one fault. The result of each cell is written to build/drill/results/. The exit code is 1
     if a way of sending breaks a promise or a cell has no result.
     """
-    jvm_options = tuple(FAST_START_OPTIONS.split()) if fast_start else ()
-    project = DrillProject(Path.cwd(), Options(jvm_options=jvm_options))
+    project = DrillProject(Path.cwd(), Options(jvm_options=FAST_START_OPTIONS if fast_start else ""))
     if list_cells:
         _print_catalogue()
         return

@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from outbox_common.interrupts import ended_by_ctrl_c
+from outbox_common.interrupts import ended_by_signals
 from outbox_events.errors import ConfigurationError
 from outbox_spark.commands.exit_codes import EXIT_CODES
 from outbox_spark.jobs import job_file, pipeline_loader
@@ -74,6 +74,6 @@ def selected_jobs(options: argparse.Namespace, *, without_secrets: bool = False)
             message = f"--environment {options.environment} cannot be used with --job {options.job}"
             raise ConfigurationError(message, "remove one of the two options: a job file is for a single environment")
         return job_file.read_jobs(options.job, **selected)
-    with ended_by_ctrl_c():
+    with ended_by_signals():
         load_jobs = pipeline_loader()
     return load_jobs(options.pipeline, options.environment, without_secrets=without_secrets, **selected)

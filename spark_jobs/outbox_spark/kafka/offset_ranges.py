@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from outbox_events.errors import ConfigurationError, RefusedError, UnreachableError
 from outbox_events.kafka import topic_requests
-from outbox_events.kafka.topic_requests import EARLIEST, LATEST, ClientErrors, kafka_error
+from outbox_events.kafka.topic_requests import ClientErrors, kafka_error
 from outbox_spark.jobs.model import Ordering, ReadRange, TableProgress
 
 REQUEST_SECONDS = 30.0
@@ -63,11 +63,13 @@ def describe(settings: Mapping[str, str], topic: str) -> TopicDescription:
             raise UnreachableError(f"{error.message}; {errors.cause}", error.hint) from error
         raise
     partitions = [partition.id for partition in description.partitions]
+    with _request(topic, servers):
+        bounds = topic_requests.bounds(admin, topic, partitions, seconds=REQUEST_SECONDS)
     return TopicDescription(
         name=topic,
         topic_id=str(description.topic_id),
-        start_offsets=_request_offsets(admin, topic, partitions, EARLIEST, servers),
-        end_offsets=_request_offsets(admin, topic, partitions, LATEST, servers),
+        start_offsets={partition: bound.first for partition, bound in bounds.items()},
+        end_offsets={partition: bound.end for partition, bound in bounds.items()},
         **_retention_times(admin, topic, servers),
     )
 
@@ -76,7 +78,8 @@ def offsets_at(settings: Mapping[str, str], topic: TopicDescription, time: datet
     """Return, for each partition, the first offset whose timestamp is `time` or later, or else the end offset."""
     admin, servers = _admin_client(settings, ClientErrors()), settings.get("bootstrap.servers", "")
     spec = OffsetSpec.for_timestamp(int(time.timestamp() * 1000))
-    offsets = _request_offsets(admin, topic.name, sorted(topic.end_offsets), spec, servers)
+    with _request(topic.name, servers):
+        offsets = topic_requests.offsets(admin, topic.name, sorted(topic.end_offsets), spec, seconds=REQUEST_SECONDS)
     return {partition: topic.end_offsets[partition] if offset < 0 else offset for partition, offset in offsets.items()}
 
 
@@ -160,13 +163,6 @@ def _retention_times(admin: AdminClient, topic: str, servers: str) -> dict[str, 
         for field, name in names.items()
         if name in config
     }
-
-
-def _request_offsets(
-    admin: AdminClient, topic: str, partitions: list[int], spec: OffsetSpec, servers: str
-) -> dict[int, int]:
-    with _request(topic, servers):
-        return topic_requests.offsets(admin, topic, partitions, spec, seconds=REQUEST_SECONDS)
 
 
 @contextmanager

@@ -377,7 +377,7 @@ def test_reads_no_file_outside_of_the_templates(library: Pipeline, environment: 
 
 
 def test_a_changed_copy_of_a_template_is_used(library: Pipeline, environment: Environment, tmp_path: Path) -> None:
-    """A changed file can also be the parent of an equal copy. A change after the first rendering is used."""
+    """A change is also used after a rendering, and in the parent of a template that did not change."""
     copies = tmp_path / "templates"
     shutil.copytree(packaged_templates(), copies)
     expected = render_connector(library, environment, None, packaged_templates())

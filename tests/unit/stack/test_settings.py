@@ -35,7 +35,7 @@ def layout(tmp_path: Path) -> Layout:
 
 
 def test_jvm_options_precede_the_main_class(state: StackState, layout: Layout) -> None:
-    context = Context(layout, state, Options(jvm_options=("-Xint",)), java=Path("java"))
+    context = Context(layout, state, Options(jvm_options="-Xint"), java=Path("java"))
     assert jvm_command(context, "kafka", heap="1g", main=("Main", "argument"))[-3:] == ("-Xint", "Main", "argument")
 
 

@@ -40,7 +40,7 @@ def jvm_command(
         "-Dfile.encoding=UTF-8",
         "-Djava.awt.headless=true",
         *options,
-        *context.options.jvm_options,
+        *context.options.jvm_options.split(),
         *main,
     )
 

@@ -25,8 +25,8 @@ class Options:
     """Plugin classes that the worker must list before it is considered ready."""
     plugin_discovery: str = "service_load"
     """Connect's setting plugin.discovery. Plugins without a service manifest require `hybrid_warn`."""
-    jvm_options: tuple[str, ...] = ()
-    """Additional options of the JVMs of all services."""
+    jvm_options: str = ""
+    """Additional options of the JVMs of all services, separated by spaces."""
 
 
 @dataclass(frozen=True)
