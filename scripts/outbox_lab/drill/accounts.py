@@ -39,6 +39,7 @@ VISIBLE: LiteralString = "select event_id::text from drill.entry where event_id 
 DURABLE_XID: LiteralString = """
     select pg_current_xact_id()::text, pg_logical_emit_message(false, 'outbox-heartbeat', '', true)"""
 ENTRIES: LiteralString = "select event_id::text from drill.entry"
+PREPARED: LiteralString = "select gid from pg_prepared_xacts where database = current_database()"
 STATUS: LiteralString = "select pg_xact_status(%s::text::xid8)"
 
 Connection = psycopg.Connection[Any]
@@ -53,7 +54,12 @@ class Change:
 
 
 def prepare(connection: Connection, accounts: int) -> None:
-    """Create the tables if necessary, delete their rows, and insert new accounts."""
+    """Create the tables if necessary, delete their rows, and insert new accounts.
+
+    Prepared transactions that an earlier cell left are rolled back, because they hold locks.
+    """
+    for (gid,) in connection.execute(PREPARED).fetchall():
+        connection.tpc_rollback(gid)
     with connection.transaction():
         connection.execute(CREATE)
         connection.execute(RESET)

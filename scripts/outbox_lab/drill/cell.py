@@ -25,6 +25,7 @@ from outbox_lab.drill.receivers.effects import EffectCounts
 from outbox_lab.drill.receivers.receivers import Place, Receivers
 from outbox_lab.drill.receivers.strategies import STRATEGIES
 from outbox_lab.drill.senders.catalogue import open_sender
+from outbox_lab.drill.skipped_markers import partitions_without_markers
 from outbox_lab.drill.stack import DrillStack
 from outbox_lab.drill.verdict import Verdict, delays_over_time, judge
 from outbox_lab.drill.ways.way import Deployed, Promise, Way
@@ -107,6 +108,8 @@ class CellResult:
     receiver_kills: int = 0
     effects: tuple[EffectCounts, ...] = ()
     """Effects of the receivers, with one entry for each strategy."""
+    skipped_markers: tuple[str, ...] = ()
+    """Partitions to which the broker did not write a transaction marker (KAFKA-20734). Promises then do not apply."""
 
 
 class Cell:
@@ -134,9 +137,10 @@ class Cell:
             with self._writers(deployed) as writers, receivers.killed():
                 deployed.components = {**self._drill.services, **deployed.components, "writer": writers}
                 times = self._load(observer, deployed)
-            self._recover(deployed)
+            is_recovered = self._recover(deployed)
             ledger = self._resolved_ledger()
-            self._drain(observer, ledger)
+            if is_recovered:
+                self._drain(observer, ledger)
             deliveries, missed = complete(observer, self._drill.kafka, deployed.topic)
             self._notes += [missed] if missed else []
             self._notes += receivers.drain(deliveries)
@@ -160,6 +164,7 @@ class Cell:
             detected=self._detected,
             receiver_kills=receivers.kills,
             effects=effects,
+            skipped_markers=tuple(self._partitions_without_markers()),
         )
 
     def _observer(self, topic: str) -> Observer:
@@ -267,11 +272,24 @@ class Cell:
         transactions = Ledger.read(self._ledger_file, start=start).transactions.values()
         return {event.event_id for entry in transactions if entry.intended_at > since for event in entry.events}
 
-    def _recover(self, deployed: Deployed) -> None:
-        """Run the recovery that each writer runs at its start. Raises WaitTimeoutError if a recovery keeps failing."""
-        for number in range(self._settings.load.writers):
-            name = writer_name(number)
-            wait_for(f"the recovery of {name}", partial(self._recovered, deployed, name), seconds=RECOVERY_S)
+    def _recover(self, deployed: Deployed) -> bool:
+        """Run the recovery that each writer runs at its start. Return False if missing markers prevent a recovery.
+
+        Raises WaitTimeoutError if a recovery keeps failing for another reason.
+        """
+        try:
+            for number in range(self._settings.load.writers):
+                name = writer_name(number)
+                wait_for(f"the recovery of {name}", partial(self._recovered, deployed, name), seconds=RECOVERY_S)
+        except WaitTimeoutError as error:
+            if not self._partitions_without_markers():
+                raise
+            self._notes.append(error.message)
+            return False
+        return True
+
+    def _partitions_without_markers(self) -> list[str]:
+        return partitions_without_markers(self._drill.stack.layout, self._settings.name)
 
     def _recovered(self, deployed: Deployed, name: str) -> Observation[bool]:
         try:

@@ -123,14 +123,23 @@ def effect_lines(result: CellResult) -> list[str]:
 
 
 def _note(result: CellResult) -> str:
-    return f" ({result.note})" if result.note else ""
+    skipped = ", ".join(result.skipped_markers)
+    defect = (
+        f"promises not judged: the broker wrote no transaction marker to {skipped} (KAFKA-20734)" if skipped else ""
+    )
+    notes = "; ".join(filter(None, (result.note, defect)))
+    return f" ({notes})" if notes else ""
 
 
 def broken_promises(results: Iterable[CellResult]) -> list[str]:
-    """Return one line for each broken promise in these results."""
+    """Return one line for each broken promise in these results.
+
+    Results with skipped markers are ignored, because no way of sending can keep a promise if the broker loses markers.
+    """
     return [
         f"{result.way}, {result.fault}: {count} {name}"
         for result in results
+        if not result.skipped_markers
         for name, count in _broken(result).items()
         if count > 0
     ]
