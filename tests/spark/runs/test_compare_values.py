@@ -187,6 +187,7 @@ def test_compares_the_state_of_soft_deleted_rows(spark: SparkSession, table: Tar
     assert rows_as_text(target) == before
 
 
+@pytest.mark.long
 def test_compares_the_version_of_soft_deleted_rows(spark: SparkSession, postgres_target: Target) -> None:
     """As after a restore of the table, `older` has an older deletion and `ahead` a newer deletion than the topic."""
     target, log = postgres_target.in_mode(Mode.SOFT_DELETE), Log("test.thing", partitions=1)

@@ -380,7 +380,7 @@ def test_postgres_equals_the_oracle_for_random_histories(
         )
         return Machine(Target(spark, job_for(target), postgres), PostgresTable)
 
-    run(fresh, examples=3, steps=12)
+    run(fresh, examples=2, steps=12)
 
 
 @pytest.mark.long

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import psycopg
+import pytest
 from msgspec import structs
 from tests.spark import retrying_driver
 from tests.spark.retrying_driver import ROWS
@@ -19,6 +20,7 @@ from tests.spark.table_under_test import Target
 from outbox_spark.jobs.model import PostgresTarget
 
 
+@pytest.mark.long  # test_retried_task_that_stages_twice_changes_nothing simulates the retry
 def test_counts_rows_of_a_retried_task_once(postgres_target: Target, postgres: psycopg.conninfo.ConninfoDict) -> None:
     """Counts and rows must be those of the successful attempts."""
     target = postgres_target.job.target
