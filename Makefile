@@ -28,7 +28,7 @@ OLDER_POSTGRES := 14.24.0 16.15.0
 DRILL := --way cdc-exactly-once --way two-phase \
 	--fault kill-writer --fault kill-kafka --fault kill-postgres --seconds 6 --materialize --receive --fast-start
 
-.PHONY: help setup components maven-components demo drill drill-full images up down logs ps dist-spark dist check lint format unit test test-browser test-containers test-compose test-full test-cluster fuzz bench-plan bench-smt bench-source bench-latency bench-sending bench-receiving bench-receiving-table bench-materialize bench-latest-state clean prerequisites older-postgres wiremock requirements
+.PHONY: help setup components maven-components demo drill drill-full images up down logs ps dist-spark dist check check-python check-java format test test-spark test-browser test-containers test-compose test-full test-cluster fuzz bench-plan bench-smt bench-source bench-latency bench-sending bench-receiving bench-receiving-table bench-materialize bench-latest-state clean prerequisites older-postgres wiremock requirements
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -150,14 +150,18 @@ dist-spark: setup ## Build the files for spark-submit in build/spark: zip, launc
 dist: setup ## Build a release in dist/: wheels, sdists, Connect plugins, files for spark-submit, SBOMs and checksums.
 	@$(BIN)/python scripts/dist.py
 
-check: setup lint unit ## Run lint, type checks and unit tests, which do not need a stack.
+check: setup ## Run lint, type checks and unit tests, which do not need a stack.
+	@$(MAKE) --no-print-directory -j2 check-python check-java
 
-lint:
+check-python:
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check -q .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(MVN) -f smt/pom.xml spotless:check
+	@$(BIN)/pytest -q -n auto tests/unit --junitxml=build/junit-unit.xml
+
+check-java:
+	@$(MVN) -f smt/pom.xml spotless:check test
 	@$(MVN) -f smt/bench/pom.xml spotless:check
 
 format: ## Format Python and Java.
@@ -165,16 +169,14 @@ format: ## Format Python and Java.
 	@$(MVN) -f smt/pom.xml spotless:apply
 	@$(MVN) -f smt/bench/pom.xml spotless:apply
 
-unit:
-	@$(MVN) -f smt/pom.xml test
-	@$(BIN)/pytest -q -n auto tests/unit --junitxml=build/junit-unit.xml
-
 test: components check test-browser ## Run everything that CI runs: check, the tests of the pages, the Spark jobs, the embedded stack and the containers, and the drill.
-	@$(WITH_JAVA) $(BIN)/pytest -q -n 3 tests/spark --durations=15 --junitxml=build/junit-spark.xml
+	@$(MAKE) --no-print-directory -j2 test-spark drill test-containers
 	@$(WITH_JAVA) $(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder --timeout=600 tests/integration --durations=25 --junitxml=build/junit.xml
-	@$(MAKE) --no-print-directory -j2 drill test-containers
 
-# Runs beside the drill: both mostly wait for servers.
+# These tests need the processors. The drill and the tests in containers, which run beside them, often wait for servers.
+test-spark: setup
+	@$(WITH_JAVA) $(BIN)/pytest -q -n 2 tests/spark --durations=15 --junitxml=build/junit-spark.xml
+
 test-containers: setup
 	@if scripts/container-engine.sh status; then $(MAKE) --no-print-directory test-compose; \
 	elif [ "$$CI" = true ]; then echo "error: CI has no container engine" >&2; exit 1; \
