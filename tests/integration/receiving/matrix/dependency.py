@@ -28,7 +28,7 @@ class Dependency:
 
     def call(self, event_id: str) -> None:
         """Call the service. Raises requests.HTTPError for a status of 400 and above."""
-        requests.post(f"{self._server}{self._path}/{event_id}", timeout=SECONDS).raise_for_status()
+        self._post(f"{self._path}/{event_id}")
 
     def answer(self, *answers: Answer, event_id: str = "") -> None:
         """Answer the calls for an event (by default, for each event) with these answers in turn, repeating the last.
@@ -57,7 +57,13 @@ class Dependency:
         return {"method": "POST", "urlPathPattern": f"{self._path}/{event_id or '.*'}"}
 
     def _admin(self, operation: str, body: dict[str, Any]) -> dict[str, Any]:
-        response = requests.post(f"{self._server}/__admin/{operation}", json=body, timeout=SECONDS)
-        response.raise_for_status()
-        result: dict[str, Any] = response.json()
+        result: dict[str, Any] = self._post(f"/__admin/{operation}", json=body).json()
         return result
+
+    def _post(self, path: str, json: dict[str, Any] | None = None) -> requests.Response:
+        with requests.Session() as session:
+            # The cases run in threads, which must not read the environment while pytest changes it for each test.
+            session.trust_env = False
+            response = session.post(f"{self._server}{path}", json=json, timeout=SECONDS)
+        response.raise_for_status()
+        return response
