@@ -169,7 +169,8 @@ format: ## Format Python and Java.
 	@$(MVN) -f smt/pom.xml spotless:apply
 	@$(MVN) -f smt/bench/pom.xml spotless:apply
 
-test: components check test-browser ## Run everything that CI runs: check, the tests of the pages, the Spark jobs, the embedded stack and the containers, and the drill.
+test: components setup ## Run everything that CI runs: check, the tests of the pages, the Spark jobs, the embedded stack and the containers, and the drill.
+	@$(MAKE) --no-print-directory -j3 check-python check-java test-browser
 	@$(MAKE) --no-print-directory -j2 test-spark drill test-containers
 	@$(WITH_JAVA) $(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder --timeout=600 tests/integration --durations=25 --junitxml=build/junit.xml
 
