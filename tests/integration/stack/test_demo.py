@@ -119,8 +119,9 @@ def test_interrupted_demo_cleans_up(tmp_path: Path) -> None:
     """After Ctrl-C during the start of the stack, the exit code is 130 and no processes remain."""
     project = make_project(tmp_path / "interrupted")
     # Shells start background processes, such as `make test &`, with SIGINT ignored.
-    program = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from outbox_kit.cli import main; "
-    command = [sys.executable, "-c", program + "main()", "-p", str(project / "connectors" / "library.yaml"), "demo"]
+    program = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    program += "from outbox_kit.cli import main; main()"
+    command = [sys.executable, "-c", program, "-p", str(project / "connectors" / "library.yaml"), "demo"]
     with subprocess.Popen(command, cwd=project, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as demo:
         assert demo.stderr is not None
         lines = []
