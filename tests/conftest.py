@@ -57,7 +57,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def stack(project: Path) -> Iterator[Stack]:
     """The embedded stack, started once per run and deleted at its end."""
     # The tests process few records, so the JVM's optimizing compiler would take a third of the servers' CPU time.
-    stack = Stack(project, Options(jvm_options=FAST_START_OPTIONS))
+    stack = Stack(project, Options(jvm_options=f"{FAST_START_OPTIONS} -XX:+UseSerialGC"))
     progress = print if "CI" in os.environ else (lambda _: None)
     try:
         stack.up(progress)

@@ -23,7 +23,7 @@ from outbox_kit.results import silent
 from outbox_kit.stack import Stack, StackState
 
 DEMO_SECONDS = 240
-TRANSACTIONS = 6000
+TRANSACTIONS = 4000
 
 
 def run_demo(project: Path, stack: Stack) -> tuple[int, str]:

@@ -94,7 +94,7 @@ def poisoned(*schema_ids: int) -> Log:
         pytest.param(AllRecent, (1, 2), 1, id="expected older schema"),
         pytest.param(Schemas, (1, 2), 2, id="unexpected schema"),
         pytest.param(AllRecent, (9, 2), 3, id="unknown schema"),
-        pytest.param(AllRecent, (BAD, 2), 2, id="unreadable value"),
+        pytest.param(AllRecent, (BAD, 2), 2, id="unreadable value", marks=pytest.mark.long),
     ],
 )
 def test_stages_postgres_rows_while_reading(
