@@ -80,7 +80,7 @@ $(STAMPS)/wiremock: tests/wiremock/pom.xml | prerequisites
 	@$(MVN) -f tests/wiremock/pom.xml package -Dwiremock.directory="$(CURDIR)/build/wiremock"
 	@mkdir -p $(STAMPS) && touch $@
 
-$(STAMPS)/smt: $(SMT_SOURCES) | prerequisites
+$(STAMPS)/smt: $(SMT_SOURCES) | prerequisites $(STAMPS)/runtime
 	@echo "building the transforms (smt/)"
 	@$(MVN) -f smt/pom.xml package -DskipTests
 	@mkdir -p $(STAMPS) && touch $@
@@ -169,7 +169,8 @@ format: ## Format Python and Java.
 	@$(MVN) -f smt/pom.xml spotless:apply
 	@$(MVN) -f smt/bench/pom.xml spotless:apply
 
-test: components setup ## Run everything that CI runs: check, the tests of the pages, the Spark jobs, the embedded stack and the containers, and the drill.
+test: components ## Run everything that CI runs: check, the tests of the pages, the Spark jobs, the embedded stack and the containers, and the drill.
+	@$(MAKE) --no-print-directory setup
 	@$(MAKE) --no-print-directory -j3 check-python check-java test-browser
 	@$(MAKE) --no-print-directory -j2 test-spark drill test-containers
 	@$(WITH_JAVA) $(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder --timeout=600 tests/integration --durations=25 --junitxml=build/junit.xml

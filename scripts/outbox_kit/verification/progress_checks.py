@@ -91,9 +91,10 @@ PROGRESS_RULES = tuple(RULES)
 
 @RULES.rule(
     "kafka.open-transactions",
-    condition="no other producer keeps a transaction open on a topic of the pipeline; consumers with read_committed "
-    "cannot read past the first record of an open transaction",
-    remedy="stop the other producer, then wait for its transaction.timeout.ms or run kafka-transactions",
+    condition="no transaction remains open on a topic of the pipeline; consumers with read_committed cannot read past "
+    "the first record of an open transaction",
+    remedy="find the producer, stop it if it is another one, then wait for its transaction.timeout.ms or abort the "
+    "transaction with kafka-transactions",
 )
 def _open_transactions(samples: Samples) -> Finding:
     expected = "no transaction that remains open between two samples"
@@ -104,15 +105,15 @@ def _open_transactions(samples: Samples) -> Finding:
         # The transaction can be the connector's own, because the connector commits its offset with its records.
         return Finding(None, "the connector makes no progress", expected)
     actual = ", ".join(f"{topic}-{number} from offset {offset}" for (topic, number), offset in hanging)
-    commands = ", ".join(
-        f"`kafka-transactions --bootstrap-server {samples.bootstrap_servers} abort --topic {topic} "
-        f"--partition {number} --start-offset {offset}`"
-        for (topic, number), offset in hanging
-    )
+    transactions = f"kafka-transactions --bootstrap-server {samples.bootstrap_servers}"
+    places = [(f"--topic {topic} --partition {number}", offset) for (topic, number), offset in hanging]
+    producers = ", ".join(f"`{transactions} describe-producers {place}`" for place, _ in places)
+    aborts = ", ".join(f"`{transactions} abort {place} --start-offset {offset}`" for place, offset in places)
     remedy = (
-        f"stop the other producer, then wait for its transaction.timeout.ms or run {commands}. After a crash of a "
-        "broker, an open transaction can be that of a connector with exactly-once support (KAFKA-20734): do not abort "
-        "it, because the connector's next records in the partition end it"
+        f"find the producer with {producers}. Stop another producer, then wait for its transaction.timeout.ms or run "
+        f"{aborts}. Do not abort a transaction of the connector, of a relay or of a service: if the coordinator has "
+        "completed it, a broker has not written its marker (KAFKA-20734), and the producer's next transaction in the "
+        "partition ends it"
     )
     return Finding(False, f"open transaction: {actual}", expected, remedy)
 

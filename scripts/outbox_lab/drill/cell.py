@@ -108,8 +108,8 @@ class CellResult:
     receiver_kills: int = 0
     effects: tuple[EffectCounts, ...] = ()
     """Effects of the receivers, with one entry for each strategy."""
-    skipped_markers: tuple[str, ...] = ()
-    """Partitions to which the broker did not write a transaction marker (KAFKA-20734). Promises then do not apply."""
+    partitions_without_markers: tuple[str, ...] = ()
+    """Partitions to which the broker did not write a transaction marker. Most promises are then not judged."""
 
 
 class Cell:
@@ -146,6 +146,9 @@ class Cell:
             self._notes += receivers.drain(deliveries)
             effects = receivers.count_effects(ledger)
             tables_equal = self._materialize(deployed, ledger)
+            unmarked = tuple(self._partitions_without_markers())
+            if unmarked:
+                self._notes.append(f"the broker wrote no transaction marker to {', '.join(unmarked)} (KAFKA-20734)")
         return CellResult(
             way=self._settings.way.name,
             fault=self._settings.fault.name,
@@ -164,7 +167,7 @@ class Cell:
             detected=self._detected,
             receiver_kills=receivers.kills,
             effects=effects,
-            skipped_markers=tuple(self._partitions_without_markers()),
+            partitions_without_markers=unmarked,
         )
 
     def _observer(self, topic: str) -> Observer:

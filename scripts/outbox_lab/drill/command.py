@@ -120,6 +120,9 @@ def _judge(results: list[CellResult], cell_count: int, seed: int) -> None:
     broken, missing = broken_promises(results), cell_count - len(results)
     for line in broken:
         print_message(f"broken promise: {line}")
+    for result in results:
+        if result.partitions_without_markers:
+            print_message(f"not judged, because the broker wrote no marker: {result.way}, {result.fault} (KAFKA-20734)")
     if missing:
         print_message(f"no result for {plural(missing, 'cell')}: add --seed {seed} --resume to run only these cells")
     if broken or missing:

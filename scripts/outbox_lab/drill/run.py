@@ -19,6 +19,9 @@ from outbox_lab.drill.stack import DrillStack, drill_stack
 from outbox_lab.drill.verdict import COUNTS
 from outbox_lab.drill.ways.catalogue import WAYS, way_named
 
+JUDGED_ALWAYS = frozenset({"wrong", "unordered", "undetected"})
+"""Counts that missing transaction markers cannot explain."""
+
 
 def select_cells(
     ways: Sequence[str],
@@ -123,25 +126,19 @@ def effect_lines(result: CellResult) -> list[str]:
 
 
 def _note(result: CellResult) -> str:
-    skipped = ", ".join(result.skipped_markers)
-    defect = (
-        f"promises not judged: the broker wrote no transaction marker to {skipped} (KAFKA-20734)" if skipped else ""
-    )
-    notes = "; ".join(filter(None, (result.note, defect)))
-    return f" ({notes})" if notes else ""
+    return f" ({result.note})" if result.note else ""
 
 
 def broken_promises(results: Iterable[CellResult]) -> list[str]:
     """Return one line for each broken promise in these results.
 
-    Results with skipped markers are ignored, because no way of sending can keep a promise if the broker loses markers.
+    If the broker did not write transaction markers, only the counts in JUDGED_ALWAYS are judged.
     """
     return [
         f"{result.way}, {result.fault}: {count} {name}"
         for result in results
-        if not result.skipped_markers
         for name, count in _broken(result).items()
-        if count > 0
+        if count > 0 and (name in JUDGED_ALWAYS or not result.partitions_without_markers)
     ]
 
 

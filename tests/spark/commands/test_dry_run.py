@@ -156,8 +156,7 @@ def test_starts_spark_once_for_lake_tables(spark: SparkSession, tmp_path: Path, 
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["delta_target", "iceberg_target"])
+@pytest.mark.parametrize("name", ["delta_target", pytest.param("iceberg_target", marks=pytest.mark.long)])
 def test_checks_a_lake_table_without_its_lease(request: pytest.FixtureRequest, name: str) -> None:
     target: Target = request.getfixturevalue(name)
     target.run(Log("test.thing", topic_id=STATE.topic_id), SCHEMAS)

@@ -262,8 +262,7 @@ def test_replaces_a_locked_table_later(spark: SparkSession, postgres_target: Tar
     assert set(postgres_target.state()) == {"a", "b", "c", "d"}
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("table_exists", [True, False])
+@pytest.mark.parametrize("table_exists", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_keeps_a_run_committed_during_the_last_step(
     spark: SparkSession, iceberg_target: Target, monkeypatch: pytest.MonkeyPatch, table_exists: bool
 ) -> None:

@@ -155,7 +155,6 @@ def test_fast_clock_removes_no_ledger_entries(spark: SparkSession, target: Targe
     assert [row["aggregate_id"] for row in target.rows("__tombstones")] == ["a"]
 
 
-@pytest.mark.long
 def test_compares_after_a_run_with_a_fast_clock(spark: SparkSession, target: Target, later: Clock) -> None:
     live = two_rows(spark)
     later(DAY * 31)

@@ -151,6 +151,7 @@ def test_drops_only_staging_tables_of_the_job(postgres_target: Target) -> None:
     assert set(staging_tables(postgres_target)) == user_tables | {"thing__staging_0123abcx"}
 
 
+@pytest.mark.long  # test_lake.py tests the same for a rollback of an Iceberg table
 def test_rejects_a_restored_delta_table(delta_target: Target, spark: SparkSession) -> None:
     log, first = two_part_log()
     delta_target.run(log, SCHEMAS, first)
@@ -160,6 +161,7 @@ def test_rejects_a_restored_delta_table(delta_target: Target, spark: SparkSessio
     with pytest.raises(RefusedError, match="was restored") as caught:
         delta_target.committed()
     assert "outbox-rebuild" in caught.value.hint
+    delta_target.replace_by_shadow(log, SCHEMAS)
 
 
 def test_concurrent_runs_of_a_postgres_table_are_rejected(postgres_target: Target) -> None:
@@ -202,7 +204,6 @@ def test_superseded_first_run_does_not_change_the_ledger(delta_target: Target, m
     assert delta_target.state("n") == {"b": {"n": 4}, "c": {"n": 5}}
 
 
-@pytest.mark.long  # test_rebuilds_a_dropped_table_from_the_start tests the same without a ledger
 def test_rebuilt_delta_table_ignores_its_old_ledger(delta_target: Target, spark: SparkSession) -> None:
     log, first = two_part_log()
     delta_target.run(log, SCHEMAS)

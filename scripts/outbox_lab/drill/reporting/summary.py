@@ -94,6 +94,8 @@ def _way_summary(way: str, results: list[CellResult]) -> WaySummary:
     faults = sum(cell.faults for cell in cells)
     loses_always = any(cell.counts["lost"] for cell in cells if FAULTS[cell.fault].is_none)
     counts = {name: sum(cell.counts[name] for cell in cells) for name in COUNTS}
+    judged = [result for result in results if not result.partitions_without_markers]
+    lost, trials = sum(result.verdict.lost for result in judged), sum(result.injections for result in judged)
     return WaySummary(
         way=way,
         description=WAYS[way].description,
@@ -101,7 +103,7 @@ def _way_summary(way: str, results: list[CellResult]) -> WaySummary:
         faults=faults,
         committed=sum(cell.committed for cell in cells),
         counts=counts,
-        loss=None if loses_always else per_trial(counts["lost"], max(1, faults)),
+        loss=None if loses_always else per_trial(lost, max(1, trials)),
     )
 
 

@@ -22,8 +22,18 @@ def test_finds_the_partitions_in_all_logs_of_the_broker(tmp_path: Path) -> None:
         "started\n" + LINE.format(partitions="cell_1.account-1, cell_1.account-0", producer="cell_1-writer-2")
     )
     log.with_name(f"{log.name}.1").write_text(
-        LINE.format(partitions="offsets-0", producer="connector-cell_1-0")
+        LINE.replace("Set(", "HashSet(").format(partitions="offsets-0", producer="connector-cell_1-0")
         + LINE.format(partitions="cell_11.account-2", producer="cell_11-writer-2")
     )
     assert partitions_without_markers(layout, "cell_1") == ["cell_1.account-0", "cell_1.account-1", "offsets-0"]
     assert partitions_without_markers(layout, "cell_2") == []
+
+
+def test_ignores_a_transaction_that_the_broker_does_not_complete(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    layout.logs.mkdir(parents=True)
+    layout.log("kafka").write_text(
+        LINE.format(partitions="cell_1.account-1", producer="cell_1-writer-2")
+        + "INFO No longer the coordinator for cell_1-writer-2 with coordinator epoch 62; cancel appending ...\n"
+    )
+    assert partitions_without_markers(layout, "cell_1") == []
