@@ -75,6 +75,8 @@ def as_role(script: str, state: StackState) -> Callable[..., Any]:
         with psycopg.connect(superuser[database], autocommit=True) as connection:
             connection.execute(statement.encode())
     with psycopg.connect(superuser["library"], autocommit=True) as connection:
+        # An earlier module may have run the relay as another role. The relay creates its tables when it starts.
+        connection.execute("drop table if exists outbox_relay, outbox_relay_batch")
         for role in ROLES.values():
             alter = sql.SQL("alter role {} password {}").format(sql.Identifier(role), sql.Literal(PASSWORD))
             connection.execute(alter)
