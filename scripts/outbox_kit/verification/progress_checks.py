@@ -93,8 +93,8 @@ PROGRESS_RULES = tuple(RULES)
     "kafka.open-transactions",
     condition="no transaction remains open on a topic of the pipeline; consumers with read_committed cannot read past "
     "the first record of an open transaction",
-    remedy="find the producer, stop it if it is another one, then wait for its transaction.timeout.ms or abort the "
-    "transaction with kafka-transactions",
+    remedy="find the producer with kafka-transactions; stop another producer, then wait for its transaction.timeout.ms "
+    "or abort its transaction",
 )
 def _open_transactions(samples: Samples) -> Finding:
     expected = "no transaction that remains open between two samples"

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import psycopg
 
-from outbox_events import OutboxEvent
+from outbox_events import OutboxEvent, two_phase
 from outbox_lab.drill.ledger import Event
 
 AGGREGATE = "account"
@@ -39,7 +39,6 @@ VISIBLE: LiteralString = "select event_id::text from drill.entry where event_id 
 DURABLE_XID: LiteralString = """
     select pg_current_xact_id()::text, pg_logical_emit_message(false, 'outbox-heartbeat', '', true)"""
 ENTRIES: LiteralString = "select event_id::text from drill.entry"
-PREPARED: LiteralString = "select gid from pg_prepared_xacts where database = current_database()"
 STATUS: LiteralString = "select pg_xact_status(%s::text::xid8)"
 
 Connection = psycopg.Connection[Any]
@@ -58,7 +57,7 @@ def prepare(connection: Connection, accounts: int) -> None:
 
     Prepared transactions that an earlier cell left are rolled back, because they hold locks.
     """
-    for (gid,) in connection.execute(PREPARED).fetchall():
+    for (gid,) in connection.execute(two_phase.IN_DOUBT).fetchall():
         connection.tpc_rollback(gid)
     with connection.transaction():
         connection.execute(CREATE)

@@ -26,7 +26,7 @@ class Options:
     plugin_discovery: str = "service_load"
     """Connect's setting plugin.discovery. Plugins without a service manifest require `hybrid_warn`."""
     jvm_options: str = ""
-    """Additional options of the JVMs of all services, separated by spaces."""
+    """Additional JVM options for all services, separated by spaces."""
 
 
 @dataclass(frozen=True)

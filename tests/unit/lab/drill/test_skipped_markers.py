@@ -1,4 +1,4 @@
-"""Partitions to which the broker did not write a transaction marker, from the lines in its log."""
+"""Partitions to which the broker did not write a transaction marker, found in the broker's log file."""
 
 from __future__ import annotations
 
