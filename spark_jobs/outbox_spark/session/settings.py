@@ -16,6 +16,8 @@ _CHANGED_DEFAULTS: Mapping[str, str] = {
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
     # Adaptive execution may coalesce the partitions of persisted frames, because each use runs a task per partition.
     "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
+    # By default, each call on a column records Java's stack for error messages, which would show only Py4J.
+    "spark.sql.dataFrameQueryContext.enabled": "false",
     # Persisted rows are read only once or twice, so compressing their columns would take longer than it saves.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
     # Number of tasks that read Delta's log at every commit. The default of 50 suits tables of many thousands of files.

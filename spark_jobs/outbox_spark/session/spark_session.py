@@ -30,6 +30,8 @@ _STATIC_SETTINGS: Mapping[str, str] = {
     "spark.sql.extensions": f"{DELTA_EXTENSION},{ICEBERG_EXTENSION}",
     "spark.sql.catalog.spark_catalog": DELTA_CATALOG,
     "spark.ui.showConsoleProgress": "false",
+    # By default, PySpark sends the location of each call on a column to the JVM, for error messages.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     # The event log and the UI hide settings whose name or value matches Spark's default patterns or outbox-kit's.
     "spark.redaction.regex": f"(?i)secret|password|token|access[.]?key|{NAME_PATTERN}|{VALUE_PATTERN}",
     # Size of the cache of compiled code. One Delta MERGE fills the default of 100 entries, so the code for the next
