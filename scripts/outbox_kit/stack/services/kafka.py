@@ -56,6 +56,8 @@ def single_node_settings() -> dict[str, str | int | bool]:
         "group.initial.rebalance.delay.ms": 0,
         # The buffer is 32 MiB. The default of 128 MiB is a quarter of the broker's heap.
         "log.cleaner.dedupe.buffer.size": 32 * 1024 * 1024,
+        # An idle controller writes and flushes a record at this interval. The default is 500 ms.
+        "metadata.max.idle.interval.ms": 5000,
     }
 
 
