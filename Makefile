@@ -9,6 +9,8 @@ COMPOSE := cd compose && docker compose
 # noreset: otherwise Maven prints an escape sequence at the end even without colors.
 MVN = JAVA_HOME="$$(scripts/prerequisites.sh java-home)" MAVEN_OPTS="$$MAVEN_OPTS -Djansi.noreset=true" mvn -q -B -Dstyle.color=never
 WITH_JAVA = JAVA_HOME="$$(scripts/prerequisites.sh java-home)"
+# Some environments set this variable. Then each process would compile the repository's Python files again.
+unexport PYTHONDONTWRITEBYTECODE
 PIP_INSTALL = $(BIN)/python -m pip install -q --disable-pip-version-check
 UV_COMPILE := build/uv/bin/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-config \
 	--annotation-style line --custom-compile-command 'make requirements' --no-emit-package outbox-events
