@@ -39,7 +39,8 @@ class Breakage:
     """A change that makes the check `id` and the checks `follows` fail. `view` returns the deployment to verify.
 
     The checks `may_follow` fail or pass, depending on timing. With `heals`, the test runs the printed remedy, and
-    then `repair` for anything that the remedy does not restore.
+    then `repair` for anything that the remedy does not restore. The remedy must contain the commands of the remedies of
+    the checks `healed`. Of the breakages with one `group` (by default, one `id`), `make test` runs the first.
     """
 
     id: str
@@ -52,6 +53,8 @@ class Breakage:
     on_progress: Callable[[Bench, str], None] = lambda _, __: None
     note: str = ""
     heals: bool = False
+    group: str = ""
+    healed: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -107,6 +110,27 @@ def live(identifier: str, changes: dict[str, str], canary: float | None = None) 
 def topic(identifier: str, key: str, value: str, aggregate: str = "author") -> Breakage:
     """Break by changing a setting of a live topic."""
     return Breakage(identifier, lambda b, _: b.topic_setting(b.topic(aggregate), key, value), heals=True)
+
+
+def together(group: str, *cases: Breakage, break_: Callable[[Bench], object] | None = None) -> list[Breakage]:
+    """Return a breakage that makes the checks of all cases fail, and then the cases. `make test` runs only the first.
+
+    `break_` makes the changes of all cases in one step; by default, they are made one after the other.
+    """
+    assert all((case.repair, case.view, case.canary) == (do_nothing, own_deployment, None) for case in cases)
+
+    def break_all(bench: Bench, patch: pytest.MonkeyPatch) -> None:
+        if break_:
+            break_(bench)
+            return
+        for case in cases:
+            case.break_(bench, patch)
+
+    first = cases[0]
+    ids = dict.fromkeys(name for case in cases for name in (case.id, *case.follows))
+    follows = tuple(name for name in ids if name != first.id)
+    combined = replace(first, break_=break_all, follows=follows, healed=follows, note="together with others")
+    return [replace(case, group=group) for case in (combined, *cases)]
 
 
 def environment(identifier: str, section: str, follows: tuple[str, ...] = (), **changes: object) -> Breakage:

@@ -14,7 +14,17 @@ from confluent_kafka import Producer
 from tests.integration.support import in_process, records
 from tests.integration.verification import breakages as b
 from tests.integration.verification.bench import AUTHOR_STATES, AUTHORS, BOOK_STATES, BOOKS, Bench
-from tests.integration.verification.breakages import STOPPED, STUCK, Breakage, environment, live, lock, sql, topic
+from tests.integration.verification.breakages import (
+    STOPPED,
+    STUCK,
+    Breakage,
+    environment,
+    live,
+    lock,
+    sql,
+    together,
+    topic,
+)
 from tests.remedies import commands_of
 from tests.variations import variations
 
@@ -32,6 +42,12 @@ from outbox_lab.documents.check_reference import REMEDIES_RUN_BY_TESTS
 FOR_EVER = str(2**63 - 1)
 REJECTED = (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName, psycopg.errors.NotNullViolation)
 PREFIX = "transforms.outbox.aggregate."
+CONFIG_CHANGES = {
+    "connect.config": {"max.batch.size": "1000"},
+    "connect.placeholders": {"producer.override.client.id": "${env:OUTBOX_NOT_SET}"},
+    "connect.exactly-once": {"exactly.once.support": "requested"},
+    "path.producer-gives-up": {"producer.override.max.block.ms": FOR_EVER},
+}
 
 # The order is arbitrary, because each case restores the state.
 BREAKAGES = [
@@ -186,9 +202,13 @@ BREAKAGES = [
     # The remedy also sends the states that the previous case has deleted.
     lock("kafka.pending-backfill", lambda data: data["topics"]["checked.author"].update(pending_backfill="required")),
     environment("kafka.replication", "kafka", ("connect.internal-topics",), replication_factor=2),
-    topic("kafka.min-insync", "min.insync.replicas", "2"),
-    topic("kafka.timestamp-limit", "message.timestamp.after.max.ms", "1000"),
-    topic("kafka.topic-settings", "retention.ms", "60000", aggregate="dead-letter"),
+    *together(
+        "topic settings",
+        topic("path.record-size", "max.message.bytes", "2000"),  # its remedy also restarts the connector
+        topic("kafka.min-insync", "min.insync.replicas", "2"),
+        topic("kafka.timestamp-limit", "message.timestamp.after.max.ms", "1000"),
+        topic("kafka.topic-settings", "retention.ms", "60000", aggregate="dead-letter"),
+    ),
     Breakage("kafka.dead-letters", b.dead_letter, heals=True),
     Breakage(
         "connect.internal-topics",
@@ -218,16 +238,17 @@ BREAKAGES = [
     ),
     Breakage("connect.running", lambda bench, _: bench.stop(), follows=STOPPED, heals=True),
     Breakage("connect.running", b.failed_task, follows=("postgres.slot-active",), heals=True, note="FAILED"),
-    live("connect.config", {"max.batch.size": "1000"}),
     Breakage("connect.valid", b.wrong_password),
-    live("connect.placeholders", {"producer.override.client.id": "${env:OUTBOX_NOT_SET}"}),
-    live("connect.exactly-once", {"exactly.once.support": "requested"}),
+    *together(
+        "connector config",
+        *(live(check, changes) for check, changes in CONFIG_CHANGES.items()),
+        break_=lambda bench: bench.change_config(**{k: v for item in CONFIG_CHANGES.values() for k, v in item.items()}),
+    ),
     Breakage("connect.exclusive", b.second_connector, lambda bench: bench.connector("DELETE", "twin")),
     Breakage("connect.offsets", b.no_offset, follows=STOPPED, heals=True),
     Breakage("connect.restarts", on_progress=b.restart),
     # comparisons of one system with another
     Breakage("path.partitions", b.partition_too_high, follows=("connect.config", *STUCK), heals=True),
-    topic("path.record-size", "max.message.bytes", "2000"),
     live("path.schema-ids", {f"{PREFIX}author.schema.1.id": "9999"}),
     Breakage("path.offset-not-ahead", b.stopped_at(2**50), follows=STOPPED, heals=True),
     Breakage("path.offset-covers-slot", b.stopped_at(None, advance=True), follows=STOPPED, heals=True),
@@ -242,7 +263,6 @@ BREAKAGES = [
         follows=("kafka.topics", "postgres.slot-active"),
         note="for real: the server cuts the connector off, which says RUNNING",
     ),
-    live("path.producer-gives-up", {"producer.override.max.block.ms": FOR_EVER}),
     # the canary
     Breakage(
         "canary.delivered",
@@ -349,7 +369,9 @@ def test_remedy_heals_equal_states_in_two_partitions(bench: Bench) -> None:
     }
 
 
-@pytest.mark.parametrize("case", variations(BREAKAGES, key=lambda case: case.id, name=lambda case: case.title))
+@pytest.mark.parametrize(
+    "case", variations(BREAKAGES, key=lambda case: case.group or case.id, name=lambda case: case.title)
+)
 def test_reports_exactly_what_is_broken(bench: Bench, case: Breakage, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.names.clear()
     try:
@@ -361,6 +383,9 @@ def test_reports_exactly_what_is_broken(bench: Bench, case: Breakage, monkeypatc
                 bench.write_author("added while broken")
         actual = bench.failing_checks(case.view(bench), case.canary, lambda message: case.on_progress(bench, message))
         if case.heals:
+            commands = {name: set(commands_of(actual[name].remedy)) for name in (case.id, *case.healed)}
+            assert all(commands.values())
+            assert all(others <= commands[case.id] for others in commands.values())
             bench.run_remedy(actual[case.id])
     finally:
         monkeypatch.undo()
