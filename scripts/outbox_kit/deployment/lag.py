@@ -8,7 +8,7 @@ heartbeats do not end the search, so wait_until_reading() commits a transaction.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from outbox_events.contract import lsn
@@ -81,13 +81,11 @@ def read_positions(deployment: Deployment, actual: ActualConnector) -> Positions
     """Return the LSNs. `actual` must be read before the call, so that its offset is not ahead of the server's LSN."""
     with postgres_client.connected(deployment.environment.source) as connection:
         slot = read_slot(connection, deployment.pipeline.source.slot)
-        server = postgres_client.read_server(connection)["wal_position"]
-    confirmed, restart = (slot.confirmed_flush, slot.restart_lsn) if slot else (None, None)
-    positions = Positions(actual.offsets, connect_state.stored_lsn(actual) or None, confirmed, restart, server)
-    if positions.slot_is_ahead:  # a running connector may have advanced both since
-        actual = connect_state.read_actual(deployment.connect, deployment.pipeline.connector.name)
-        return replace(positions, offsets=actual.offsets, connector=connect_state.stored_lsn(actual) or None)
-    return positions
+        confirmed, restart = (slot.confirmed_flush, slot.restart_lsn) if slot else (None, None)
+        if 0 < (connect_state.stored_lsn(actual) or 0) < (confirmed or 0):  # a running connector may have advanced both
+            actual = connect_state.read_actual(deployment.connect, deployment.pipeline.connector.name)
+        server = postgres_client.read_server(connection)["wal_position"]  # not before the offset, which may be newer
+    return Positions(actual.offsets, connect_state.stored_lsn(actual) or None, confirmed, restart, server)
 
 
 def wait_until_reading(deployment: Deployment) -> None:

@@ -29,13 +29,14 @@ RULES = Rules[DatabaseState]()
 @RULES.rule(
     "postgres.publication",
     condition="the publication has only the outbox table, publishes via its root, and omits operations that stop tasks",
-    remedy="run `alter publication` with `set table` and `set (publish = 'insert', publish_via_partition_root = true)`",
+    remedy=f"if the publication is missing, {RECOVER_HINT}; otherwise run `alter publication ... set table ...` and "
+    "`alter publication ... set (publish = 'insert', publish_via_partition_root = true)`",
 )
 def _publication(state: DatabaseState) -> Finding:
     source, publication = state.pipeline.source, state.actual.publication
     expected = f"insert of {source.table}, with publish_via_partition_root = true"
     if publication is None:
-        return Finding(False, f"no publication {source.publication}", expected, _replacement_remedy(state.pipeline))
+        return Finding(False, f"no publication {source.publication}", expected, _recovery_remedy(state))
     if not state.uses_table:
         return Finding(True, f"{NO_TABLE}, which need no entry in the publication", "a publication")
     operations = [name for name in ("insert", "update", "delete", "truncate") if publication[f"pub{name}"]]
@@ -45,7 +46,9 @@ def _publication(state: DatabaseState) -> Finding:
     option = f"publish_via_partition_root = {str(via_root).lower()}"
     actual, omits_rows = f"{', '.join(operations)} of {', '.join(tables)}, with {option}", source.table not in tables
     if (publication["puballtables"] or not state.actual.columns) and not _is_recorded(state, publication):
-        return Finding(passed, actual, expected, _replacement_remedy(state.pipeline))
+        name = sql.Identifier(source.publication).as_string(None)
+        remedy = f"run `drop publication {name}`; then {_recovery_remedy(state)}"
+        return Finding(passed, actual, expected, remedy if state.actual.columns else _replacement_remedy(state))
     if publication["puballtables"] or not state.actual.columns:
         return Finding(passed, actual, expected, "run `outbox apply`")
     return Finding(
@@ -96,7 +99,7 @@ def _publication_filter(state: DatabaseState) -> Finding:
     remedy = _alter_remedy(state.pipeline, omits_rows=not excluded_columns)
     if excluded_columns:
         # The connector fails at rows without these columns, and rows that are already in the WAL remain without them.
-        remedy = f"{remedy}; then {_replacement_remedy(state.pipeline)}"
+        remedy = f"{remedy}; then {_replacement_remedy(state)}"
     return Finding(not problems, "; ".join(problems) or expected, expected, remedy)
 
 
@@ -113,7 +116,7 @@ def _generated_columns(state: DatabaseState, names: list[str], expected: str) ->
     actions = [sql.SQL("alter column {} drop expression").format(sql.Identifier(name)) for name in names]
     table, joined_actions = ddl.qualified_name(source.table), sql.SQL(", ").join(actions)
     statement = sql.SQL("alter table {} {}").format(table, joined_actions).as_string(None)
-    replacement = _replacement_remedy(state.pipeline)
+    replacement = _replacement_remedy(state)
     remedy = f"run `{statement}`, and make the service write {', '.join(names)}; then {replacement}"
     return Finding(False, actual, expected, remedy)
 
@@ -139,16 +142,18 @@ def _is_recorded(state: DatabaseState, publication: Row) -> bool:
 
 def _recovery_remedy(state: DatabaseState) -> str:
     """Return the remedy for an unusable slot: `outbox recover`, or a new slot if the lock file does not contain one."""
-    return RECOVER_HINT if state.locked_source else _replacement_remedy(state.pipeline)
+    return RECOVER_HINT if state.locked_source else _replacement_remedy(state)
 
 
-def _replacement_remedy(pipeline: Pipeline) -> str:
-    """Return the commands that replace the slot and resend the aggregates whose rows the slot has not delivered."""
-    slot = sql.Literal(pipeline.source.slot)
-    statement = sql.SQL("select pg_drop_replication_slot({})").format(slot).as_string(None)
+def _replacement_remedy(state: DatabaseState) -> str:
+    """Return the commands that replace the slot and send what it has not delivered: rows, or without a lock, states."""
+    slot = sql.Literal(state.pipeline.source.slot)
+    steps = f"run `outbox stop`, then `{sql.SQL('select pg_drop_replication_slot({})').format(slot).as_string(None)}`"
+    if state.locked_source and state.actual.columns:
+        return f"{steps}; then {RECOVER_HINT}"
     return (
-        f"run `outbox stop`, then `{statement}`, which discards the rows that the slot has not delivered, including "
-        f"those that are written before the new slot exists; then {recover_steps(pipeline)}"
+        f"{steps}, which discards the rows that the slot has not delivered, including those that are written before "
+        f"the new slot exists; then {recover_steps(state.pipeline)}"
     )
 
 
@@ -165,7 +170,7 @@ def _slot(state: DatabaseState) -> Finding:
         remedy = RECOVER_HINT if state.locked_source else f"the rows that the slot had not delivered are lost: {steps}"
         return Finding(False, f"no slot {state.pipeline.source.slot}", expected, remedy)
     actual = f"{slot.plugin} in database {slot.database}"
-    remedy = f"if no other connector needs this slot, {_replacement_remedy(state.pipeline)}"
+    remedy = f"if no other connector needs this slot, {_replacement_remedy(state)}"
     return Finding(actual == expected, actual, expected, remedy)
 
 

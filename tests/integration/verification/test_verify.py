@@ -403,6 +403,20 @@ def test_reports_exactly_what_is_broken(bench: Bench, case: Breakage, monkeypatc
         bench.wait_authors()
 
 
+def test_remedy_of_a_missing_publication_sends_the_events(bench: Bench) -> None:
+    """The events are sent again, not only the states."""
+    bench.sql(f"drop publication {bench.publication}")
+    key = bench.write_author("while the publication is missing")
+    [check] = bench.failing_checks(bench.deployment, None, silent).values()
+    assert check.id == "postgres.publication"
+    bench.run_remedy(check)
+    bench.wait_authors()
+    newest = [item for item in records(bench.deployment, bench.topic("author"), 4) if item.key() == key.encode()]
+    assert b"written" in [dict(item.headers() or [])["event_type"] for item in newest]
+    bench.wait_running()
+    assert bench.failing_checks(bench.deployment, None, silent) == {}
+
+
 def test_remedy_names_the_constraint_that_rejects_the_canary(bench: Bench) -> None:
     bench.sql(f"alter table {bench.table} add constraint known_types check (aggregate_type = 'author') not valid")
     try:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from tests.unit.deployment.samples import Deployed, Serve, deployed_connector, service
+from tests.unit.deployment.samples import NAME, Deployed, Serve, deployed_connector, service, stored
 from tests.unit.fake_postgres import FakePostgres
 from tests.unit.operations.samples import positions
 from tests.unit.postgres.samples import SLOT
@@ -14,6 +14,7 @@ from tests.unit.postgres.samples import SLOT
 from outbox_events.contract import lsn
 from outbox_events.errors import WaitTimeoutError
 from outbox_events.text import format_size
+from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.lifecycle import FailedError
 from outbox_kit.deployment import lag
 from outbox_kit.deployment.lag import Positions
@@ -68,6 +69,23 @@ def test_document_lists_every_wal_position() -> None:
         5000,
     ]
     assert document["offsets"][0]["partition"] == {"server": "library"}
+
+
+def test_server_is_read_after_the_offset(serve: Serve, deployed: Deployed, database: FakePostgres) -> None:
+    """The connector advances while its slot is read. An offset beyond the server's LSN would look like a restore."""
+    connect = deployed_connector({}, lsn=100)
+    deployment = deployed(connect=service(serve(connect)))
+    earlier = connect_state.read_actual(deployment.connect, NAME)
+    database.actual = replace(database.actual, slot=replace(SLOT, confirmed_flush=200), wal_position=250)
+
+    def advance(_: object) -> bool:
+        database.actual = replace(database.actual, wal_position=350)
+        return False
+
+    connect.offsets[NAME] = stored(300)
+    connect.fails = advance
+    actual = lag.read_positions(deployment, earlier)
+    assert (actual.connector, actual.confirmed, actual.server) == (300, 200, 350)
 
 
 UNCHANGED = replace(SLOT, active=True, confirmed_flush=5)
