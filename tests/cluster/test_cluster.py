@@ -170,6 +170,7 @@ def test_runs_rounds_until_sigterm(job: Path, cluster: Cluster, secrets: dict[st
         process.kill()
     assert "meanwhile" in warehouse(state).values()
     messages = log_file.read_text()
+    assert "SIGTERM: stopping after the current batch" in messages
     assert "\nstopped\n" in messages
     assert messages.count("nothing new") <= 2, "reported in every round"
 

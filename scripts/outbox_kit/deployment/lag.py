@@ -84,7 +84,7 @@ def read_positions(deployment: Deployment, actual: ActualConnector) -> Positions
         confirmed, restart = (slot.confirmed_flush, slot.restart_lsn) if slot else (None, None)
         if 0 < (connect_state.stored_lsn(actual) or 0) < (confirmed or 0):  # a running connector may have advanced both
             actual = connect_state.read_actual(deployment.connect, deployment.pipeline.connector.name)
-        server = postgres_client.read_server(connection)["wal_position"]  # not before the offset, which may be newer
+        server = postgres_client.read_server(connection)["wal_position"]  # last, so that no offset is beyond it
     return Positions(actual.offsets, connect_state.stored_lsn(actual) or None, confirmed, restart, server)
 
 

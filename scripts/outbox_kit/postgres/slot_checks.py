@@ -46,8 +46,8 @@ def _publication(state: DatabaseState) -> Finding:
     option = f"publish_via_partition_root = {str(via_root).lower()}"
     actual, omits_rows = f"{', '.join(operations)} of {', '.join(tables)}, with {option}", source.table not in tables
     if (publication["puballtables"] or not state.actual.columns) and not _is_recorded(state, publication):
-        name = sql.Identifier(source.publication).as_string(None)
-        remedy = f"run `drop publication {name}`; then {_recovery_remedy(state)}"
+        drop = ddl.replace_publication(source)[0].as_string(None)
+        remedy = f"run `{drop}`; then {_recovery_remedy(state)}"
         return Finding(passed, actual, expected, remedy if state.actual.columns else _replacement_remedy(state))
     if publication["puballtables"] or not state.actual.columns:
         return Finding(passed, actual, expected, "run `outbox apply`")
@@ -146,7 +146,7 @@ def _recovery_remedy(state: DatabaseState) -> str:
 
 
 def _replacement_remedy(state: DatabaseState) -> str:
-    """Return the commands that replace the slot and send what it has not delivered: rows, or without a lock, states."""
+    """Return the commands that replace the slot and send its undelivered rows; without a lock file, the states."""
     slot = sql.Literal(state.pipeline.source.slot)
     steps = f"run `outbox stop`, then `{sql.SQL('select pg_drop_replication_slot({})').format(slot).as_string(None)}`"
     if state.locked_source and state.actual.columns:

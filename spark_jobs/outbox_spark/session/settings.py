@@ -16,7 +16,7 @@ _CHANGED_DEFAULTS: Mapping[str, str] = {
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
     # Adaptive execution may coalesce the partitions of persisted frames, because each use runs a task per partition.
     "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
-    # By default, each call on a column records Java's stack for error messages, which would show only Py4J.
+    # By default, each Column method records a Java stack trace for error messages. It would show only Py4J's calls.
     "spark.sql.dataFrameQueryContext.enabled": "false",
     # Persisted rows are read only once or twice, so compressing their columns would take longer than it saves.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",

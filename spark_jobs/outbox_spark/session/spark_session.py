@@ -30,7 +30,7 @@ _STATIC_SETTINGS: Mapping[str, str] = {
     "spark.sql.extensions": f"{DELTA_EXTENSION},{ICEBERG_EXTENSION}",
     "spark.sql.catalog.spark_catalog": DELTA_CATALOG,
     "spark.ui.showConsoleProgress": "false",
-    # By default, PySpark sends the location of each call on a column to the JVM, for error messages.
+    # By default, PySpark sends the call site of each method of Column to the JVM, for error messages.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     # The event log and the UI hide settings whose name or value matches Spark's default patterns or outbox-kit's.
     "spark.redaction.regex": f"(?i)secret|password|token|access[.]?key|{NAME_PATTERN}|{VALUE_PATTERN}",

@@ -404,7 +404,7 @@ def test_reports_exactly_what_is_broken(bench: Bench, case: Breakage, monkeypatc
 
 
 def test_remedy_of_a_missing_publication_sends_the_events(bench: Bench) -> None:
-    """The events are sent again, not only the states."""
+    """Events that were written without a publication are sent, not only the latest states."""
     bench.sql(f"drop publication {bench.publication}")
     key = bench.write_author("while the publication is missing")
     [check] = bench.failing_checks(bench.deployment, None, silent).values()

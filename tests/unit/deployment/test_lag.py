@@ -72,7 +72,7 @@ def test_document_lists_every_wal_position() -> None:
 
 
 def test_server_is_read_after_the_offset(serve: Serve, deployed: Deployed, database: FakePostgres) -> None:
-    """The connector advances while its slot is read. An offset beyond the server's LSN would look like a restore."""
+    """The connector advances while its slot is read. Offsets beyond the server's LSN indicate a restore."""
     connect = deployed_connector({}, lsn=100)
     deployment = deployed(connect=service(serve(connect)))
     earlier = connect_state.read_actual(deployment.connect, NAME)

@@ -1,4 +1,4 @@
-"""Partitions to which the broker did not write a transaction marker, found in the broker's log file."""
+"""Partitions to which the broker did not write a transaction marker, found in the broker's application log."""
 
 from __future__ import annotations
 
