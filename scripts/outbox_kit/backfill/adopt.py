@@ -22,7 +22,8 @@ from outbox_kit.connect.config_diff import with_fingerprint
 from outbox_kit.connect.offset_seeding import offset_of_prefix, write_offset
 from outbox_kit.connect.write_requests import send_request
 from outbox_kit.deployment import SYSTEMS, Deployment, apply, apply_prerequisites, make_plan
-from outbox_kit.deployment.preconditions import refuse_dangerous, refuse_wrong_cluster
+from outbox_kit.deployment.identity import refuse_wrong_cluster
+from outbox_kit.deployment.preconditions import refuse_dangerous
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import state as postgres_state
 from outbox_kit.postgres.replication_slot import wait_confirmed, wait_inactive, wait_transactions_ended
@@ -50,10 +51,10 @@ def adopt(deployment: Deployment, old_name: str, progress: Reporter) -> AdoptRes
     Raises RefusedError, RejectedError, ConfigurationError, UnreachableError, WaitTimeoutError.
     """
     with deployment.exclusive(f"adopt {old_name}", progress):
+        refuse_wrong_cluster(deployment, deployment.lock(), SYSTEMS)
         old_connector = read_foreign(deployment, old_name)
         _refuse_conflicting_connectors(deployment, old_connector)
         _refuse_unsuitable_database(deployment, old_connector)
-        refuse_wrong_cluster(deployment, deployment.lock(), SYSTEMS)
         plan = make_plan(deployment, only=SYSTEMS_BEFORE_CONNECT)
         refuse_dangerous(plan, ())
         rendered_config = deployment.render(apply_prerequisites(deployment, plan, progress))

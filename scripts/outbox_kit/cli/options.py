@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 import shlex
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from outbox_common.interrupts import ended_by_signals
-from outbox_kit.cli.console import commands_completed
+from outbox_kit.cli.console import commands_completed, print_message
 
 if TYPE_CHECKING:
     from outbox_kit.deployment import Deployment
     from outbox_kit.pipeline import Overrides
+    from outbox_kit.results.changes import System
 
 WaitOption = Annotated[
     float, typer.Option("--wait", min=0, metavar="SECONDS", help="Wait at most this long for another command to exit.")
@@ -75,12 +76,24 @@ class CommonOptions:
         options = ["-p", str(self.pipeline), "-e", self.environment, *(f"--set={entry}" for entry in settings)]
         return shlex.join(options)
 
-    def deployment(self) -> AbstractContextManager[Deployment]:
-        """Return a context manager that loads the deployment's files, and closes the deployment's connections."""
+    @contextmanager
+    def deployment(self, *, reads: Collection[System] = (), writes: Collection[System] = ()) -> Iterator[Deployment]:
+        """Load the deployment's files, and close its connections at the end.
+
+        If the command `writes` to a system, raise RefusedError unless every system is the one of the lock file.
+        Otherwise print a warning for each system that the command `reads` and that is not.
+        """
         with ended_by_signals():
             from outbox_kit.deployment import open_deployment  # noqa: PLC0415 - `--help` must not import the deployment
+            from outbox_kit.deployment.identity import foreign_systems, refuse_foreign_systems  # noqa: PLC0415
 
-        return open_deployment(self.pipeline, self.environment, self.overrides)
+        with open_deployment(self.pipeline, self.environment, self.overrides) as deployment:
+            if writes:
+                refuse_foreign_systems(deployment, print_message, needs=writes)
+            else:
+                for problem in foreign_systems(deployment, reads):
+                    print_message(f"warning: {problem}")
+            yield deployment
 
 
 def _declarations(

@@ -14,12 +14,12 @@ from outbox_kit.connect.config_diff import with_fingerprint
 from outbox_kit.connect.conflicts import refuse_duplicates
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment.deployment import Deployment
+from outbox_kit.deployment.identity import refuse_wrong_cluster
 from outbox_kit.deployment.plan_model import SYSTEMS, Plan, RollOut
 from outbox_kit.deployment.preconditions import (
     refuse_lost_lock,
     refuse_skipped_rows,
     refuse_violated_rules,
-    refuse_wrong_cluster,
 )
 from outbox_kit.deployment.source_epochs import next_epoch, refuse_relayed_states
 from outbox_kit.kafka import state as kafka_state

@@ -1,4 +1,4 @@
-"""Refuse commands that would be unsafe: check protection, cluster, source, lock file, skipped rows and plan."""
+"""Refuse commands that would be unsafe: check protection, source, lock file, skipped rows and plan."""
 
 from __future__ import annotations
 
@@ -33,36 +33,6 @@ def refuse_protected(deployment: Deployment) -> None:
         name = deployment.environment.name
         message = f"environment {name} is protected: `outbox destroy` and `outbox offsets reset` are refused"
         raise RefusedError(message, f"check -e; to run the command anyway, set `protected: false` in {name}.yaml")
-
-
-def refuse_wrong_cluster(deployment: Deployment, lock: Lock | None, systems: Collection[str]) -> str | None:
-    """Return the cluster id that the systems report; None if neither Kafka nor Connect is in `systems`.
-
-    The expected id is kafka.cluster_id in the environment file, or else the id that the first apply recorded. Raises
-    UnreachableError. Raises RefusedError if a reported id is not the expected one, or if the two reported ids differ.
-    """
-    kafka = deployment.environment.kafka
-    cluster_ids: dict[str, str] = {}
-    if "kafka" in systems:
-        cluster_ids[f"kafka.bootstrap_servers ({kafka.bootstrap_servers})"] = deployment.kafka.cluster_id()
-    if "connect" in systems:
-        cluster_ids[f"Kafka Connect ({deployment.connect.url})"] = deployment.connect.worker_info()["kafka_cluster_id"]
-    expected_id, origin = kafka.cluster_id, "kafka.cluster_id in the environment file"
-    if expected_id is None and lock is not None and lock.cluster_id is not None:
-        expected_id, origin = lock.cluster_id, f"the cluster of the first apply ({deployment.lock_file.name})"
-    for address, cluster_id in cluster_ids.items():
-        if expected_id is not None and cluster_id != expected_id:
-            raise RefusedError(
-                f"{address} belongs to cluster {cluster_id}, but {origin} is {expected_id}",
-                "correct the addresses or kafka.cluster_id in the environment file; nothing was changed",
-            )
-    if len(set(cluster_ids.values())) > 1:
-        addresses = ", ".join(f"{address} to {cluster_id}" for address, cluster_id in cluster_ids.items())
-        raise RefusedError(
-            f"Kafka and Connect belong to different clusters: {addresses}",
-            "correct kafka.bootstrap_servers or connect.url in the environment file; nothing was changed",
-        )
-    return next(iter(cluster_ids.values()), None)
 
 
 def require_connector(deployment: Deployment) -> ActualConnector:

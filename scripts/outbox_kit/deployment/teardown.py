@@ -11,8 +11,9 @@ from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.offset_seeding import highest_lsn
 from outbox_kit.deployment.deployment import Deployment
+from outbox_kit.deployment.identity import refuse_other_database, refuse_wrong_cluster
 from outbox_kit.deployment.plan_model import SYSTEMS
-from outbox_kit.deployment.preconditions import refuse_protected, refuse_wrong_cluster
+from outbox_kit.deployment.preconditions import refuse_protected
 from outbox_kit.kafka import apply as kafka_apply
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.kafka.topic_identity import require_backfill
@@ -124,10 +125,7 @@ def _topic_changes(deployment: Deployment, options: DestroyOptions) -> tuple[lis
 def _database_changes(deployment: Deployment, lock: Lock | None, options: DestroyOptions) -> list[Change]:
     database = deployment.read_database()
     source = deployment.pipeline.source
-    expected_identifier, actual_identifier = lock.system_identifier if lock else None, database.system_identifier
-    if expected_identifier not in (None, actual_identifier):
-        message = f"the server has system identifier {actual_identifier}, but the lock file has {expected_identifier}"
-        raise RefusedError(message, "correct source.host or source.port in the environment file")
+    refuse_other_database(lock, database.system_identifier)
     changes = []
     if database.slot is not None:
         condition = "" if options.drop_slot else "dropped only after the connector has delivered every row; "

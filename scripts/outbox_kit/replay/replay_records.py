@@ -15,7 +15,6 @@ from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.dead_letters.dead_letter import DeadLetter, FailedRecord
 from outbox_kit.delivery.stale_dead_letters import KeyRecord, read_key_records
 from outbox_kit.deployment import Deployment
-from outbox_kit.deployment.preconditions import refuse_wrong_cluster
 from outbox_kit.kafka.client import KafkaClient, send_records
 
 DROP_HINT = "drop the dead letter with `outbox dead-letter drop PARTITION/OFFSET`"
@@ -45,7 +44,6 @@ def replay_records(deployment: Deployment, topic: str, dead_letters: Collection[
     UnreachableError, RejectedError.
     """
     client, result, records = deployment.kafka, Replay(), list[Record]()
-    refuse_wrong_cluster(deployment, deployment.lock(), ("kafka",))
     destinations = _destinations(client, dead_letters)
     for dead_letter in dead_letters:
         try:

@@ -33,7 +33,7 @@ from outbox_kit.delivery.preconditions import (
 )
 from outbox_kit.delivery.proof import Proof, ProofReader, is_superseded
 from outbox_kit.deployment import Deployment
-from outbox_kit.deployment.preconditions import refuse_wrong_cluster, require_connector
+from outbox_kit.deployment.preconditions import require_connector
 from outbox_kit.pipeline import Lock, Source
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import ddl
@@ -107,7 +107,6 @@ def _require_replayable(deployment: Deployment) -> Lock:
     """Return the lock file. Raises RefusedError, and FailedError if the connector cannot confirm earlier events."""
     require_table(deployment.pipeline, "let the service write the state again")
     lock, database = require_applied_source(deployment)
-    refuse_wrong_cluster(deployment, lock, ("kafka",))
     refuse_published_deletes(deployment.pipeline.source, database)
     name, actual = deployment.pipeline.connector.name, require_connector(deployment)
     raise_if_failed(name, actual.status)

@@ -18,60 +18,16 @@ from outbox_kit.deployment.preconditions import (
     refuse_lost_lock,
     refuse_missing_prerequisites,
     refuse_violated_rules,
-    refuse_wrong_cluster,
 )
-from outbox_kit.pipeline import Kafka, Lock
+from outbox_kit.pipeline import Lock
 from outbox_kit.results.changes import Change
 from outbox_kit.results.checks import Check, Severity, Status
 from outbox_kit.results.repair_commands import APPLY_RECOVER_HINT
 
-KAFKA_AND_CONNECT = ["kafka", "connect"]
 ADD_PARTITIONS = Change("kafka", "topic", "a", "update", "why", "4 partitions", "8 partitions", "keys move")
 CHANGE_COMPATIBILITY = Change("registry", "compatibility", "b", "update", "why", "NONE", "FULL")
 SLOT = Change("postgres", "slot", "s", "create", "why", danger="rows are lost")
 PLAN = Plan("library", "local", (ADD_PARTITIONS, CHANGE_COMPATIBILITY), files="f1")
-
-
-@pytest.mark.parametrize(
-    ("expected", "locked", "connect", "message"),
-    [
-        (None, None, "k", None),
-        ("k", "other", "k", None),
-        (None, "k", "k", None),
-        ("other", None, "k", r"kafka\.bootstrap_servers .* belongs to cluster k, but kafka\.cluster_id in the env"),
-        (
-            None,
-            "other",
-            "k",
-            r"belongs to cluster k, but the cluster of the first apply \(library\.fixed\.lock\.json\)",
-        ),
-        ("k", None, "other", r"Kafka Connect .* belongs to cluster other, but kafka\.cluster_id"),
-        (None, None, "other", r"different clusters: kafka\.bootstrap_servers .* to k, Kafka Connect .* to other"),
-    ],
-)
-def test_rejects_disagreement_of_any_two_sources(
-    serve: Serve,
-    deployed: Deployed,
-    lock: Lock,
-    kafka: FakeKafka,
-    expected: str | None,
-    locked: str | None,
-    connect: str,
-    message: str | None,
-) -> None:
-    kafka.cluster = "k"
-    settings = Kafka(bootstrap_servers="127.0.0.1:1", cluster_id=expected)
-    deployment = deployed(connect=service(serve(FakeConnect(cluster=connect))), kafka=settings)
-    lock = lock.model_copy(update={"cluster_id": locked})
-    if message is None:
-        assert refuse_wrong_cluster(deployment, lock, KAFKA_AND_CONNECT) == "k"
-    else:
-        with pytest.raises(RefusedError, match=message):
-            refuse_wrong_cluster(deployment, lock, KAFKA_AND_CONNECT)
-
-
-def test_does_not_query_unselected_systems(deployed: Deployed, lock: Lock) -> None:
-    assert refuse_wrong_cluster(deployed(), lock, ["postgres", "registry"]) is None
 
 
 def test_uses_the_highest_epoch_of_all_topics(

@@ -35,7 +35,6 @@ def test_lists_misplaced_states_by_type(deployed: Callable[..., Deployment]) -> 
 @pytest.fixture
 def topic(monkeypatch: pytest.MonkeyPatch) -> FakeTopic:
     """Topic with the partitions of the pipeline file, in which one of ten states is in a wrong partition."""
-    monkeypatch.setattr(module, "refuse_wrong_cluster", lambda *_: None)
     topic = FakeTopic(monkeypatch, partitions=4)
     topic.append(*(Record(str(number).encode(), b"x", "1") for number in range(9)), Record(b"a", b"x", "1", number=1))
     return topic
@@ -56,7 +55,6 @@ def test_limits_the_tombstones(deployment: Deployment, topic: FakeTopic, limit: 
 
 
 def test_refuses_a_topic_with_added_partitions(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "refuse_wrong_cluster", lambda *_: None)
     FakeTopic(monkeypatch, partitions=5).append(Record(b"a", b"x", "1", number=1))
     with pytest.raises(RefusedError, match=r"has 5 partitions, .* 4"):
         refuse(deployment, "100%")

@@ -12,7 +12,9 @@ import typer
 from outbox_events.text import plural
 from outbox_kit.cli.console import print_message
 from outbox_kit.cli.options import CommonOptions, common_options
+from outbox_kit.deployment.identity import IDENTIFIED_SYSTEMS, refuse_foreign_systems
 from outbox_kit.relay import RelayOptions, run_relay
+from outbox_kit.results.changes import System
 
 
 @common_options()
@@ -50,5 +52,8 @@ def relay(
         signal.signal(number, lambda *_: stop.set())
     options = RelayOptions(after_send == "mark", once, batch, interval_ms / 1000, not no_connect, metrics_file)
     with common.deployment() as deployment:
+        systems: tuple[System, ...] = ("postgres", "kafka")
+        compared = systems if no_connect else IDENTIFIED_SYSTEMS
+        refuse_foreign_systems(deployment, print_message, needs=systems, compared=compared)
         counters = run_relay(deployment, options, stop, print_message)
     print_message(f"{plural(counters.sent, 'record')} sent, {plural(counters.dead_letters, 'dead letter')}")

@@ -17,6 +17,7 @@ from outbox_kit.operations import stuck as stuck_aggregates
 from outbox_kit.operations.misplaced_states import misplaced_states
 from outbox_kit.operations.preconditions import DEFAULT_LIMIT
 from outbox_kit.operations.state_comparison import StuckAggregate
+from outbox_kit.results.changes import System
 from outbox_kit.results.repair_commands import recover_steps
 
 
@@ -35,7 +36,8 @@ def stuck(
     With --resend, the command asks for confirmation before it writes tombstones for deleted aggregates. Exit with code
     1 if an aggregate is stuck, unless --resend wrote the state of every stuck aggregate again.
     """
-    with common.deployment() as deployment:
+    systems: tuple[System, ...] = ("postgres", "kafka")
+    with common.deployment(reads=systems, writes=systems if resend else ()) as deployment:
         aggregates = stuck_aggregates.list_stuck(deployment, print_message, older_than=older_than)
         resent_count = _resend(common, deployment, aggregates, max_deletions) if resend else 0
     if common.output is Output.JSON:

@@ -1,0 +1,129 @@
+"""Decide whether the systems in the environment file are those to which the pipeline was deployed.
+
+Every command that changes a system calls refuse_foreign_systems() or, if it also accepts a first deployment or a
+replaced database, refuse_wrong_cluster() and the checks of `postgres.state`. Commands that only read call
+foreign_systems(), and warn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from outbox_events.errors import RefusedError, UnreachableError
+from outbox_kit.deployment.deployment import Deployment
+from outbox_kit.pipeline import Lock
+from outbox_kit.postgres import client as postgres_client
+from outbox_kit.results import Reporter
+from outbox_kit.results.changes import System
+
+CLUSTERS: tuple[System, ...] = ("kafka", "connect")
+IDENTIFIED_SYSTEMS: tuple[System, ...] = ("postgres", *CLUSTERS)
+# Time limit for each request, because a system that the command does not need can be down.
+READ_LIMIT_S = 5
+ADDRESSES_HINT = "correct the addresses or kafka.cluster_id in the environment file; nothing was changed"
+
+
+def refuse_foreign_systems(
+    deployment: Deployment,
+    progress: Reporter,
+    *,
+    needs: Collection[System],
+    compared: Collection[System] = IDENTIFIED_SYSTEMS,
+) -> None:
+    """Raise RefusedError if the database or a cluster is not the one in the environment file and in the lock file.
+
+    A `compared` system that does not respond is reported to `progress`; UnreachableError is raised if the command
+    `needs` the system.
+    """
+    lock = deployment.lock()
+    with deployment.bounded(READ_LIMIT_S) as bounded_deployment:
+        for system in compared:
+            try:
+                for problem in _problems(bounded_deployment, lock, system):
+                    raise RefusedError(problem, ADDRESSES_HINT)
+            except UnreachableError as error:
+                if system in needs:
+                    raise
+                progress(f"not compared with the lock file: {error.message}")
+
+
+def foreign_systems(deployment: Deployment, systems: Collection[System]) -> list[str]:
+    """Describe the `systems` that are not those of the environment file and the lock file. Omit unreachable systems."""
+    lock, problems = deployment.lock(), []
+    with deployment.bounded(READ_LIMIT_S) as bounded_deployment:
+        for system in systems:
+            try:
+                problems += _problems(bounded_deployment, lock, system)
+            except UnreachableError:
+                continue  # the command reports it
+    return problems
+
+
+def refuse_wrong_cluster(deployment: Deployment, lock: Lock | None, systems: Collection[System]) -> str | None:
+    """Return the cluster id that the systems report; None if neither Kafka nor Connect is in `systems`.
+
+    The expected id is kafka.cluster_id in the environment file, or else the id that the first apply recorded, so that
+    a pipeline can be deployed to a new cluster. Raises UnreachableError. Raises RefusedError if a reported id is not
+    the expected one, or if the two reported ids differ.
+    """
+    reported = {system: _cluster_id(deployment, system) for system in CLUSTERS if system in systems}
+    expected = list(_expected_ids(deployment, lock))[:1]
+    for system, cluster_id in reported.items():
+        for problem in _differences(_address(deployment, system), cluster_id, expected):
+            raise RefusedError(problem, ADDRESSES_HINT)
+    if len(set(reported.values())) > 1:
+        addresses = ", ".join(f"{_address(deployment, system)} to {found}" for system, found in reported.items())
+        raise RefusedError(
+            f"Kafka and Connect belong to different clusters: {addresses}",
+            "correct kafka.bootstrap_servers or connect.url in the environment file; nothing was changed",
+        )
+    return next(iter(reported.values()), None)
+
+
+def refuse_other_database(lock: Lock | None, system_identifier: str) -> None:
+    """Raise RefusedError if the lock file has another system identifier, even if it was written by `destroy`."""
+    for problem in _database_differences(lock, system_identifier):
+        raise RefusedError(problem, "correct source.host or source.port in the environment file")
+
+
+def _problems(deployment: Deployment, lock: Lock | None, system: System) -> Iterator[str]:
+    if system == "postgres":
+        if lock is not None and lock.system_identifier is not None:
+            with postgres_client.connected(deployment.environment.source, seconds=READ_LIMIT_S) as connection:
+                yield from _database_differences(lock, postgres_client.read_system_identifier(connection))
+        return
+    expected = list(_expected_ids(deployment, lock))
+    if expected:
+        yield from _differences(_address(deployment, system), _cluster_id(deployment, system), expected)
+
+
+def _database_differences(lock: Lock | None, system_identifier: str) -> Iterator[str]:
+    expected = lock.system_identifier if lock else None
+    if expected not in (None, system_identifier):
+        yield f"the server has system identifier {system_identifier}, but the lock file has {expected}"
+
+
+def _differences(address: str, cluster_id: str, expected: Collection[tuple[str, str]]) -> Iterator[str]:
+    for expected_id, origin in expected:
+        if cluster_id != expected_id:
+            yield f"{address} belongs to cluster {cluster_id}, but {origin} is {expected_id}"
+
+
+def _expected_ids(deployment: Deployment, lock: Lock | None) -> Iterator[tuple[str, str]]:
+    """Yield the expected cluster ids, with their origins. kafka.cluster_id is the first."""
+    if deployment.environment.kafka.cluster_id is not None:
+        yield deployment.environment.kafka.cluster_id, "kafka.cluster_id in the environment file"
+    if lock is not None and lock.cluster_id is not None:
+        yield lock.cluster_id, f"the cluster of the first apply ({deployment.lock_file.name})"
+
+
+def _cluster_id(deployment: Deployment, system: System) -> str:
+    if system == "kafka":
+        return deployment.kafka.cluster_id()
+    return str(deployment.connect.worker_info()["kafka_cluster_id"])
+
+
+def _address(deployment: Deployment, system: System) -> str:
+    if system == "kafka":
+        return f"kafka.bootstrap_servers ({deployment.environment.kafka.bootstrap_servers})"
+    return f"Kafka Connect ({deployment.connect.url})"

@@ -1,0 +1,124 @@
+"""Commands that change a system refuse to run against another cluster or database; commands that read warn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from tests.integration.support import CommandResult, Deploy, Outbox
+from tests.integration.transforms.test_records import book, send
+from typer.core import TyperGroup
+
+from outbox_kit.cli.app import TASKS, _load_command
+from outbox_kit.deployment import Deployment
+from outbox_kit.pipeline import Lock
+
+NAME = "placed"
+CONFIRMED = ("--confirm", f"{NAME}@local")
+CHANGING = {
+    "apply": ("--yes",),
+    "destroy": ("--delete-topics", "--drop-slot", *CONFIRMED),
+    "adopt": ("another", "--yes"),
+    "restart": (),
+    "pause": (),
+    "resume": (),
+    "stop": (),
+    "offsets reset": CONFIRMED,
+    "backfill": ("book", "--restart"),
+    "republish": ("book", "--key", "k", "--tombstones", "--yes"),
+    "recover": ("--yes",),
+    "stuck": ("--resend", "--yes"),
+    "dead-letter replay": ("--all", "--yes"),
+    "dead-letter drop": ("--all", "--purge", "--yes"),
+    "dead-letter acknowledge": ("--all", "--yes"),
+    "log-level": ("io.outboxkit", "DEBUG"),
+    "relay": ("--once",),
+    "prune": ("--older-than", "0s", "--all", *CONFIRMED),
+}
+WARNING = {
+    "status": (),
+    "stuck": (),
+    "offsets show": (),
+    "dead-letter list": (),
+    "log-level": (),
+}
+# These commands read only files, compare the systems in their own checks, or use the embedded stack.
+OTHER = {
+    *("render", "lint", "plan", "verify", "demo"),
+    *("offsets export", "dead-letter show"),
+    *("stack up", "stack down", "stack status", "stack logs"),
+}
+
+
+@pytest.fixture(scope="module")
+def deployment(deploy_once: Deploy) -> Deployment:
+    """A deployment that the tests do not change."""
+    return deploy_once(NAME)
+
+
+@pytest.fixture
+def lock(deployment: Deployment) -> Iterator[Lock]:
+    """The lock file, which is restored after the test."""
+    lock = deployment.lock()
+    assert lock is not None
+    yield lock
+    deployment.write_lock(lock)
+
+
+def command_names() -> Iterator[str]:
+    """Yield the name of every command, including subcommands."""
+    for name in (name for names in TASKS.values() for name in names):
+        command = _load_command(name)
+        yield from [f"{name} {sub}" for sub in command.commands] if isinstance(command, TyperGroup) else [name]
+
+
+def test_every_command_is_listed() -> None:
+    assert set(command_names()) == CHANGING.keys() | WARNING.keys() | OTHER
+
+
+def state(deployment: Deployment, source_dsn: str) -> object:
+    """Return what the commands could change."""
+    with psycopg.connect(source_dsn) as connection:
+        rows = connection.execute(f"select count(*), max(seq) from public.{NAME}_event").fetchall()
+    connect, name = deployment.connect, deployment.pipeline.connector.name
+    names = [topic for topic in deployment.kafka.topics() if topic.startswith(NAME) and "heartbeat" not in topic]
+    topics = {topic: deployment.kafka.bounds(topic) for topic in names}
+    status = connect.status(name)
+    return rows, topics, connect.config(name), status and status.text, connect.loggers()
+
+
+@pytest.mark.parametrize("place", ["cluster in the environment", "cluster in the lock file", "database"])
+def test_changing_commands_change_nothing_elsewhere(
+    outbox: Outbox, outbox_here: Outbox, deployment: Deployment, lock: Lock, source_dsn: str, place: str
+) -> None:
+    settings: tuple[str, ...] = ()
+    if place == "cluster in the environment":
+        settings = ("--set", "environment.kafka.cluster_id=another")
+    elif place == "cluster in the lock file":
+        deployment.write_lock(lock.model_copy(update={"cluster_id": "another"}))
+    else:
+        assert lock.source is not None
+        other = lock.source.model_copy(update={"system_identifier": "1"})
+        deployment.write_lock(lock.model_copy(update={"source": other}))
+    before = state(deployment, source_dsn)
+    # `recover` accepts another database, after it has printed both identifiers and asked.
+    commands = {name: options for name, options in CHANGING.items() if (name, place) != ("recover", "database")}
+    for command, options in commands.items():
+        # `relay` installs handlers for signals.
+        run = outbox if command == "relay" else outbox_here
+        done = run(*command.split(), *options, *settings, pipeline=NAME)
+        assert done.code == 1, f"{command}: {done.output}"
+        assert ("system identifier" if place == "database" else "another") in done.stderr, f"{command}: {done.output}"
+    assert state(deployment, source_dsn) == before
+
+
+def test_reading_commands_warn(outbox_here: Outbox, deployment: Deployment, source_dsn: str) -> None:
+    send(source_dsn, "book", "k", book("k"), table=f"public.{NAME}_event")
+
+    def run(command: str, options: tuple[str, ...]) -> CommandResult:
+        setting = "environment.kafka.cluster_id=another"
+        return outbox_here(*command.split(), *options, "--set", setting, pipeline=deployment.pipeline.name)
+
+    for command, options in WARNING.items():
+        assert "warning: " in run(command, options).stderr, command

@@ -1,0 +1,101 @@
+"""Which systems are those to which the pipeline was deployed, and which commands compare them."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.deployment.samples import Deployed, Serve, service
+from tests.unit.fake_connect import FakeConnect
+from tests.unit.fake_kafka import FakeKafka
+
+from outbox_events.errors import RefusedError, UnreachableError
+from outbox_kit.deployment.identity import CLUSTERS, foreign_systems, refuse_foreign_systems, refuse_wrong_cluster
+from outbox_kit.pipeline import Kafka, Lock
+from outbox_kit.results import silent
+
+
+@pytest.mark.parametrize(
+    ("expected", "locked", "connect", "message"),
+    [
+        (None, None, "k", None),
+        ("k", "other", "k", None),
+        (None, "k", "k", None),
+        ("other", None, "k", r"kafka\.bootstrap_servers .* belongs to cluster k, but kafka\.cluster_id in the env"),
+        (
+            None,
+            "other",
+            "k",
+            r"belongs to cluster k, but the cluster of the first apply \(library\.fixed\.lock\.json\)",
+        ),
+        ("k", None, "other", r"Kafka Connect .* belongs to cluster other, but kafka\.cluster_id"),
+        (None, None, "other", r"different clusters: kafka\.bootstrap_servers .* to k, Kafka Connect .* to other"),
+    ],
+)
+def test_rejects_disagreement_of_any_two_sources(
+    serve: Serve,
+    deployed: Deployed,
+    lock: Lock,
+    kafka: FakeKafka,
+    expected: str | None,
+    locked: str | None,
+    connect: str,
+    message: str | None,
+) -> None:
+    kafka.cluster = "k"
+    settings = Kafka(bootstrap_servers="127.0.0.1:1", cluster_id=expected)
+    deployment = deployed(connect=service(serve(FakeConnect(cluster=connect))), kafka=settings)
+    lock = lock.model_copy(update={"cluster_id": locked})
+    if message is None:
+        assert refuse_wrong_cluster(deployment, lock, CLUSTERS) == "k"
+    else:
+        with pytest.raises(RefusedError, match=message):
+            refuse_wrong_cluster(deployment, lock, CLUSTERS)
+
+
+def test_does_not_query_unselected_systems(deployed: Deployed, lock: Lock) -> None:
+    assert refuse_wrong_cluster(deployed(), lock, ["postgres", "registry"]) is None
+
+
+@pytest.mark.parametrize(
+    ("configured", "locked", "actual", "expected"),
+    [
+        (None, "k", "k", None),
+        ("k", None, "k", None),
+        (None, None, "k", None),
+        ("k", "k", "k", None),
+        ("other", "k", "k", "other"),
+        # `apply` has not moved the pipeline to the configured cluster, so that its records are not in this cluster.
+        ("k", "other", "k", "other"),
+    ],
+)
+def test_changing_commands_require_the_clusters_of_both_files(
+    serve: Serve,
+    deployed: Deployed,
+    lock: Lock,
+    kafka: FakeKafka,
+    configured: str | None,
+    locked: str | None,
+    actual: str,
+    expected: str | None,
+) -> None:
+    kafka.cluster = actual
+    settings = Kafka(bootstrap_servers="127.0.0.1:1", cluster_id=configured)
+    deployment = deployed(connect=service(serve(FakeConnect(cluster=actual))), kafka=settings)
+    deployment.write_lock(lock.model_copy(update={"cluster_id": locked}))
+    if expected is None:
+        refuse_foreign_systems(deployment, silent, needs=CLUSTERS, compared=CLUSTERS)
+        assert foreign_systems(deployment, CLUSTERS) == []
+        return
+    with pytest.raises(RefusedError, match=rf"cluster {actual}.* is {expected}"):
+        refuse_foreign_systems(deployment, silent, needs=(), compared=CLUSTERS)
+    assert len(foreign_systems(deployment, CLUSTERS)) == len(CLUSTERS)
+
+
+def test_unreachable_system_is_reported_unless_the_command_needs_it(
+    deployed: Deployed, lock: Lock, kafka: FakeKafka
+) -> None:
+    deployment, messages = deployed(), list[str]()
+    deployment.write_lock(lock.model_copy(update={"cluster_id": kafka.cluster}))
+    refuse_foreign_systems(deployment, messages.append, needs=("kafka",), compared=CLUSTERS)
+    assert [deployment.connect.url in message for message in messages] == [True]
+    with pytest.raises(UnreachableError):
+        refuse_foreign_systems(deployment, silent, needs=("connect",), compared=CLUSTERS)
