@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -19,6 +20,7 @@ from outbox_kit.postgres.state import ActualDatabase
 Rows = list[dict[str, Any]]
 COMMAND = re.compile("set local|drop publication|select pg_drop_replication_slot")
 LOCK_HOLDER = {"pid": 7, "application": "outbox-kit apply library", "address": "10.0.0.1", "since": "2026-11-20"}
+BACKEND_PID = 42
 SERVER_COLUMNS = ("version", "wal_level", "database", "is_standby", "timeline", "wal_position")
 
 
@@ -69,6 +71,7 @@ class FakePostgres:
             client.RELAY_TABLE: [{"found": False}],
             client.PUBLICATION: [actual.publication] if actual.publication else [],
             client.ROLE: [actual.role] if actual.role else [],
+            advisory_lock.BACKEND: [{"pid": BACKEND_PID}],
             advisory_lock.SETTINGS: [],
             advisory_lock.ACQUIRE: [{"acquired": not self.is_locked}],
             advisory_lock.HOLDER: [LOCK_HOLDER],
@@ -103,6 +106,8 @@ class FakePostgres:
 
 class FakeConnection:
     """Session of a FakePostgres."""
+
+    info = SimpleNamespace(backend_pid=BACKEND_PID)
 
     def __init__(self, database: FakePostgres) -> None:
         self._database = database

@@ -49,7 +49,7 @@ def refuse_foreign_systems(
 
 def foreign_systems(deployment: Deployment, systems: Collection[System]) -> list[str]:
     """Describe the `systems` that are not those of the environment file and the lock file. Omit unreachable systems."""
-    lock, problems = deployment.lock(), []
+    lock, problems = deployment.lock(), list[str]()
     with deployment.bounded(READ_LIMIT_S) as bounded_deployment:
         for system in systems:
             try:

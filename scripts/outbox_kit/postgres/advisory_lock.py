@@ -22,6 +22,7 @@ LOCK_CLASS = 0x6F757462
 
 ACQUIRE: LiteralString = "select pg_try_advisory_lock(%s, hashtext(%s)) as acquired"
 RELEASE: LiteralString = "select pg_advisory_unlock(%s, hashtext(%s))"
+BACKEND: LiteralString = "select pg_backend_pid() as pid"
 # The server releases the lock when the session ends, so an idle session must not time out (PostgreSQL 14 and later).
 SETTINGS: LiteralString = """
     select set_config('application_name', %s, false), set_config('idle_session_timeout', '0', false)"""
@@ -41,9 +42,11 @@ def pipeline_lock(database: SourceDatabase, pipeline: str, *, command: str, seco
 
     The session's application_name contains `command`, so that another command can report which command holds the lock.
 
-    Raises UnreachableError and WaitTimeoutError. Raises RefusedError if the lock is not free and `seconds` is 0.
+    Raises UnreachableError and WaitTimeoutError. Raises RefusedError if the lock is not free and `seconds` is 0, and
+    if a connection pooler prevents the session from holding the lock.
     """
     with client.connected(database) as connection:
+        _refuse_shared_backend(database, connection)
         connection.execute(SETTINGS, (f"outbox-kit {command} {pipeline}"[:63],))
 
         def poll() -> Observation[bool]:
@@ -65,6 +68,29 @@ def pipeline_lock(database: SourceDatabase, pipeline: str, *, command: str, seco
             # Without this, the lock would block the next command until the server notices the disconnection.
             with suppress(psycopg.Error):
                 connection.execute(RELEASE, (LOCK_CLASS, pipeline))
+
+
+def _refuse_shared_backend(database: SourceDatabase, connection: client.Connection) -> None:
+    """Raise RefusedError if a pooler in transaction or statement mode lets other sessions use the session's backend.
+
+    A pooler answers the login itself, so that the pid in the answer is not the backend's.
+    """
+    backends = {_backend(connection)}
+    if backends == {connection.info.backend_pid}:
+        return
+    with client.connected(database) as other_connection:
+        other_backend = _backend(other_connection)
+        backends.add(_backend(connection))
+    if len(backends) > 1 or other_backend in backends:
+        raise RefusedError(
+            f"{database.host}:{database.port} is a connection pooler in transaction or statement mode, in which a "
+            "session cannot hold the lock that prevents concurrent changes",
+            "set source.host and source.port in the environment file to PostgreSQL, or to a pool in session mode",
+        )
+
+
+def _backend(connection: client.Connection) -> int:
+    return int(connection.execute(BACKEND).fetchall()[0]["pid"])
 
 
 def _holder(connection: client.Connection, pipeline: str) -> str:

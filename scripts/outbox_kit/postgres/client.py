@@ -126,6 +126,7 @@ def _connect(database: SourceDatabase, login: Login, address: str, seconds: floa
             **KEEPALIVES,
             options=STATEMENT_TIMEOUTS if seconds is None else f"-c statement_timeout={math.ceil(seconds * 1000)}",
             autocommit=True,
+            prepare_threshold=None,  # poolers in transaction mode do not support prepared statements
             row_factory=dict_row,
         )
     except psycopg.OperationalError as error:

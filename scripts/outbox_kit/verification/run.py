@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
-from outbox_events.errors import RefusedError
+from outbox_events.errors import RefusedError, UnreachableError
 from outbox_kit.connect import checks as connect_checks
 from outbox_kit.connect.connector_config import outbox_router, parse_int, router_routes
 from outbox_kit.deployment import Deployment
+from outbox_kit.deployment.preconditions import refuse_lost_lock
 from outbox_kit.kafka import checks as kafka_checks
 from outbox_kit.operations.state_comparison import StateComparison
 from outbox_kit.pipeline import CANARY_AGGREGATE, Lock
@@ -101,12 +103,17 @@ def _with_start_remedies(checks: list[Check]) -> list[Check]:
 
 
 def deployed_lock(deployment: Deployment) -> Lock:
-    """Return the content of the lock file. Raises RefusedError before the first apply, and during a recovery."""
+    """Return the content of the lock file. Raises RefusedError before the first apply, and during a recovery.
+
+    Also raises RefusedError if topics have records although there is no lock file, for example in another checkout.
+    """
     lock = deployment.lock()
     if lock is None or lock.source is None:
         pipeline, environment = deployment.pipeline.name, deployment.environment.name
         if lock is not None and lock.unfinished == "recover":
             raise RefusedError(f"the recovery of pipeline {pipeline!r} is not complete", "run `outbox apply`")
+        with suppress(UnreachableError), deployment.bounded(READ_LIMIT_S) as bounded_deployment:
+            refuse_lost_lock(bounded_deployment, lock)
         raise RefusedError(f"pipeline {pipeline!r} is not deployed to {environment!r} yet", "run `outbox apply`")
     return lock
 

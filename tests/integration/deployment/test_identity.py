@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from uuid import uuid4
 
 import psycopg
 import pytest
-from tests.integration.support import CommandResult, Deploy, Outbox
+from tests.integration.support import CommandResult, Deploy, Outbox, wait_record
 from tests.integration.transforms.test_records import book, send
 from typer.core import TyperGroup
 
@@ -113,9 +114,19 @@ def test_changing_commands_change_nothing_elsewhere(
     assert state(deployment, source_dsn) == before
 
 
-def test_reading_commands_warn(outbox_here: Outbox, deployment: Deployment, source_dsn: str) -> None:
-    send(source_dsn, "book", "k", book("k"), table=f"public.{NAME}_event")
+def test_verify_names_a_lost_lock_file_as_plan_does(
+    outbox_here: Outbox, deployment: Deployment, lock: Lock, source_dsn: str
+) -> None:
+    key = str(uuid4())
+    event_id = send(source_dsn, "book", key, book(key), table=f"public.{NAME}_event")
+    wait_record(deployment, f"{NAME}.book", deployment.pipeline.aggregates["book"].partitions, event_id)
+    deployment.lock_file.unlink()
+    errors = {outbox_here(command, pipeline=NAME).stderr for command in ("plan", "verify")}
+    assert len(errors) == 1
+    assert f"source epoch {lock.source_epoch}" in errors.pop()
 
+
+def test_reading_commands_warn(outbox_here: Outbox, deployment: Deployment) -> None:
     def run(command: str, options: tuple[str, ...]) -> CommandResult:
         setting = "environment.kafka.cluster_id=another"
         return outbox_here(*command.split(), *options, "--set", setting, pipeline=deployment.pipeline.name)

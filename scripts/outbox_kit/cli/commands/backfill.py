@@ -58,7 +58,7 @@ def backfill(
     Run the command again to resume it after an interruption.
     """
     options = backfills.BackfillOptions(batch_size, rows_per_second, restart, delete, lock_timeout)
-    with common.deployment(writes=("postgres",)) as deployment:
+    with common.deployment(writes=["postgres"]) as deployment:
         if acknowledge:
             backfills.acknowledge(deployment, aggregates or [], print_message)
             return
@@ -95,7 +95,7 @@ def republish(
     selected_keys = [*(keys or []), *(_read_keys(keys_from) if keys_from else [])]
     if not selected_keys:
         raise typer.BadParameter("no key is given: use --key AGGREGATE_ID or --keys-from FILE")
-    with common.deployment(writes=("postgres",)) as deployment:
+    with common.deployment(writes=["postgres"]) as deployment:
         tombstone_keys = (
             confirm_tombstones(common, deployment, {aggregate: selected_keys}, max_deletions) if tombstones else None
         )

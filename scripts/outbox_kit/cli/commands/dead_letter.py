@@ -50,7 +50,7 @@ def list_dead_letters(
 
     The output contains keys and reasons, never payloads.
     """
-    with common.deployment(reads=("kafka",)) as deployment:
+    with common.deployment(reads=["kafka"]) as deployment:
         read = list_stale if stale else dead_letter_topic.read_dead_letters
         dead_letters = read(deployment.kafka, deployment.pipeline, topic=topic, list_all=include_acknowledged)
         columns = COLUMNS if dead_letter_source(deployment.pipeline, topic).of_connector else CONSUMER_COLUMNS
@@ -67,7 +67,7 @@ def list_dead_letters(
 @common_options()
 def show(common: CommonOptions, place: PlaceArgument, topic: TopicOption = None) -> None:
     """Print one dead letter as JSON, including its payload."""
-    with common.deployment(reads=("kafka",)) as deployment:
+    with common.deployment(reads=["kafka"]) as deployment:
         of_connector = dead_letter_source(deployment.pipeline, topic).of_connector
         found = dead_letter_topic.read_dead_letter(deployment.kafka, deployment.pipeline, parse_place(place), topic)
     if of_connector:
@@ -111,7 +111,7 @@ def replay(
     their topics and partitions. The command asks for confirmation, and refuses a state that is older than the state on
     the topic. Exit with code 1 if a dead letter was refused.
     """
-    with common.deployment(writes=("kafka",)) as deployment:
+    with common.deployment(writes=["kafka"]) as deployment:
         source = dead_letter_source(deployment.pipeline, topic)
         if republish and not source.of_connector:
             raise typer.BadParameter("only dead letters of the connector can be republished", param_hint="--republish")
@@ -161,7 +161,7 @@ def drop(
 
     Confirmation is required to mark all dead letters or to delete records. --purge alone does not mark dead letters.
     """
-    with common.deployment(writes=("kafka",)) as deployment:
+    with common.deployment(writes=["kafka"]) as deployment:
         count = purged = 0
         if place is not None or drop_all or not purge:
             dead_letters = selected_dead_letters(deployment, place, topic, select_all=drop_all)
@@ -195,7 +195,7 @@ def acknowledge(
     """
     if acknowledge_all == (to is not None):
         raise typer.BadParameter("exactly one of --to PARTITION/OFFSET and --all is required", param_hint="--to")
-    with common.deployment(writes=("kafka",)) as deployment:
+    with common.deployment(writes=["kafka"]) as deployment:
         places = _confirm_all(common, deployment, topic) if to is None else [parse_place(to, "--to")]
         kafka, pipeline = deployment.kafka, deployment.pipeline
         count = sum(dead_letter_topic.acknowledge(kafka, pipeline, place, topic=topic) for place in places)

@@ -29,7 +29,7 @@ def status(common: CommonOptions) -> None:
 
     Exit with code 1 unless every system responds, the connector and its tasks are RUNNING, and the slot is active.
     """
-    with common.deployment(reads=("postgres", "kafka", "connect")) as deployment:
+    with common.deployment(reads=["postgres", "kafka", "connect"]) as deployment:
         report = pipeline_status.read_status(deployment)
     if common.output is Output.JSON:
         print_json(report.to_dict())
@@ -52,7 +52,7 @@ def restart(
 
     If starting the connector could lose rows, the command fails without changing anything.
     """
-    with common.deployment(writes=("connect",)) as deployment:
+    with common.deployment(writes=["connect"]) as deployment:
         _print_status(common, lifecycle.restart(deployment, print_message, only_failed=failed))
 
 
@@ -87,7 +87,7 @@ def stop(common: CommonOptions) -> None:
 
 
 def _change_state(common: CommonOptions, change: Callable[[Deployment, Reporter], ConnectorStatus], state: str) -> None:
-    with common.deployment(writes=("connect",)) as deployment:
+    with common.deployment(writes=["connect"]) as deployment:
         _print_status(common, change(deployment, print_message), lifecycle.declared_state_note(deployment, state))
 
 

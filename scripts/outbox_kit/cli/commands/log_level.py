@@ -26,7 +26,7 @@ def log_level(
     ] = None,
 ) -> None:
     """Show a worker's log levels, or set a level on every worker."""
-    with common.deployment(reads=("connect",), writes=("connect",) if level else ()) as deployment:
+    with common.deployment(reads=["connect"], writes=["connect"] if level else ()) as deployment:
         if logger and level:
             deployment.connect.set_log_level(logger, level)
             # The message says `will`, because workers receive the change through a topic after the response.

@@ -20,7 +20,7 @@ app = typer.Typer(help="Show, export and reset the connector's offset.", no_args
 @common_options("output")
 def show(common: CommonOptions) -> None:
     """Compare the WAL positions of the connector, slot and server."""
-    with common.deployment(reads=("postgres", "connect")) as deployment:
+    with common.deployment(reads=["postgres", "connect"]) as deployment:
         positions = offsets.show(deployment)
     if common.output is Output.JSON:
         print_json(positions.to_dict())
@@ -45,7 +45,7 @@ def export(
 
     Only the file's owner can read the file.
     """
-    with common.deployment(reads=("postgres", "connect")) as deployment:
+    with common.deployment(reads=["postgres", "connect"]) as deployment:
         offsets.export(deployment, file)
     print_message(f"wrote the offset to {file}")
 
@@ -69,7 +69,7 @@ def reset(
     The connector is stopped during the reset. The command first prints whether rows will be sent again or lost. It then
     asks for the names of the pipeline and the environment.
     """
-    with common.deployment(writes=("postgres", "connect")) as deployment:
+    with common.deployment(writes=["postgres", "connect"]) as deployment:
         if confirmed_text is not None:
             require_names(deployment, confirmed_text)
         offset_change = offsets.preview(deployment, backup_file, skip=skip_rows)

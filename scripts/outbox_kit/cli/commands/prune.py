@@ -48,7 +48,7 @@ def prune(
     and the newest row of each aggregate unless the aggregate was deleted.
     """
     options = PruneOptions(_parse_age(older_than), batch_size, wait_seconds, not delete_newest, dry_run)
-    with common.deployment(writes=("postgres", "kafka")) as deployment:
+    with common.deployment(writes=["postgres", "kafka"]) as deployment:
         if confirmed_text is not None:
             require_names(deployment, confirmed_text)
         elif not dry_run:
