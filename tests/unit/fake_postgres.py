@@ -19,6 +19,7 @@ from outbox_kit.postgres.state import ActualDatabase
 
 Rows = list[dict[str, Any]]
 COMMAND = re.compile("set local|drop publication|select pg_drop_replication_slot")
+HAS_ROWS = re.compile(r"select exists \(select from ([^)]*)\) as found")
 LOCK_HOLDER = {"pid": 7, "application": "outbox-kit apply library", "address": "10.0.0.1", "since": "2026-11-20"}
 BACKEND_PID = 42
 SERVER_COLUMNS = ("version", "wal_level", "database", "is_standby", "timeline", "wal_position")
@@ -31,8 +32,8 @@ class FakePostgres:
     The slot is active while `is_read` returns true. A connector then reads it and, if it `confirms`, has read each
     heartbeat immediately. Each of `polls` answers one query for the slot before the slot of `actual` is used. `events`
     is the number of events in the WAL of the slot, or the error of counting them. While `is_locked`, another session
-    holds the lock of the pipeline. `users` contains the users that connected,
-    and `queries` contains "slot" and "heartbeat".
+    holds the lock of the pipeline. `filled_tables` contains the business tables that have rows. `users` contains the
+    users that connected, and `queries` contains "slot" and "heartbeat".
     """
 
     actual: ActualDatabase = DEPLOYED
@@ -44,6 +45,7 @@ class FakePostgres:
     is_locked: bool = False
     users: list[str] = field(default_factory=list)
     queries: list[str] = field(default_factory=list)
+    filled_tables: set[str] = field(default_factory=set)
 
     def connect(self, *, user: str, **_: object) -> FakeConnection:
         """Stand in for psycopg.connect."""
@@ -62,6 +64,8 @@ class FakePostgres:
             if isinstance(self.events, Exception):
                 raise self.events
             return [{"events": self.events}]
+        if (table := HAS_ROWS.fullmatch(query)) is not None:
+            return [{"found": table[1] in self.filled_tables}]
         results: dict[str, Rows] = {
             client.SERVER: [{name: getattr(actual, name) for name in SERVER_COLUMNS}],
             client.SYSTEM_IDENTIFIER: [{"value": actual.system_identifier}],

@@ -70,7 +70,8 @@ def _backfill_type(
     session: Session, states: AggregateStates, progress: Reporter, options: BackfillOptions
 ) -> BackfillResult:
     aggregate_type = states.aggregate_type
-    table = ProgressTable(session.deployment.pipeline, aggregate_type)
+    topic_id = pending_backfills.topic_id(session.deployment, aggregate_type)
+    table = ProgressTable(session.deployment.pipeline, aggregate_type, topic_id)
     state = _begin(session, table, restart=options.restart)
     if state.finished_at is not None:
         pending_backfills.finish(session.deployment, aggregate_type)

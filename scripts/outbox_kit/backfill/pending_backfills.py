@@ -3,16 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Literal
 
-from outbox_events.errors import ConfigurationError
+from outbox_events.errors import ConfigurationError, RefusedError, UnreachableError
 from outbox_kit.deployment import Deployment
+from outbox_kit.kafka.topic_identity import is_recreated
 from outbox_kit.postgres.advisory_lock import pipeline_lock
 from outbox_kit.results import Reporter
 
 Pending = Literal["required", "started"] | None
 # Maximum wait for another command that changes the pipeline. Only one command at a time can write the lock file.
 LOCK_FILE_TIMEOUT_S = 60
+
+
+def topic_id(deployment: Deployment, aggregate_type: str) -> str:
+    """Return the id of the type's topic in the lock file, or "" if unknown.
+
+    Raises RefusedError if the topic was created again since the last apply, so that it lacks all earlier states.
+    """
+    name, lock = deployment.pipeline.topic_of(aggregate_type), deployment.lock()
+    recorded = lock.topics.get(name) if lock else None
+    with suppress(UnreachableError):  # rows can be written while Kafka is down
+        actual = deployment.kafka.describe([name]).get(name)
+        if actual is not None and is_recreated(actual, recorded):
+            raise RefusedError(
+                f"topic {name} has id {actual.id}, but the lock file has {recorded.id if recorded else ''}: the topic "
+                "was deleted and created again",
+                "run `outbox plan`, and make its changes",
+            )
+    return recorded.id if recorded else ""
 
 
 def is_required(deployment: Deployment, aggregate_type: str) -> bool:

@@ -14,6 +14,7 @@ from outbox_kit.connect.config_diff import with_fingerprint
 from outbox_kit.connect.conflicts import refuse_duplicates
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment.deployment import Deployment
+from outbox_kit.deployment.first_backfills import topics_without_states
 from outbox_kit.deployment.identity import refuse_wrong_cluster
 from outbox_kit.deployment.plan_model import SYSTEMS, Plan, RollOut
 from outbox_kit.deployment.preconditions import (
@@ -33,7 +34,7 @@ from outbox_kit.registry import apply as registry_apply
 from outbox_kit.registry import state as registry_state
 from outbox_kit.results.changes import Change, System
 from outbox_kit.results.checks import Check
-from outbox_kit.results.repair_commands import RESEND_HINT, resend_steps
+from outbox_kit.results.repair_commands import RESEND_HINT, backfill_steps, resend_steps
 
 CONNECTOR: System = "connect"
 
@@ -72,7 +73,8 @@ def _plan_systems(deployment: Deployment, lock: Lock | None, systems: Collection
     cluster_id = refuse_wrong_cluster(deployment, lock, systems)
     if CONNECTOR in systems and not recover:
         refuse_lost_lock(deployment, lock)
-    changes += plan_kafka(deployment, lock) if "kafka" in systems else []
+    if "kafka" in systems:
+        changes += _with_first_backfills(deployment, lock, plan_kafka(deployment, lock), database)
     registry = plan_registry(deployment) if "registry" in systems else RegistryPlan()
     changes += registry.changes
     if CONNECTOR in systems and database is not None:
@@ -170,6 +172,24 @@ def plan_kafka(deployment: Deployment, lock: Lock | None) -> list[Change]:
     actual = deployment.kafka.describe(topic.name for topic in topics)
     kafka_state.refuse_fewer_partitions(topics, actual)
     return kafka_state.diff(topics, actual, lock.topics if lock else {})
+
+
+def _with_first_backfills(
+    deployment: Deployment, lock: Lock | None, changes: list[Change], database: postgres_state.ActualDatabase | None
+) -> list[Change]:
+    """Add the commands of the backfill that a new topic needs to the reason of its creation."""
+    created = [change.name for change in changes if change.action == "create"]
+    types = topics_without_states(deployment, lock, created) if database and created else {}
+    return [
+        replace(
+            change,
+            reason=f"{change.reason}; the business table has rows: after the apply, "
+            f"{backfill_steps(deployment.pipeline, [types[change.name]])}",
+        )
+        if change.name in types
+        else change
+        for change in changes
+    ]
 
 
 @dataclass(frozen=True)

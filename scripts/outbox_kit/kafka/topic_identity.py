@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from outbox_kit.kafka.client import ActualTopic
 from outbox_kit.pipeline import LockedTopic
@@ -40,10 +40,12 @@ def locked_topic(
     )
 
 
-def require_backfill(recorded: RecordedTopics) -> dict[str, LockedTopic]:
-    """Return the entries, with a backfill marked as required for each state topic."""
+def require_backfill(recorded: RecordedTopics, names: Collection[str] | None = None) -> dict[str, LockedTopic]:
+    """Return the entries, with a backfill marked as required for each state topic, or for those in `names`."""
     return {
-        name: entry.model_copy(update={"pending_backfill": "required"}) if entry.aggregate_type else entry
+        name: entry.model_copy(update={"pending_backfill": "required"})
+        if entry.aggregate_type and (names is None or name in names)
+        else entry
         for name, entry in recorded.items()
     }
 

@@ -183,6 +183,16 @@ def read_table_oid(connection: Connection, table: str) -> int | None:
     return oid
 
 
+def has_rows(connection: Connection, table: str) -> bool:
+    """Return whether a table has a row; False if the table does not exist, or if the login may not read it."""
+    query = sql.SQL("select exists (select from {}) as found").format(ddl.qualified_name(table))
+    try:
+        with connection.transaction():
+            return bool(connection.execute(query).fetchall()[0]["found"])
+    except (psycopg.errors.UndefinedTable, psycopg.errors.InsufficientPrivilege):
+        return False
+
+
 def read_relay_epoch(connection: Connection, outbox: str) -> int:
     """Return the source epoch of the polling relay; 0 if the relay was never started for this outbox table."""
     schema = ddl.schema_of(outbox)

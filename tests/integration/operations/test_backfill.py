@@ -23,7 +23,7 @@ import pytest
 from book_management import changes
 from book_management.tables import Author, Book
 from tests.conftest import REPOSITORY
-from tests.integration.support import Deploy, in_process, records, wait_record
+from tests.integration.support import Deploy, in_process, live_keys, records, wait_confirmed, wait_record
 
 from outbox_events.errors import ConfigurationError, RefusedError, RejectedError
 from outbox_kit.backfill import BackfillOptions, backfill, republish
@@ -186,6 +186,27 @@ def test_does_not_repeat_a_finished_backfill_unless_requested(store: Deployment,
     assert (restarted.rows, restarted.skipped) == (15, 15)
     assert messages[-1] == "filtered: finished, 15 rows, 15 skipped, because the query returns no state for them"
     assert len(outbox_rows(connection, "filtered")) == 30
+
+
+def test_each_new_topic_needs_its_own_backfill(deploy: Deploy, connection: Connection, source_dsn: str) -> None:
+    """After `destroy`, neither the lock file nor a topic is left, but the progress of the first backfill is."""
+    make_items(connection, "renewed_item", 5)
+    item = {"schema": "schemas/item.avsc", "partitions": PARTITIONS, "backfill": entry("renewed_item")}
+    deployment = deploy("renewed", applied=False, aggregates={"item": item})
+    outbox = in_process(deployment)
+    for _ in range(2):
+        assert "run `outbox backfill --restart item" in outbox("plan", code=3).stdout.replace("\n", " ")
+        outbox("apply", "--yes")
+        assert "needs a backfill: item" in outbox("verify", "--no-canary", code=1).stdout
+        [done] = json.loads(outbox("backfill", "--output", "json").stdout)["aggregates"]
+        assert (done["rows"], done["rows_now"]) == (5, 5)
+        outbox("verify", "--no-canary")
+        [again] = backfill(deployment, ["item"], silent)
+        assert (again.rows, again.rows_now) == (5, 0)
+        wait_confirmed(source_dsn, "renewed_s")
+        assert live_keys(deployment, "renewed.item", PARTITIONS) == {"1", "2", "3", "4", "5"}
+        outbox("destroy", "--delete-topics", "--delete-schemas", "--drop-slot", "--confirm", "renewed@local")
+        assert deployment.lock() is None
 
 
 def test_rows_can_be_deleted_in_the_inserting_transaction(store: Deployment, connection: Connection) -> None:

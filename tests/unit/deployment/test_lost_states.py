@@ -12,7 +12,8 @@ from tests.unit.fake_postgres import FakePostgres
 from tests.unit.postgres.samples import DEPLOYED, LOCKED
 
 from outbox_events.errors import RefusedError, UnreachableError
-from outbox_kit.deployment import Deployment, Plan, apply, apply_prerequisites
+from outbox_events.kafka.topic_requests import Bounds
+from outbox_kit.deployment import Deployment, Plan, apply, apply_prerequisites, make_plan
 from outbox_kit.kafka.topic_identity import types_with_pending_backfill
 from outbox_kit.pipeline import Lock
 from outbox_kit.results import silent
@@ -59,6 +60,40 @@ def test_a_lost_topic_must_be_allowed_and_then_requires_a_backfill(
     assert types_with_pending_backfill(allowed.topics) == ["book"]
     assert apply(deployment, silent, only=["kafka"]) == []
     assert recorded(deployment) == allowed, "the backfill remains pending"
+
+
+@pytest.mark.parametrize(
+    ("deployed_before", "topic", "expected"),
+    [
+        (True, "missing", ["book"]),
+        (True, "empty", []),
+        (False, "missing", ["book"]),
+        (False, "empty", ["book"]),
+        (False, "with records", []),
+    ],
+)
+def test_a_topic_without_the_states_of_existing_rows_requires_a_backfill(
+    deployment: Deployment,
+    kafka: FakeKafka,
+    database: FakePostgres,
+    lock: Lock,
+    deployed_before: bool,
+    topic: str,
+    expected: list[str],
+) -> None:
+    database.filled_tables = {'"library"."book"'}
+    topics = {name: entry for name, entry in lock.topics.items() if name != BOOK}
+    config = {"name": "library-outbox"} if deployed_before else None
+    deployment.write_lock(lock.model_copy(update={"topics": topics, "config": config}))
+    if topic == "missing":
+        delete(kafka)
+    elif topic == "with records":
+        kafka.bounds_by_topic[BOOK] = {0: Bounds(0, 1)}
+    plan = make_plan(deployment, only=["postgres", "kafka"])
+    texts = [change.reason for change in plan.changes if change.name == BOOK]
+    assert ["`outbox backfill --restart book`" in text for text in texts] == [True] * (topic == "missing")
+    apply(deployment, silent, only=["postgres", "kafka"])
+    assert types_with_pending_backfill(recorded(deployment).topics) == expected
 
 
 def test_partitions_added_by_hand_must_be_allowed(deployment: Deployment, kafka: FakeKafka, lock: Lock) -> None:

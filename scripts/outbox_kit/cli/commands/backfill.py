@@ -66,8 +66,11 @@ def backfill(
     if common.output is Output.JSON:
         print_json({"aggregates": [dataclasses.asdict(result) for result in results]})
         return
-    rows = [[entry.aggregate_type, str(entry.rows), str(entry.skipped), f"{entry.seconds:.1f}"] for entry in results]
-    print_table(["aggregate_type", "rows", "skipped", "seconds"], rows)
+    rows = [
+        [entry.aggregate_type, str(entry.rows_now), str(entry.rows), str(entry.skipped), f"{entry.seconds:.1f}"]
+        for entry in results
+    ]
+    print_table(["aggregate_type", "written now", "rows", "skipped", "seconds"], rows)
 
 
 @common_options("output", "yes")

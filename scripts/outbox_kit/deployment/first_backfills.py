@@ -1,0 +1,33 @@
+"""Find the state topics that need a backfill because business rows existed before the connector ran for them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from outbox_kit.deployment.deployment import Deployment
+from outbox_kit.pipeline import Lock
+from outbox_kit.postgres import client as postgres_client
+
+
+def topics_without_states(deployment: Deployment, lock: Lock | None, created: Collection[str]) -> dict[str, str]:
+    """Return a mapping from each topic that needs its first backfill to its aggregate type.
+
+    Such a topic is in `created`, or empty in a pipeline whose connector has never run; and the business table of its
+    aggregate type has rows. Types without a `backfill` are not returned, because their tables are unknown. Raises
+    UnreachableError, RejectedError.
+    """
+    pipeline, never_ran = deployment.pipeline, lock is None or lock.config is None
+    tables = {
+        pipeline.topic_of(name): (name, aggregate.backfill.table)
+        for name, aggregate in pipeline.aggregates.items()
+        if aggregate.backfill and (never_ran or pipeline.topic_of(name) in created)
+    }
+    if not pipeline.source.uses_table or not tables:
+        return {}
+    with postgres_client.connected(deployment.environment.source) as connection:
+        types = {topic: name for topic, (name, table) in tables.items() if postgres_client.has_rows(connection, table)}
+    return {topic: name for topic, name in types.items() if topic in created or _is_empty(deployment, topic)}
+
+
+def _is_empty(deployment: Deployment, topic: str) -> bool:
+    return not any(bounds.first < bounds.end for bounds in deployment.kafka.bounds(topic).values())
