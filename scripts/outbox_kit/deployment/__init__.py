@@ -5,6 +5,7 @@ Requests to a single system are in that system's package.
 
 from outbox_kit.deployment.deployment import Deployment, deployment_of, open_deployment, render_config, render_sql
 from outbox_kit.deployment.execution import apply, apply_prerequisites
+from outbox_kit.deployment.first_backfills import pending_backfill_steps
 from outbox_kit.deployment.lag import wait_until_reading
 from outbox_kit.deployment.plan import make_plan
 from outbox_kit.deployment.plan_model import EXCLUDED_OBJECTS_MESSAGE, SYSTEMS, Plan, RollOut, read_plan, to_document
@@ -27,6 +28,7 @@ __all__ = [
     "destroy",
     "make_plan",
     "open_deployment",
+    "pending_backfill_steps",
     "plan_destroy",
     "read_plan",
     "refuse_protected",

@@ -21,7 +21,7 @@ from outbox_kit.deployment.plan_model import Plan
 from outbox_kit.deployment.preconditions import refuse_dangerous, refuse_missing_prerequisites
 from outbox_kit.kafka import apply as kafka_apply
 from outbox_kit.kafka import state as kafka_state
-from outbox_kit.kafka.topic_identity import RecordedTopics, require_backfill
+from outbox_kit.kafka.topic_identity import require_backfill
 from outbox_kit.pipeline import Lock, LockedTopic
 from outbox_kit.postgres import apply as postgres_apply
 from outbox_kit.postgres import client as postgres_client
@@ -30,7 +30,6 @@ from outbox_kit.registry import apply as registry_apply
 from outbox_kit.registry import state as registry_state
 from outbox_kit.results import Reporter
 from outbox_kit.results.changes import Change, System
-from outbox_kit.results.repair_commands import backfill_steps
 
 
 def apply(
@@ -87,23 +86,13 @@ def apply_prerequisites(deployment: Deployment, plan: Plan, progress: Reporter) 
         recorded_topics = kafka_apply.recorded_topics(deployment.kafka, topics, changes, lock.topics)
         if "postgres" in systems:
             created = [change.name for change in changes if change.action == "create"]
-            recorded_topics = _require_first_backfills(deployment, lock, recorded_topics, created, progress)
+            recorded_topics = require_backfill(recorded_topics, topics_without_states(deployment, lock, created))
         lock = lock.model_copy(update={"topics": recorded_topics})
         deployment.write_lock(lock)
     if systems & {"registry", "connect"}:
         lock = _apply_registry(deployment, lock, plan, progress)
     preconditions.refuse_unplanned_config(deployment, plan, lock)
     return lock
-
-
-def _require_first_backfills(
-    deployment: Deployment, lock: Lock, topics: RecordedTopics, created: Collection[str], progress: Reporter
-) -> dict[str, LockedTopic]:
-    types = topics_without_states(deployment, lock, created)
-    if types:
-        steps = backfill_steps(deployment.pipeline, sorted(types.values()))
-        progress(f"the business tables of {', '.join(sorted(types.values()))} have rows: after the apply, {steps}")
-    return require_backfill(topics, types)
 
 
 def _begin_recovery(deployment: Deployment, plan: Plan, progress: Reporter) -> None:

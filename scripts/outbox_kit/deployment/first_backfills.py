@@ -1,12 +1,14 @@
-"""Find the state topics that need a backfill because business rows existed before the connector ran for them."""
+"""Find the state topics that need a first backfill, and return the commands of pending backfills."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
 from outbox_kit.deployment.deployment import Deployment
+from outbox_kit.kafka.topic_identity import types_with_pending_backfill
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
+from outbox_kit.results.repair_commands import resend_steps
 
 
 def topics_without_states(deployment: Deployment, lock: Lock | None, created: Collection[str]) -> dict[str, str]:
@@ -27,6 +29,13 @@ def topics_without_states(deployment: Deployment, lock: Lock | None, created: Co
     with postgres_client.connected(deployment.environment.source) as connection:
         types = {topic: name for topic, (name, table) in tables.items() if postgres_client.has_rows(connection, table)}
     return {topic: name for topic, name in types.items() if topic in created or _is_empty(deployment, topic)}
+
+
+def pending_backfill_steps(deployment: Deployment) -> str:
+    """Return the commands of the backfills that are pending in the lock file, or "" if there are none."""
+    lock = deployment.lock()
+    types = types_with_pending_backfill(lock.topics) if lock else []
+    return resend_steps(deployment.pipeline, types) if types else ""
 
 
 def _is_empty(deployment: Deployment, topic: str) -> bool:

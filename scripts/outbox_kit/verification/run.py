@@ -28,15 +28,18 @@ T = TypeVar("T")
 
 # Time limit for each read request. A system that does not respond is reported after this time.
 READ_LIMIT_S = 5
-# If one of these checks fails, the canary cannot arrive, so no canary is sent.
+# If one of these checks fails, the canary cannot arrive or would be written to another system, so none is sent.
 CANARY_PREREQUISITES = (
     "postgres.reachable",
+    "postgres.identity",
     "postgres.table",
     "postgres.slot",
     "postgres.slot-active",
     "kafka.reachable",
+    "kafka.cluster",
     "kafka.topics",
     "connect.reachable",
+    "connect.cluster",
     "connect.connector",
     "connect.running",
 )

@@ -15,7 +15,7 @@ from outbox_kit.cli.app import TASKS, _load_command
 from outbox_kit.deployment import Deployment
 from outbox_kit.pipeline import Lock
 
-NAME = "placed"
+NAME = "identified"
 CONFIRMED = ("--confirm", f"{NAME}@local")
 CHANGING = {
     "apply": ("--yes",),

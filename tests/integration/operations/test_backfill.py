@@ -197,6 +197,7 @@ def test_each_new_topic_needs_its_own_backfill(deploy: Deploy, connection: Conne
     for _ in range(2):
         assert "run `outbox backfill --restart item" in outbox("plan", code=3).stdout.replace("\n", " ")
         outbox("apply", "--yes")
+        assert "run `outbox backfill --restart item" in outbox("plan").stderr
         assert "needs a backfill: item" in outbox("verify", "--no-canary", code=1).stdout
         [done] = json.loads(outbox("backfill", "--output", "json").stdout)["aggregates"]
         assert (done["rows"], done["rows_now"]) == (5, 5)

@@ -197,12 +197,15 @@ def broken(live: LiveState, identifier: str) -> LiveState:
 
     cases: dict[str, Callable[[], LiveState]] = {
         "postgres.reachable": lambda: replace(live, postgres=down),
+        "postgres.identity": lambda: with_database(system_identifier="other"),
         "postgres.table": lambda: with_database(columns={}),
         "postgres.slot": lambda: with_database(slot=replace(SLOT, plugin="x")),
         "postgres.slot-active": lambda: with_database(slot=replace(SLOT, active=False)),
         "kafka.reachable": lambda: replace(live, kafka=down),
+        "kafka.cluster": lambda: replace(live, kafka=ReadResult(replace(kafka, recorded_cluster_id="other"))),
         "kafka.topics": lambda: replace(live, kafka=ReadResult(replace(kafka, actual={}))),
         "connect.reachable": lambda: replace(live, connect=down),
+        "connect.cluster": lambda: replace(live, connect=ReadResult(replace(connect, cluster_id="other"))),
         "connect.connector": lambda: with_connector(ActualConnector(None, None, [])),
         "connect.running": lambda: with_connector(replace(actual, status=ConnectorStatus("PAUSED", (), ()))),
     }

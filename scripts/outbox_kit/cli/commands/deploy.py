@@ -43,6 +43,7 @@ def plan(
     """
     with common.deployment() as deployment:
         new_plan = deployments.make_plan(deployment, recover=recover, only=_parse_systems(only))
+        pending_backfills = deployments.pending_backfill_steps(deployment)
     if saved_plan_file is not None:
         write_file(saved_plan_file, json.dumps(deployments.to_document(new_plan), indent=2) + "\n")
     if common.output is Output.JSON:
@@ -52,6 +53,8 @@ def plan(
         _print_notes(new_plan)
     else:
         print_message("no changes are pending")
+    if pending_backfills:
+        print_message(f"a backfill is pending: {pending_backfills}")
     if new_plan.changes:
         raise typer.Exit(exit_codes.CHANGES_PENDING)
 
@@ -96,9 +99,12 @@ def apply(
             wait_seconds=wait_seconds,
             rollback=rollback,
         )
+        pending_backfills = deployments.pending_backfill_steps(deployment)
     if common.output is Output.JSON:
         print_json({"changes": [change.to_dict() for change in changes]})
     print_message(f"{plural(len(changes), 'change')} made" if changes else "nothing to change")
+    if pending_backfills:
+        print_message(f"a backfill is pending: {pending_backfills}")
 
 
 def _parse_systems(names: list[str] | None) -> list[System]:
