@@ -34,7 +34,7 @@ from outbox_kit.registry import apply as registry_apply
 from outbox_kit.registry import state as registry_state
 from outbox_kit.results.changes import Change, System
 from outbox_kit.results.checks import Check
-from outbox_kit.results.repair_commands import RESEND_HINT, backfill_steps, resend_steps
+from outbox_kit.results.repair_commands import RESEND_HINT, backfill_steps, resend_steps, states_steps
 
 CONNECTOR: System = "connect"
 
@@ -210,13 +210,13 @@ def plan_registry(deployment: Deployment) -> RegistryPlan:
     existing_subjects = [subject for subject in aggregate_subjects if actual[subject.name].latest is not None]
     return RegistryPlan(
         tuple(registry_state.diff(subjects, actual)),
-        plan_roll_outs(aggregate_subjects, actual),
+        plan_roll_outs(deployment.pipeline, aggregate_subjects, actual),
         registry_apply.recorded_schemas(deployment.registry, existing_subjects),
     )
 
 
 def plan_roll_outs(
-    subjects: list[registry_state.Subject], actual: dict[str, registry_state.ActualSubject]
+    pipeline: Pipeline, subjects: list[registry_state.Subject], actual: dict[str, registry_state.ActualSubject]
 ) -> tuple[RollOut, ...]:
     """Return the deployment steps, in safe order, for each aggregate type whose schema gets a new version."""
     roll_outs = []
@@ -231,11 +231,20 @@ def plan_roll_outs(
         steps = (
             f"run `outbox apply`: then the connector accepts {subject.aggregate_type} in the new and previous versions",
             f"deploy the service that {service_action}; until then rows are encoded with the previous version",
+            *_steps_for_existing_states(pipeline, subject.aggregate_type, added_fields),
             "change this schema again only after every instance of the service is replaced "
             f"({RETAINED_VERSIONS} versions are supported)",
         )
         roll_outs.append(RollOut(subject.aggregate_type, tuple(added_fields), tuple(removed_fields), steps))
     return tuple(roll_outs)
+
+
+def _steps_for_existing_states(pipeline: Pipeline, aggregate_type: str, added_fields: list[str]) -> tuple[str, ...]:
+    """Return the step that writes added fields to the states of existing rows, which otherwise have the defaults."""
+    if not added_fields:
+        return ()
+    steps = states_steps(pipeline, aggregate_type)
+    return (f"if the states of existing rows shall have {', '.join(added_fields)}, {steps}",)
 
 
 def all_subjects(deployment: Deployment) -> list[registry_state.Subject]:

@@ -1,8 +1,9 @@
 """Compare a record's value with the state that the `backfill` query returns.
 
-A value is decoded with the schema that the lock file has for the value's schema id. A difference is reported only if
-it is certain. Fields that the state does not have count as equal, and so do values whose JSON form depends on the
-service, such as bytes and unions of several types.
+A value is decoded with the schema that the lock file has for the value's schema id, and is read with the newest schema,
+as consumers read it: a field that was added later has its default. A difference is reported only if it is certain.
+Fields that the state does not have count as equal, and so do values whose JSON form depends on the service, such as
+bytes and unions of several types.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from decimal import Decimal
 from typing import Any
 
 import fastavro
+from fastavro.read import LOGICAL_READERS, SchemaResolutionError
 
 from outbox_events.contract import wire_format
 from outbox_events.contract.source_sequence import Version
@@ -37,39 +39,59 @@ class Difference:
     state: str
 
 
+@dataclass(frozen=True)
+class _Schema:
+    source: Any
+    parsed: Any
+
+
 class ValueDecoder:
     """Decodes the Avro values of one aggregate type, and compares them with states."""
 
     def __init__(self, lock: Lock | None, aggregate_type: str) -> None:
-        self._schemas: dict[int, Any] = {}
+        self._schemas: dict[int, _Schema] = {}
         for entry in lock.schemas.get(aggregate_type, []) if lock else []:
             try:
-                self._schemas[entry.id] = (json.loads(entry.text), fastavro.parse_schema(json.loads(entry.text)))
+                self._schemas[entry.id] = _Schema(json.loads(entry.text), fastavro.parse_schema(json.loads(entry.text)))
             except SCHEMA_ERRORS:
                 continue  # a schema with references: its types are in other subjects
+        self._newest = next(iter(self._schemas.values()), None)
 
     def different_fields(self, value: bytes, state: str) -> tuple[str, ...]:
         """Return the names of the fields that differ; empty if the value cannot be decoded. `state` is JSON."""
         schema_id = wire_format.schema_id(value)
         if schema_id not in self._schemas:
             return ()
-        schema, parsed_schema = self._schemas[schema_id]
         try:
-            record = fastavro.schemaless_reader(io.BytesIO(wire_format.body(value)), parsed_schema, None)
+            schema, record = self._read(wire_format.body(value), self._schemas[schema_id])
         except DECODING_ERRORS:
             return ()
         fields = json.loads(state, parse_float=Decimal)
         if not isinstance(record, dict) or not isinstance(fields, dict):
             return ()
-        return tuple(_different_fields(schema["fields"], fields, record))
+        return tuple(_different_fields(schema.source["fields"], fields, record))
+
+    def _read(self, body: bytes, written: _Schema) -> tuple[_Schema, Any]:
+        """Return the newest schema and the record as it reads it. If it cannot, return the writer's schema."""
+        newest = self._newest or written
+        reader_schema = None if newest is written else newest.parsed
+        try:
+            return newest, fastavro.schemaless_reader(io.BytesIO(body), written.parsed, reader_schema)
+        except SchemaResolutionError:
+            return written, fastavro.schemaless_reader(io.BytesIO(body), written.parsed, None)
 
 
 def _different_fields(schema_fields: Iterable[Any], state: Mapping[str, Any], record: Mapping[str, Any]) -> list[str]:
     return [
         field["name"]
         for field in schema_fields
-        if field["name"] in state and not _is_same(field["type"], state[field["name"]], record[field["name"]])
+        if field["name"] in state and not _is_same(field["type"], state[field["name"]], _field_value(field, record))
     ]
+
+
+def _field_value(field: Any, record: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    """Return the value of a field. A record that is a default value can lack fields, which have their own defaults."""
+    return record[field["name"]] if field["name"] in record else field["default"]
 
 
 def _is_same(avro_type: Any, state: Any, value: Any) -> bool:  # noqa: ANN401 - parsed JSON and a decoded value
@@ -85,13 +107,22 @@ def _is_same(avro_type: Any, state: Any, value: Any) -> bool:  # noqa: ANN401 - 
     if isinstance(kind, dict | list):
         return _is_same(kind, state, value)
     compare = _CONTAINERS.get(kind)
-    return compare(avro_type, state, value) if compare else _is_same_scalar(kind, state, value)
+    return compare(avro_type, state, value) if compare else _is_same_scalar(kind, state, value, avro_type)
 
 
-def _is_same_scalar(kind: str, state: Any, value: Any) -> bool:  # noqa: ANN401
+def _logical_value(avro_type: Any, value: Any) -> Any:  # noqa: ANN401
+    """Convert a default value, which fastavro returns as in the schema, to the Python type of the logical type."""
+    convert = LOGICAL_READERS.get(f"{avro_type['type']}-{avro_type.get('logicalType')}")
+    if convert is None or not isinstance(value, int | str):
+        return value
+    is_binary = avro_type["type"] in ("bytes", "fixed")
+    return convert(value.encode("latin-1") if isinstance(value, str) and is_binary else value, avro_type, None)
+
+
+def _is_same_scalar(kind: str, state: Any, value: Any, avro_type: Any = None) -> bool:  # noqa: ANN401
     compare = _SCALARS.get(kind)
     try:
-        return compare is None or compare(state, value)
+        return compare is None or compare(state, _logical_value(avro_type, value) if avro_type else value)
     except PARSING_ERRORS:
         return True
 

@@ -25,6 +25,13 @@ def backfill_steps(pipeline: Pipeline, aggregate_types: list[str]) -> str:
     return "; ".join(steps)
 
 
+def states_steps(pipeline: Pipeline, aggregate_type: str) -> str:
+    """Return the command that writes the current states of a type whose topic lacks no state."""
+    if _types_with_backfill(pipeline, [aggregate_type]):
+        return f"run `outbox backfill --restart {aggregate_type}`"
+    return f"have the service write every state of {aggregate_type} again"
+
+
 def resend_steps(pipeline: Pipeline, aggregate_types: list[str] | None = None) -> str:
     """Return the commands of backfill_steps(), and the command that writes the tombstones of deleted aggregates.
 

@@ -18,17 +18,20 @@ import psycopg
 import pytest
 import yaml
 from psycopg.types.json import Jsonb
-from tests.integration.support import CommandResult, in_process, live_keys, wait_record
+from tests.integration.support import CommandResult, in_process, live_keys, run_remedy, wait_record
 from tests.integration.transforms.test_records import book
 
 from outbox_events import emit
 from outbox_events.contract.partitioner import partition_of
 from outbox_events.waiting import Observation, wait_for
+from outbox_kit.cli.options import CommonOptions
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.deployment import Deployment, apply, open_deployment
 from outbox_kit.kafka.state import desired_topics
 from outbox_kit.results import silent
+from outbox_kit.results.checks import Check, Status
 from outbox_kit.stack import Stack
+from outbox_kit.verification import comparison_of, state_checks
 
 NAME, TOPIC = "incidents", "incidents.book"
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "operations.md"
@@ -322,8 +325,19 @@ def test_schema_roll_out(scenario: Scenario, run_incident: RunIncident, project:
     schema["fields"].append({"name": "shelf", "type": ["null", "string"], "default": None})
     path.write_text(json.dumps(schema))
     run_incident("schema-roll-out")
+    # As if the column had been added with a default.
+    scenario.sql("""update incidents_book set state = state || '{"shelf": "A7"}'""")
+    check = equal_states(scenario)
+    assert (check.status, "(shelf)" in check.seen) == (Status.FAIL, True)
+    run_remedy(check, CommonOptions(scenario.file, "local").arguments, scenario.sql)
+    assert equal_states(scenario).status is Status.PASS
     scenario.extra = {"shelf": "A7"}
     scenario.wait_delivered(scenario.write()[1])
+
+
+def equal_states(scenario: Scenario) -> Check:
+    comparison = comparison_of(scenario.deployment, seconds=60, max_records=100_000)
+    return next(check for check in state_checks.check(comparison, silent) if check.id == "states.equal")
 
 
 def test_removing_an_aggregate(scenario: Scenario, run_incident: RunIncident) -> None:

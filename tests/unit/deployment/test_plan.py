@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,10 @@ from tests.unit.postgres.samples import DEPLOYED, PUBLICATION, SLOT
 
 from outbox_events.errors import RefusedError
 from outbox_kit.deployment import make_plan, open_deployment
-from outbox_kit.deployment.plan import check_rules, plan_connect, plan_postgres, plan_registry
+from outbox_kit.deployment.plan import check_rules, plan_connect, plan_postgres, plan_registry, plan_roll_outs
 from outbox_kit.pipeline import Lock
+from outbox_kit.registry.client import SchemaVersion
+from outbox_kit.registry.state import ActualSubject, Subject
 from outbox_kit.results.changes import Change
 from outbox_kit.results.checks import Status
 
@@ -164,6 +167,25 @@ def test_recover_rejects_objects_that_cannot_deliver(
     deployed().write_lock(lock)
     with pytest.raises(RefusedError, match=message):
         make_plan(deployed(), recover=True)
+
+
+@pytest.mark.parametrize(
+    ("backfill", "command"), [(True, "outbox backfill --restart book"), (False, "have the service")]
+)
+def test_roll_out_writes_added_fields_to_existing_states(deployed: Deployed, backfill: bool, command: str) -> None:
+    pipeline = deployed().pipeline
+    book = pipeline.aggregates["book"]
+    book = book.model_copy(update={"backfill": book.backfill if backfill else None})
+    pipeline = pipeline.model_copy(update={"aggregates": {"book": book}})
+    old, new = (
+        json.dumps({"type": "record", "name": "Book", "fields": [{"name": name, "type": "int"} for name in names]})
+        for names in ("a", "ab")
+    )
+    for before, after, count in ((old, new, 1), (new, old, 0)):
+        subject = Subject("book", "library.book-value", after, "NONE")
+        actual = {subject.name: ActualSubject(SchemaVersion(1, 7, before), "NONE")}
+        [roll_out] = plan_roll_outs(pipeline, [subject], actual)
+        assert sum("shall have b," in step and command in step for step in roll_out.steps) == count
 
 
 def test_plan_of_an_empty_registry(serve: Serve, deployed: Deployed) -> None:

@@ -73,6 +73,47 @@ def test_what_cannot_be_compared_is_equal(lock: Lock, avro_type: Any, value: Any
     assert different_fields(lock, avro_type, value, state) == ()
 
 
+ADDRESS = {"type": "record", "name": "Address", "fields": [{"name": "zip", "type": "string", "default": "-"}]}
+DAY = {"type": "int", "logicalType": "date"}
+
+
+@pytest.mark.parametrize(
+    ("written", "newest", "same", "other"),
+    [
+        ([], [{"name": "n", "type": ["null", "int"], "default": None}], '{"n": null}', '{"n": 7}'),
+        ([], [{"name": "n", "type": "int", "default": 7}], '{"n": 7}', '{"n": 8}'),
+        ([], [{"name": "d", "type": DECIMAL, "default": "\u0001,"}], '{"d": "3.00"}', '{"d": "3.01"}'),
+        (
+            [],
+            [{"name": "t", "type": INSTANT, "default": 1000}],
+            '{"t": "1970-01-01T00:00:01Z"}',
+            '{"t": "1971-01-01T00:00:00Z"}',
+        ),
+        ([], [{"name": "day", "type": [DAY, "null"], "default": 1}], '{"day": "1970-01-02"}', '{"day": "1970-01-03"}'),
+        ([], [{"name": "a", "type": ADDRESS, "default": {}}], '{"a": {"zip": "-"}}', '{"a": {"zip": "1"}}'),
+        ([("old", "a")], [{"name": "new", "type": "string", "aliases": ["old"]}], '{"new": "a"}', '{"new": "b"}'),
+        ([("k", "a"), ("gone", "b")], [{"name": "k", "type": "string"}], '{"k": "a", "gone": "c"}', '{"k": "b"}'),
+        ([("k", "a")], [{"name": "k", "type": "int"}], '{"k": "a"}', '{"k": "b"}'),
+    ],
+    ids=["nullable", "default", "decimal", "instant", "date", "record", "alias", "removed", "unreadable"],
+)
+def test_older_record_is_compared_as_the_newest_schema_reads_it(
+    lock: Lock, written: list[tuple[str, str]], newest: list[Any], same: str, other: str
+) -> None:
+    old = {"type": "record", "name": "Thing", "fields": [{"name": name, "type": "string"} for name, _ in written]}
+    new = {"type": "record", "name": "Thing", "fields": newest}
+    versions = [
+        lock.schemas["book"][0].model_copy(update={"id": number, "text": json.dumps(schema)})
+        for number, schema in ((8, new), (SCHEMA_ID, old))
+    ]
+    decoder = ValueDecoder(lock.model_copy(update={"schemas": {"book": versions}}), "book")
+    body = io.BytesIO()
+    fastavro.schemaless_writer(body, fastavro.parse_schema(old), dict(written))
+    value = b"\0" + SCHEMA_ID.to_bytes(4, "big") + body.getvalue()
+    assert decoder.different_fields(value, same) == ()
+    assert len(decoder.different_fields(value, other)) == 1
+
+
 @pytest.mark.parametrize("value", [b"", b"text", b"\0\0\0\0\x63abc", b"\0\0\0\0\x07"])
 def test_values_of_other_formats_and_schemas_are_equal(lock: Lock, value: bytes) -> None:
     assert ValueDecoder(lock, "book").different_fields(value, '{"title": "a"}') == ()
