@@ -1,7 +1,7 @@
-"""Format errors without the rows and values that PostgreSQL's messages contain, and escape text for terminals.
+"""Format errors without the rows and values that PostgreSQL's messages contain, and escape text for people.
 
-Keys, names and messages from other systems can contain characters that control a terminal or reorder the text of a
-line. JSON output is not escaped.
+Keys, names and messages from other systems can contain characters that control a terminal, reorder the text of a line
+or are invisible. JSON output is not escaped.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 MAX_MESSAGE_LENGTH = 200
-# Matches C0 and C1 control characters except tab and line feed, line separators, bidirectional controls, and
-# surrogates, which cannot be encoded. Also matches a line feed before `::` and the first character of `##[`, because
-# GitHub executes log lines that begin with `::` or contain `##[`.
+# Matches C0 and C1 control characters except tab and line feed, line separators, format characters except joiners
+# (U+200C, U+200D), and characters that XML does not allow. Also matches a line feed before `::` and the first character
+# of `##[`, because GitHub executes log lines that begin with `::` or contain `##[`.
 _CONTROLS = re.compile(
-    r"\n(?=[ \t]*::)|#(?=#\[)|[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+    r"\n(?=[ \t]*::)|#(?=#\[)|[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
+    r"\ud800-\udfff\ufeff\ufff9-\ufffb\ufffe\uffff\U000e0000-\U000e007f]"
 )
 
 

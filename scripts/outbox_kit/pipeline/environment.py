@@ -10,7 +10,16 @@ from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from outbox_common.secret_patterns import has_secret
 from outbox_events.http_session import HttpEndpoint, has_user_info
-from outbox_kit.pipeline.names import ConnectorRole, DatabaseName, Identifier, Model, PrintableName, ResourceName
+from outbox_kit.pipeline.allowed_properties import catalog_problem, librdkafka_problem, require_allowed
+from outbox_kit.pipeline.names import (
+    ConnectorRole,
+    DatabaseName,
+    HostName,
+    Identifier,
+    Model,
+    PrintableName,
+    ResourceName,
+)
 
 EXPRESSION_DESCRIPTION = 'Password, as an expression such as "{{ env.NAME }}".'
 
@@ -45,6 +54,16 @@ def may_have_user_info(address: str) -> bool:
     return has_secret(address) or "@" in address[1:]
 
 
+def allowed(problem_of: Callable[[str, str], str]) -> AfterValidator:
+    """Return a validator that rejects properties with which a file could execute code."""
+
+    def validate(properties: dict[str, str]) -> dict[str, str]:
+        require_allowed(properties, problem_of)
+        return properties
+
+    return AfterValidator(validate)
+
+
 def has_query(url: str) -> bool:
     """Return whether a URL has a query. A query can contain a token, and a path cannot be appended after a query."""
     return "?" in url
@@ -60,7 +79,7 @@ ConverterUrl = Annotated[
     HttpUrl, without_credentials(has_user_info, "set the credentials of the converters in connector.overrides")
 ]
 Host = Annotated[
-    PrintableName, without_credentials(may_have_user_info, "set the host name, `user` and `password` separately")
+    HostName, without_credentials(may_have_user_info, "set the host name, `user` and `password` separately")
 ]
 BootstrapServers = Annotated[
     str, without_credentials(may_have_user_info, "set `sasl.username` and `sasl.password` of kafka.client")
@@ -128,7 +147,7 @@ class Kafka(Model):
     cluster_id: str | None = Field(
         default=None, min_length=1, description="Expected cluster id; commands refuse to write to another cluster."
     )
-    client: dict[str, str] = Field(
+    client: Annotated[dict[str, str], allowed(librdkafka_problem)] = Field(
         default={}, repr=False, description="Additional librdkafka settings (security.protocol, ...)."
     )
     replication_factor: int = Field(default=3, ge=1, description="Replication factor of the topics.")
@@ -251,7 +270,9 @@ class IcebergTarget(Model):
 
     kind: Literal["iceberg"] = Field(description="Type of the target.")
     namespace: Identifier = Field(description="Namespace of the tables.")
-    catalog: dict[str, str] = Field(description="Settings of Iceberg's Spark catalog: type, warehouse, uri, ...")
+    catalog: Annotated[dict[str, str], allowed(catalog_problem)] = Field(
+        description="Settings of Iceberg's Spark catalog: type, warehouse, uri, ..."
+    )
     single_writer: SingleWriter = False
 
 

@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from outbox_events.contract.headers import CLOUDEVENTS_HEADERS
 from outbox_kit.pipeline import names
+from outbox_kit.pipeline.allowed_properties import connector_problem, require_allowed
 from outbox_kit.pipeline.names import (
     TABLE_SYNTAX,
     EventType,
@@ -265,7 +266,7 @@ class Connector(Model):
     @field_validator("overrides")
     @classmethod
     def reject_protected_overrides(cls, overrides: dict[str, str]) -> dict[str, str]:
-        """Reject settings that affect the delivery guarantees, and secrets in plain text."""
+        """Reject settings that affect the delivery guarantees or execute code, and secrets in plain text."""
         protected = sorted(key for key in overrides if PROTECTED_OVERRIDES.match(key))
         plain_text = sorted(key for key, value in overrides.items() if "password" in key and "${" not in value)
         if plain_text:
@@ -274,6 +275,7 @@ class Connector(Model):
         if protected:
             msg = f"{protected[0]} cannot be overridden, because rows could be lost; to change it, copy the template"
             raise ValueError(msg)
+        require_allowed(overrides, connector_problem)
         return overrides
 
 

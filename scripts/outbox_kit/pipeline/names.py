@@ -24,6 +24,7 @@ PrintableName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f-\x9f
 ConnectorRole = Annotated[str, StringConstraints(pattern=r"^[^'\x00-\x1f\x7f-\x9f]+$")]
 # The JDBC driver decodes `%` and `+` in its URL, and `?` ends the database name.
 DatabaseName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f-\x9f%+?]+$")]
+HostName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f-\x9f?]+$")]
 # Characters that Kafka permits in topic names. Also used for names of pipelines, connectors and environments.
 ResourceName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+$", max_length=100)]
 # PostgreSQL: "Slot names may only contain lower case letters, numbers, and the underscore character".

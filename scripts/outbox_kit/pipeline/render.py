@@ -10,6 +10,7 @@ from jinja2 import TemplateNotFound
 
 from outbox_common.error_text import one_line
 from outbox_events.errors import ConfigurationError
+from outbox_kit.pipeline.allowed_properties import connector_problem, require_allowed
 from outbox_kit.pipeline.avro import without_docs
 from outbox_kit.pipeline.environment import Environment
 from outbox_kit.pipeline.lock import Lock, LockedSchema
@@ -73,7 +74,12 @@ def _parse_config(text: str, path: Path) -> dict[str, str]:
         raise ConfigurationError(f"template {path} renders to nested JSON", "correct the template") from None
     if not isinstance(config, dict):
         raise ConfigurationError(f"template {path} does not render to a JSON object", "correct the template")
-    return {key: value if isinstance(value, str) else json.dumps(value) for key, value in config.items()}
+    settings = {key: value if isinstance(value, str) else json.dumps(value) for key, value in config.items()}
+    try:
+        require_allowed(settings, connector_problem)
+    except ValueError as error:
+        raise ConfigurationError(f"template {path}: {one_line(str(error))}", "correct the template") from None
+    return settings
 
 
 def _template_context(pipeline: Pipeline, environment: Environment, lock: Lock | None) -> dict[str, Any]:

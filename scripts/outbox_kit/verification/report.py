@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from outbox_common.error_text import printable
 from outbox_kit.results.checks import Check, Status
 
 # Prefixes of check ids for each stage. The longest matching prefix determines the stage of a check.
@@ -103,25 +104,19 @@ def to_junit(report: Report) -> str:
     for check in report.checks:
         _add_case(suite, check)
     ElementTree.indent(root)
-    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+    return printable(ElementTree.tostring(root, encoding="unicode", xml_declaration=True)) + "\n"
 
 
 def _add_case(suite: ElementTree.Element, check: Check) -> None:
     system = check.id.partition(".")[0]
     case = ElementTree.SubElement(suite, "testcase", {"classname": f"outbox.{system}", "name": check.id, "time": "0"})
-    message = _printable(check.seen)
-    text = _printable(f"seen: {check.seen}\nexpected: {check.expected}\nremedy: {check.remedy}")
+    text = f"seen: {check.seen}\nexpected: {check.expected}\nremedy: {check.remedy}"
     if check.status is Status.FAIL:
-        ElementTree.SubElement(case, "failure", {"message": message, "type": check.severity.value}).text = text
+        ElementTree.SubElement(case, "failure", {"message": check.seen, "type": check.severity.value}).text = text
     elif check.status is Status.UNKNOWN:
-        ElementTree.SubElement(case, "skipped", {"message": message})
+        ElementTree.SubElement(case, "skipped", {"message": check.seen})
     elif check.status is Status.WARN:
         ElementTree.SubElement(case, "system-out").text = text
-
-
-def _printable(text: str) -> str:
-    """Remove characters that are not printable, because XML does not allow control characters."""
-    return "".join(character for character in text if character.isprintable() or character == "\n")
 
 
 @dataclass(frozen=True)
@@ -161,8 +156,10 @@ def to_html(report: Report) -> str:
         name: [check for check in report.checks if check.status is status]
         for status, name in STATUSES_WORST_FIRST.items()
     }
-    return jinja.get_template("report.html.j2").render(
-        report=report, stages=stages(report.checks), groups=groups, verdict=worst_status(report.checks)
+    return printable(
+        jinja.get_template("report.html.j2").render(
+            report=report, stages=stages(report.checks), groups=groups, verdict=worst_status(report.checks)
+        )
     )
 
 

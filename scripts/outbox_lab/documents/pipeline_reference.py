@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from outbox_kit.pipeline import environment
+from outbox_kit.pipeline.allowed_properties import ALLOWED, LOGIN_CLASSES
 from outbox_kit.pipeline.model import (
     Aggregate,
     Backfill,
@@ -48,7 +49,13 @@ def reference() -> str:
     sections = []
     for title, models in REFERENCE_SECTIONS:
         sections += [f"## {title}\n", *map(_section, models)]
-    return "\n".join(sections)
+    properties = [list_item(f"`{place}`: {_names(names.split())}") for place, names in ALLOWED.items()]
+    classes = list_item(f"Login modules and callback handlers: {_names(LOGIN_CLASSES.split())}")
+    return "\n".join([*sections, "## Allowed properties\n", "".join([*properties, classes])])
+
+
+def _names(names: list[str]) -> str:
+    return ", ".join(f"`{name}`" for name in sorted(names))
 
 
 def _section(model: type[BaseModel]) -> str:

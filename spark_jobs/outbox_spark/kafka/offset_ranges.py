@@ -19,6 +19,7 @@ from outbox_events.errors import ConfigurationError, RefusedError, UnreachableEr
 from outbox_events.kafka import topic_requests
 from outbox_events.kafka.topic_requests import ClientErrors, kafka_error
 from outbox_spark.jobs.model import Ordering, ReadRange, TableProgress
+from outbox_spark.kafka.settings import require_supported
 
 REQUEST_SECONDS = 30.0
 RESULT_SECONDS = REQUEST_SECONDS + 5
@@ -140,6 +141,7 @@ def _partition_epoch(topic: TopicDescription, committed: TableProgress) -> int:
 
 
 def _admin_client(settings: Mapping[str, str], errors: ClientErrors) -> AdminClient:
+    require_supported(settings)  # before librdkafka loads a library that a job file names
     # Errors are reported by exceptions; librdkafka's log lines would repeat them.
     configuration: dict[str, Any] = {**settings, "log_level": "0", "error_cb": errors}
     try:

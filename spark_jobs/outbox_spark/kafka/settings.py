@@ -45,16 +45,22 @@ _LOGIN_MODULES = {
 }
 
 
+def require_supported(settings: Mapping[str, str]) -> None:
+    """Raise ConfigurationError for a setting without a counterpart in Java. Some of these settings load libraries."""
+    unknown_names = sorted(set(settings) - _SHARED_NAMES - _TRANSLATED_NAMES)
+    if unknown_names:
+        message = f"kafka.client has settings that Spark's Kafka reader does not support: {', '.join(unknown_names)}"
+        allowed = ", ".join(sorted(_SHARED_NAMES | _TRANSLATED_NAMES))
+        raise ConfigurationError(message, f"use only these settings in kafka.client: {allowed}")
+
+
 def java_settings(settings: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of the Java consumer that are equivalent to the librdkafka `settings`.
 
     Certificates become inline PEM, so that executors do not need files from the driver. Raises ConfigurationError for a
     setting without a known counterpart, because omitting the setting could select another cluster or weaken security.
     """
-    unknown_names = sorted(set(settings) - _SHARED_NAMES - _TRANSLATED_NAMES)
-    if unknown_names:
-        message = f"kafka.client has settings that Spark's Kafka reader does not support: {', '.join(unknown_names)}"
-        raise ConfigurationError(message, f"use only: {', '.join(sorted(_SHARED_NAMES | _TRANSLATED_NAMES))}")
+    require_supported(settings)
     shared = {name: value for name, value in settings.items() if name in _SHARED_NAMES}
     return {**shared, **_sasl(settings), **_tls(settings)}
 

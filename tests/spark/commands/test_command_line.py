@@ -152,6 +152,13 @@ def test_reports_a_failed_export_and_exports_the_rest(
     assert "Traceback" not in printed.err
 
 
+def test_refuses_a_file_that_loads_a_library(pipeline: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = pipeline.parent / "environments/testing.yaml"
+    file.write_text(file.read_text().replace("security.protocol: SSL", "plugin.library.paths: /tmp/x.so"))
+    assert main(["-p", str(pipeline), "-e", "testing"]) == Exit.REFUSED
+    assert "plugin.library.paths" in capsys.readouterr().err
+
+
 def test_reports_a_missing_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["-p", str(tmp_path / "none.yaml")]) == Exit.REFUSED
     printed = capsys.readouterr()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from tests.unit.cli.samples import RunMain
+from tests.unit.cli.samples import SECRETS, RunMain
 
 # Like the console script `outbox`, this runs without the working directory on the module search path.
 OUTBOX = [sys.executable, "-P", "-c", "from outbox_kit.cli import main; main()"]
@@ -87,3 +88,28 @@ def test_a_file_cannot_write_commands_to_the_log_of_ci(
     lines = (out + err).splitlines()
     assert lines
     assert not [line for line in lines if line.lstrip().startswith("::")]
+
+
+@pytest.mark.parametrize("command", ["lint", "plan", "render", "status", "verify"])
+@pytest.mark.parametrize("name", ["plugin.library.paths", "sasl.kerberos.kinit.cmd", "ssl.engine.location"])
+def test_no_command_passes_code_to_the_kafka_client(
+    run_main: RunMain, workspace: Path, monkeypatch: pytest.MonkeyPatch, command: str, name: str
+) -> None:
+    for variable, value in SECRETS.items():
+        monkeypatch.setenv(variable, value)
+    path = workspace / "connectors" / "environments" / "production.example.yaml"
+    path.write_text(path.read_text().replace("  client:\n", f"  client:\n    {name}: /tmp/x.so\n"))
+    code, out, err = run_main(*EXAMPLE, command)
+    text = " ".join((out + err).split())
+    assert code != 0
+    assert name in text
+    assert "production.example.yaml" in text
+
+
+@pytest.mark.parametrize("command", ["lint", "render"])
+def test_no_command_passes_code_to_a_connector(run_main: RunMain, workspace: Path, command: str) -> None:
+    template = workspace / "connectors" / "templates" / "hostile.json.j2"
+    template.write_text('{"producer.override.interceptor.classes": "x.Y"}')
+    code, out, err = run_main(*EXAMPLE, command, "--set", "connector.template=hostile")
+    assert code != 0
+    assert {"producer.override.interceptor.classes", "hostile.json.j2"} <= set(re.split(r"[\s:/]+", out + err))

@@ -40,12 +40,6 @@ def test_reports_an_unreachable_cluster(unreachable: Kafka, call: Callable[[Kafk
     assert "kafka.bootstrap_servers" in caught.value.hint
 
 
-def test_rejects_an_option_unknown_to_librdkafka() -> None:
-    kafka = Kafka(bootstrap_servers="127.0.0.1:1", client={"security.protokol": "SSL"})
-    with pytest.raises(ConfigurationError, match=r"security\.protokol"):
-        KafkaClient(kafka)
-
-
 def test_rejects_a_value_invalid_for_librdkafka() -> None:
     kafka = Kafka(bootstrap_servers="127.0.0.1:1", client={"security.protocol": "TLS"})
     with pytest.raises(ConfigurationError, match=r"security\.protocol"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 from html.parser import HTMLParser
 from xml.etree import ElementTree
@@ -57,8 +58,8 @@ def test_junit() -> None:
     assert all(case.get("classname") == f"outbox.{str(case.get('name')).split('.')[0]}" for case in suite)
     assert [[child.tag for child in case] for case in suite] == [["failure"], ["system-out"], [], ["skipped"]]
     failure = cases["postgres.slot"][0]
-    assert failure.get("message") == "no slot <x> & [31m"
-    assert failure.text == "seen: no slot <x> & [31m\nexpected: pgoutput\nremedy: `outbox apply --recover`"
+    assert failure.get("message") == "no slot <x> & \\x1b[31m"
+    assert failure.text == "seen: no slot <x> & \\x1b[31m\nexpected: pgoutput\nremedy: `outbox apply --recover`"
     assert cases["connect.workers"][0].get("message") == "no worker is listed"
 
 
@@ -118,6 +119,19 @@ def test_html() -> None:
     assert "<x>" not in text
     assert "no slot &lt;x&gt; &amp;" in text
     assert "library in local: 1 failed, 1 warned, 1 unknown, 1 passed" in page.text
+
+
+@pytest.mark.parametrize("to_text", [to_html, to_junit])
+def test_control_and_format_characters_are_escaped(to_text: Callable[[Report], str]) -> None:
+    """A key from another system can contain characters that reorder the text of a report, or that XML forbids."""
+    characters = "\x00\x07\x1b\x7f\x9b\xad\u200b\u202e\u2028\u2066\u2060\ufeff\uffff\ud800\U000e0041"
+    text = f"{characters}\n::error::x"
+    checks = [Check("postgres.slot", Status.FAIL, text, text, text), Check("kafka.topics", Status.UNKNOWN, text, text)]
+    document = to_text(Report("p", "e", REPORT.started_at, checks))
+    assert not set(document) & set(characters)
+    assert r"\u202e" in document
+    assert not [line for line in document.splitlines() if line.startswith("::")]
+    document.encode()
 
 
 def test_html_lists_each_check_with_its_details() -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from outbox_common.error_text import printable
 from outbox_lab.drill.cell import CellResult
 from outbox_lab.drill.faults import FAULTS
 from outbox_lab.drill.receivers.effects import EFFECT_COUNTS
@@ -42,7 +43,7 @@ def to_html(results: Sequence[CellResult], cost: Cost) -> str:
     jinja = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     jinja.filters |= {"seconds": seconds, "amount": amount, "interval": interval}
     ways = summarize(results)
-    return jinja.get_template("report.html.j2").render(
+    page = jinja.get_template("report.html.j2").render(
         ways=ways,
         counts=COUNTS,
         effects=summarize_effects(results),
@@ -56,6 +57,7 @@ def to_html(results: Sequence[CellResult], cost: Cost) -> str:
         loss_chart=loss_chart(ways),
         loses_always=LOSES_ALWAYS,
     )
+    return printable(page)
 
 
 def to_markdown(results: Sequence[CellResult]) -> str:

@@ -45,6 +45,11 @@ def test_the_cost_of_a_year_is_faults_by_loss_by_value() -> None:
     assert ">200 (" in to_html(RESULTS, Cost(faults_per_year=10, value=100))
 
 
+def test_control_and_format_characters_are_escaped() -> None:
+    result = result_of("cdc-exactly-once", "none", LEDGER, deliveries_of("a", "b"), note="\x07\x1b\u202eX")
+    assert r"\x07\x1b\u202eX" in to_html([result], Cost())
+
+
 def test_charts_are_well_formed_on_their_own() -> None:
     chart = ElementTree.fromstring(str(delay_chart(RESULTS[1])))  # noqa: S314 - our own text
     namespace = "{http://www.w3.org/2000/svg}"
