@@ -24,7 +24,7 @@ TASKS = {
     },
     "Inspect": {
         "verify": "Check the deployed systems, and send a canary event.",
-        "status": "Show the connector, its slot and unacknowledged dead letters.",
+        "status": "Show the state of every system, the connector, its slot and unacknowledged dead letters.",
         "stuck": "List aggregates whose topic might lack their latest state.",
         "log-level": "Show a worker's log levels, or set a level on every worker.",
     },
