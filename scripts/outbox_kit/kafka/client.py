@@ -102,7 +102,7 @@ class KafkaClient:
             raise UnreachableError(
                 f"cannot reach Kafka at {self.kafka.bootstrap_servers}: {error.args[0].str()} "
                 f"(time limit {self._timeout_s:g} s){cause}",
-                "check kafka.bootstrap_servers and kafka.client in the environment file",
+                "check that the brokers run; check kafka.bootstrap_servers and kafka.client in the environment file",
             ) from None
 
     def cluster_id(self) -> str:
