@@ -97,7 +97,7 @@ $(STAMPS)/spark-rows: $(SPARK_SOURCES) $(STAMPS)/venv $(STAMPS)/runtime
 	@mkdir -p $(STAMPS) && touch $@
 
 demo: setup ## Run the worked example from outbox rows to tables. KEEP=1 keeps the stack running.
-	@$(WITH_JAVA) $(BIN)/outbox demo $(if $(KEEP),--keep)
+	@$(WITH_JAVA) $(BIN)/outbox demo $(if $(KEEP),--keep) $(if $(YES),--yes)
 
 drill: setup ## Test two ways of sending under three faults, and count lost events and repeated effects. Takes about 4 minutes.
 	@$(WITH_JAVA) $(BIN)/python -m outbox_lab.drill --seed 1 $(DRILL)

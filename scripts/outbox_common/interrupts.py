@@ -1,26 +1,55 @@
-"""Handle Ctrl-C and SIGTERM while a command imports its modules."""
+"""Handle Ctrl-C and SIGTERM: end the process with exit code 130, immediately or after cleanup code has run."""
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
+
+EXIT_CODE = 130  # 128 + SIGINT, as shells report an interrupted command
+Handler = Callable[[int, FrameType | None], None]
+
+
+def end_process(_signal: int, _frame: FrameType | None) -> None:
+    """Exit immediately, without cleanup. Use this handler only while there is nothing to clean up."""
+    os._exit(EXIT_CODE)
+
+
+def raise_interrupt(_signal: int, _frame: FrameType | None) -> None:
+    """Raise KeyboardInterrupt, so that cleanup code runs."""
+    raise KeyboardInterrupt
+
+
+def handle_signals(handler: Handler) -> None:
+    """Have `handler` handle Ctrl-C and SIGTERM. A signal that the parent process ignores remains ignored."""
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, handler)
 
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Make Ctrl-C and SIGTERM end the process immediately while the block runs. The block must only import modules.
+    """Have Ctrl-C and SIGTERM end the process immediately while the block runs. The block must only import modules.
 
     Libraries with native code discard a KeyboardInterrupt that is raised during their import. Without this context
     manager, the command would then continue and change systems.
     """
-    numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
-    handlers = {number: handler for number in numbers if callable(handler := signal.getsignal(number))}
+    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handle_signals(end_process)
     try:
-        for number in handlers:
-            signal.signal(number, signal.SIG_DFL)
         yield
     finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+        for number, handler in previous.items():
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(number, handler)
+
+
+def was_interrupted(error: BaseException | None) -> bool:
+    """Return whether the error is a KeyboardInterrupt (Ctrl-C), or was raised while one was being handled."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None

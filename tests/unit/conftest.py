@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -152,6 +153,15 @@ def deployed(
             return Deployment(library, actual, templates, registry, connect)
 
         yield made
+
+
+@pytest.fixture
+def kept_signal_handlers() -> Iterator[None]:
+    """Restore the signal handlers that main() sets for the remaining life of its process."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

@@ -10,11 +10,12 @@ from outbox_kit.kafka.client import ActualTopic
 
 
 class FakeKafka:
-    """A cluster with topics by name. The topics in `bounds_by_topic` have records."""
+    """A cluster with topics by name. The topics in `bounds_by_topic` have records, and `times` has timestamps."""
 
     def __init__(self, states: dict[str, ActualTopic]) -> None:
         self.states = states
         self.bounds_by_topic: dict[str, dict[int, Bounds]] = {}
+        self.times: dict[str, float] = {}
         self.cluster = "cluster-1"
 
     def cluster_id(self) -> str:
@@ -37,6 +38,9 @@ class FakeKafka:
 
     def bounds(self, name: str) -> dict[int, Bounds]:
         return self.bounds_by_topic.get(name, {})
+
+    def newest_times(self, names: Iterable[str]) -> dict[str, float]:
+        return {name: self.times[name] for name in names if name in self.times}
 
     def has_records(self, name: str, _: int) -> bool:
         return name in self.bounds_by_topic

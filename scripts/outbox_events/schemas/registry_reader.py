@@ -26,15 +26,17 @@ from outbox_events.schemas.avro_schema import inline
 
 SECTION = "registry"  # section of the environment file
 REQUEST_TIMEOUT_S = 20
+TEMPORARY_STATUS = (429, 500, 502, 503, 504)
 RETRY = Retry(
     total=2,
     read=0,  # a read timeout is not retried
     backoff_factor=0.5,
-    status_forcelist=(429, 500, 502, 503, 504),
+    status_forcelist=TEMPORARY_STATUS,
     allowed_methods=None,  # retry all methods: every request of this API can be repeated
     raise_on_status=False,
     respect_retry_after_header=False,
 )
+TEMPORARY_HINT = "see the log of the registry and of the proxies before it, then run the command again"
 NOT_FOUND = (HTTPStatus.NOT_FOUND,)
 PATH_HINT = "check the URL of the registry: some registries need a path, such as /apis/ccompat/v7"
 # Confluent Cloud returns GUIDs of subject versions only in responses to requests with this header.
@@ -180,7 +182,8 @@ class RegistryReader:
             message = f"registry at {self.url}: {description}: {failure.reason} (HTTP {status})"
             raise UnreachableError(message, failure.hint)
         if status != HTTPStatus.OK:
-            hint = self._session.explain_rejection(status) if status in AUTHENTICATION_FAILED else ""
+            hint = TEMPORARY_HINT if status in TEMPORARY_STATUS else ""
+            hint = self._session.explain_rejection(status) if status in AUTHENTICATION_FAILED else hint
             message = f"{error_message(response) or response.reason} (HTTP {status})"
             raise RejectedError(f"registry at {self.url}: {description}: {message}", hint)
         try:

@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-from types import FrameType
+from contextlib import suppress
 
-from outbox_common.interrupts import ended_by_signals
-from outbox_events.errors import OutboxError
-from outbox_kit.cli import exit_codes
+from outbox_common.interrupts import end_process, handle_signals, raise_interrupt, was_interrupted
 
 
 def main() -> None:
-    with ended_by_signals():
-        from outbox_kit.cli.app import app  # noqa: PLC0415 - Ctrl-C can arrive during this slow import
-        from outbox_kit.cli.console import print_error, print_message, print_traceback  # noqa: PLC0415
-    signal.signal(signal.SIGTERM, _handle_sigterm)
+    """Run the command. After Ctrl-C or SIGTERM, exit with INTERRUPTED, whatever the process is doing at that time."""
+    handle_signals(end_process)
+    from outbox_common.pipeline_files import UsageError  # noqa: PLC0415 - a signal can arrive during these imports
+    from outbox_events.errors import OutboxError  # noqa: PLC0415
+    from outbox_kit.cli import exit_codes  # noqa: PLC0415
+    from outbox_kit.cli.app import app  # noqa: PLC0415
+    from outbox_kit.cli.console import print_error, print_message, print_traceback  # noqa: PLC0415
+
     try:
-        app(prog_name="outbox")
+        try:
+            handle_signals(raise_interrupt)
+            app(prog_name="outbox")
+        finally:
+            handle_signals(end_process)
     except OutboxError as error:
         if "--debug" in sys.argv:
             print_traceback(error)
         print_error(error)
-        sys.exit(exit_codes.ERROR)
-    except SystemExit as end:
-        if end.code == exit_codes.INTERRUPTED:  # after a KeyboardInterrupt, Typer exits without a message
-            print_message("interrupted")
-        raise
-
-
-def _handle_sigterm(_signal: int, _frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt, as Ctrl-C does, so that cleanup code runs."""
-    raise KeyboardInterrupt
+        failure = exit_codes.USAGE if isinstance(error, UsageError) else exit_codes.ERROR
+        sys.exit(exit_codes.INTERRUPTED if was_interrupted(error) else failure)
+    except (SystemExit, KeyboardInterrupt) as end:
+        if not was_interrupted(end):
+            raise
+        print_message("interrupted")
+        sys.exit(exit_codes.INTERRUPTED)
+    finally:
+        with suppress(OSError, ValueError):  # stdout is closed
+            sys.stdout.flush()  # end_process() discards what is buffered

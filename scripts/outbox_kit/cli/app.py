@@ -24,7 +24,7 @@ TASKS = {
     },
     "Inspect": {
         "verify": "Check the deployed systems, and send a canary event.",
-        "status": "Show the connector, its slot and unacknowledged dead letters.",
+        "status": "Show the state of every system, the connector, its slot and unacknowledged dead letters.",
         "stuck": "List aggregates whose topic might lack their latest state.",
         "log-level": "Show a worker's log levels, or set a level on every worker.",
     },
@@ -85,6 +85,15 @@ class RootCommand(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401, ARG002 - as in TyperGroup
         return _load_command(cmd_name) if cmd_name in self.commands else None
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - as in TyperGroup
+        try:
+            return super().invoke(ctx)
+        except typer.TyperException as error:
+            unknown, command = getattr(error, "option_name", ""), getattr(error, "ctx", None)
+            if unknown == "--yes" and command and any("--confirm" in entry.opts for entry in command.command.params):
+                error.possibilities = ["--confirm PIPELINE@ENVIRONMENT"]  # type: ignore[attr-defined]
+            raise
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002 - as in TyperGroup
         for task, summaries in TASKS.items():

@@ -35,15 +35,16 @@ MaxDeletionsOption = Annotated[
 ]
 
 
-def confirm(common: CommonOptions, deployment: Deployment, action: str, *, hint: str) -> None:
+def confirm(common: CommonOptions, deployment: Deployment | None, action: str, *, hint: str) -> None:
     """Ask whether to do `action`, unless --yes is given. Exit with ERROR if the user declines.
 
-    Raises ConfigurationError if stdin is not a terminal.
+    `deployment` is None if the action only affects this machine. Raises ConfigurationError if stdin is not a terminal.
     """
     if common.yes:
         return
     _require_terminal("--yes", hint)
-    if not typer.confirm(one_line(f"{action} in {describe_environment(deployment)}?"), err=True):
+    place = f" in {describe_environment(deployment)}" if deployment else ""
+    if not typer.confirm(one_line(f"{action}{place}?"), err=True):
         raise typer.Exit(exit_codes.ERROR)
 
 

@@ -27,7 +27,7 @@ from outbox_kit.results.changes import Change
 from outbox_kit.results.checks import Check
 
 OUTBOX_COMMAND = re.compile(r"`(outbox [^`]+)`")
-PIPELINE_OPTION = " -p "
+SELECTION = re.compile(r" -[pe] ")
 
 _options: ContextVar[str] = ContextVar("options", default="")
 stderr = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -48,7 +48,7 @@ def commands_completed(options: str) -> Iterator[None]:
 
 
 def completed(text: str) -> str:
-    """Return the text, with the options from commands_completed() added to each `outbox` command that lacks -p."""
+    """Return the text, with the options from commands_completed() added to each `outbox` command without -p and -e."""
     options = _options.get()
     return OUTBOX_COMMAND.sub(lambda match: _complete(match[1], options), text) if options else text
 
@@ -59,7 +59,7 @@ def completed_checks(checks: list[Check]) -> list[Check]:
 
 
 def _complete(command: str, options: str) -> str:
-    return f"`{command}`" if PIPELINE_OPTION in command else f"`{command} {options}`"
+    return f"`{command}`" if SELECTION.search(command) else f"`{command} {options}`"
 
 
 def print_message(message: str) -> None:

@@ -9,12 +9,14 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from enum import StrEnum
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from outbox_common.interrupts import ended_by_signals
+from outbox_common.pipeline_files import FOLDER, only_pipeline_file
 from outbox_kit.cli.console import commands_completed, print_message
 
 if TYPE_CHECKING:
@@ -43,14 +45,19 @@ class Output(StrEnum):
 
 @dataclass(frozen=True)
 class CommonOptions:
-    """Values of the common options on one command line."""
+    """Values of the common options on one command line. `given_pipeline` is None without -p and OUTBOX_PIPELINE."""
 
-    pipeline: Path
+    given_pipeline: Path | None
     environment: str
     settings: tuple[str, ...] = ()
     output: Output = Output.TABLE
     yes: bool = False
     debug: bool = False
+
+    @property
+    def pipeline(self) -> Path:
+        """Pipeline file. Raises UsageError if none is given and the project does not have exactly one."""
+        return self.given_pipeline or only_pipeline_file()
 
     @property
     def overrides(self) -> Overrides:
@@ -62,7 +69,7 @@ class CommonOptions:
     @property
     def project_folder(self) -> Path:
         """Folder that contains connectors/ and build/."""
-        return self.pipeline.resolve().parent.parent
+        return (self.given_pipeline or FOLDER / "any").resolve().parent.parent
 
     @property
     def arguments(self) -> str:
@@ -73,8 +80,8 @@ class CommonOptions:
         settings = [
             f"{entry.partition('=')[0]}=..." if entry.startswith("environment.") else entry for entry in self.settings
         ]
-        options = ["-p", str(self.pipeline), "-e", self.environment, *(f"--set={entry}" for entry in settings)]
-        return shlex.join(options)
+        pipeline = ["-p", str(self.given_pipeline)] if self.given_pipeline else []
+        return shlex.join([*pipeline, "-e", self.environment, *chain(*(("--set", entry) for entry in settings))])
 
     @contextmanager
     def deployment(self, *, reads: Collection[System] = (), writes: Collection[System] = ()) -> Iterator[Deployment]:
@@ -97,10 +104,16 @@ class CommonOptions:
 
 
 def _declarations(
-    pipeline: Annotated[
-        Path,
-        typer.Option("-p", "--pipeline", metavar="FILE", help="Read this pipeline file.", envvar="OUTBOX_PIPELINE"),
-    ] = Path("connectors/library.yaml"),
+    given_pipeline: Annotated[
+        Path | None,
+        typer.Option(
+            "-p",
+            "--pipeline",
+            metavar="FILE",
+            help="Read this pipeline file. Default: the only file connectors/*.yaml.",
+            envvar="OUTBOX_PIPELINE",
+        ),
+    ] = None,
     environment: Annotated[
         str,
         typer.Option(
@@ -131,7 +144,9 @@ DECLARATIONS = inspect.signature(_declarations, eval_str=True).parameters
 
 def common_options(*optional: Literal["output", "yes"]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that adds common options to a command, and passes them as its first argument."""
-    common_parameters = [DECLARATIONS[name] for name in ("pipeline", "environment", "settings", *optional, "debug")]
+    common_parameters = [
+        DECLARATIONS[name] for name in ("given_pipeline", "environment", "settings", *optional, "debug")
+    ]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)

@@ -20,6 +20,8 @@ MAX_CHARACTERS = 400
 PAYLOAD_PATTERN = re.compile(
     r"\[Source: .*|(?<!\$)\{.*|Failing row contains.*|Key \(.*?\)=\(.*?\)|(?<=value: ).*|(?<=record: ).*", re.DOTALL
 )
+# Debezium's description of an offset contains braces, but no row. It can hide the reason that follows it.
+OFFSET_PATTERN = re.compile(r"OffsetContext \[.*\]")
 # ConfigTransformer.DEFAULT_PATTERN of Connect. `${name}` without a colon is not a placeholder, but a reference to a
 # group in a replacement of RegexRouter.
 PLACEHOLDER = re.compile(r"\$\{[^}]*?:[^}]*?\}")
@@ -182,10 +184,10 @@ def _status(body: dict[str, Any] | None) -> ConnectorStatus | None:
     )
 
 
-def root_cause(traces: tuple[str, ...]) -> str:
+def root_cause(traces: tuple[str, ...], limit: int = MAX_CHARACTERS) -> str:
     """Return PostgreSQL's error and hint if the first trace contains such an error, else the innermost cause.
 
-    Stack frames and text that may quote a row are removed.
+    Stack frames, text that may quote a row, and text after `limit` characters are removed.
     """
     if not traces:
         return "no trace"
@@ -193,8 +195,8 @@ def root_cause(traces: tuple[str, ...]) -> str:
     cause = next((message for message in reversed(causes) if POSTGRES_EXCEPTION in message), causes[-1])
     if ": " not in cause and len(causes) > 1:
         cause = f"{causes[-2]} ({cause})"
-    redacted_cause = PAYLOAD_PATTERN.sub("…", cause)
-    return redacted_cause if len(redacted_cause) <= MAX_CHARACTERS else f"{redacted_cause[:MAX_CHARACTERS]}…"
+    redacted_cause = PAYLOAD_PATTERN.sub("…", OFFSET_PATTERN.sub("OffsetContext […]", cause))
+    return redacted_cause if len(redacted_cause) <= limit else f"{redacted_cause[:limit]}…"
 
 
 def _causes(trace: str) -> Iterator[str]:

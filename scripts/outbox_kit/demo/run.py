@@ -55,9 +55,10 @@ class Demo:
         return self.project_folder / "build" / "demo"
 
     def run(self, *, keep: bool) -> DemoReport:
-        """Run every step, write result.json, and stop the stack at the end, even after a failure.
+        """Run every step and write result.json. Raises OutboxError.
 
-        With `keep`, the stack is not stopped, unless a step fails and this run started the stack. Raises OutboxError.
+        If the stack is not running, delete its data, start it, and stop it at the end. With `keep`, stop it only if a
+        step fails. A stack that is already running is used and not stopped.
         """
         result_file = self.result_folder / "result.json"
         self.result_folder.mkdir(parents=True, exist_ok=True)
@@ -82,8 +83,7 @@ class Demo:
             yield state
             succeeded = True
         finally:
-            # With --keep, a stack that ran before the demo is not stopped after a failure, so that it can be inspected.
-            if not keep or (started_here and not succeeded):
+            if started_here and not (keep and succeeded):
                 with report.step("stop"):
                     stack.down(self.progress)
 

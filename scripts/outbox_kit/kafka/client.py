@@ -18,6 +18,7 @@ from confluent_kafka.admin import (
     ConfigSource,
     NewPartitions,
     NewTopic,
+    OffsetSpec,
     ResourceType,
 )
 
@@ -101,7 +102,7 @@ class KafkaClient:
             raise UnreachableError(
                 f"cannot reach Kafka at {self.kafka.bootstrap_servers}: {error.args[0].str()} "
                 f"(time limit {self._timeout_s:g} s){cause}",
-                "check kafka.bootstrap_servers and kafka.client in the environment file",
+                "check that the brokers run; check kafka.bootstrap_servers and kafka.client in the environment file",
             ) from None
 
     def cluster_id(self) -> str:
@@ -174,6 +175,19 @@ class KafkaClient:
         if metadata.error is not None:
             raise topic_requests.unreadable(topic, metadata.error, hint=READ_TOPIC_HINT)
         return self._bounds(topic, sorted(metadata.partitions), IsolationLevel.READ_COMMITTED)
+
+    def newest_times(self, topics: Iterable[str]) -> dict[str, float]:
+        """Return the newest timestamp, in seconds since 1970, of each topic that exists and has records."""
+        counts = self.topics()
+        places = {
+            TopicPartition(name, number): OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
+            for name in topics
+            for number in range(counts.get(name, (0, 0))[0])
+        }
+        with self._request("read the newest timestamps"):
+            futures = self._admin.list_offsets(places, request_timeout=self._timeout_s) if places else {}
+            times = sorted((future.result(self._timeout_s + 5).timestamp, key.topic) for key, future in futures.items())
+        return {topic: timestamp / 1000 for timestamp, topic in times if timestamp >= 0}
 
     def open_transactions(self, topics: Mapping[str, int]) -> dict[tuple[str, int], int]:
         """Return the last stable offset of each partition with an open transaction. `topics` maps names to counts.

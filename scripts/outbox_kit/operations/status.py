@@ -1,14 +1,17 @@
-"""Read the status of a pipeline: connector, slot, dead letters, lock file."""
+"""Read the status of a pipeline: every system, the connector, the slot, dead letters and the lock file."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from outbox_events.contract import lsn
 from outbox_events.errors import OutboxError
+from outbox_events.text import format_age
 from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.client import root_cause
 from outbox_kit.connect.config_diff import short_fingerprint
@@ -16,9 +19,13 @@ from outbox_kit.connect.lifecycle import has_failed
 from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.deployment import Deployment
 from outbox_kit.postgres import client as postgres_client
-from outbox_kit.postgres.replication_slot import Slot, read_slot
+from outbox_kit.postgres.replication_slot import Slot, read_retention_limit, read_slot
 
 T = TypeVar("T")
+READ_LIMIT_S = 10.0
+LATE_HEARTBEATS = 3
+MIN_LATE_S = 30.0
+MAX_CAUSE_CHARACTERS = 10_000
 REBALANCE_NOTE = (
     "tasks of a lost worker move to another worker after session.timeout.ms plus scheduled.rebalance.max.delay.ms: "
     "run `outbox status` again after this time"
@@ -35,10 +42,19 @@ class Task:
 
 @dataclass(frozen=True)
 class PipelineStatus:
-    """State of the pipeline. `position` is the LSN of the connector's offset. `problems` includes failed reads."""
+    """State of the pipeline. `position` is the LSN of the connector's offset. `problems` includes failed reads.
+
+    `ages` contains the seconds since the newest timestamp on a topic, for `record` (all state topics), `heartbeat` and
+    `dead_letter`. An age is missing if the topic has no record or could not be read.
+    """
 
     connector: str
+    pipeline: str = ""
+    environment: str = ""
+    database: str = ""
     connect_responded: bool = True
+    registry_responded: bool = True
+    offset_was_read: bool = True
     state: str | None = None
     worker: str = ""
     tasks: list[Task] = field(default_factory=list)
@@ -50,11 +66,18 @@ class PipelineStatus:
     slot: Slot | None = None
     server: int | None = None
     """WAL position of the server; None if PostgreSQL did not respond."""
+    retention_limit: int | None = None
+    """max_slot_wal_keep_size in bytes; None if there is no limit."""
+    publication_name: str = ""
+    publication_exists: bool = True
     dead_letters: int | None = None
+    ages: dict[str, float] = field(default_factory=dict)
     lock_file_epoch: int | None = None
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """Conditions that do not affect the pipeline yet, for example a worker that does not respond."""
+    next_steps: list[str] = field(default_factory=list)
+    """Commands to run, or settings to check. Later steps can become unnecessary after the first."""
 
     @property
     def confirmed(self) -> int | None:
@@ -72,6 +95,9 @@ class PipelineStatus:
     def to_dict(self) -> dict[str, Any]:
         """Return the document that `--output json` prints."""
         return {
+            "pipeline": self.pipeline,
+            "environment": self.environment,
+            "database": self.database,
             "running": not self.problems,
             "connector": {
                 "name": self.connector,
@@ -87,58 +113,88 @@ class PipelineStatus:
                 "wal_status": self.slot.wal_status if self.slot else None,
                 "lag_bytes": self.lag,
                 "retained_bytes": self.retained,
+                "retention_limit_bytes": self.retention_limit,
             },
+            "publication": {"name": self.publication_name, "exists": self.publication_exists},
+            "registry_responded": self.registry_responded,
             "positions": {
                 "connector": lsn.as_json(self.position),
                 "slot": lsn.as_json(self.confirmed),
                 "server": lsn.as_json(self.server),
             },
             "dead_letters_unacknowledged": self.dead_letters,
+            "ages_s": {name: round(age, 3) for name, age in self.ages.items()},
             "source_epoch": {"lock": self.lock_file_epoch, "connector": self.actual_epoch},
             "problems": self.problems,
             "notes": self.notes,
+            "next_steps": self.next_steps,
         }
 
 
 def read_status(deployment: Deployment) -> PipelineStatus:
-    """Read the connector, slot, dead letters and lock file. Raises ConfigurationError for an invalid lock file."""
+    """Read every system, each within READ_LIMIT_S per request. Raises ConfigurationError for an invalid lock file."""
     lock = deployment.lock()
-    problems: list[str] = []
-    connector = _try_read(problems, lambda: _read_connector(deployment)) or {}
-    slot, server = _try_read(problems, lambda: _read_slot(deployment)) or (None, None)
-    unacknowledged = _try_read(problems, lambda: dead_letter_topic.count(deployment.kafka, deployment.pipeline))
+    with deployment.bounded(READ_LIMIT_S) as bounded:
+        errors: list[OutboxError] = []
+        found = _read_systems(bounded, errors)
+        notes = _worker_errors(bounded) if found["connect_responded"] else []
+    source = deployment.environment.source
     status = PipelineStatus(
+        pipeline=deployment.pipeline.name,
+        environment=deployment.environment.name,
+        database=f"{source.host}:{source.port}/{source.database}",
         connector=deployment.pipeline.connector.name,
-        connect_responded=bool(connector),
-        **connector,
         slot_name=deployment.pipeline.source.slot,
-        slot=slot,
-        server=server,
-        dead_letters=unacknowledged,
+        publication_name=deployment.pipeline.source.publication,
         lock_file_epoch=lock.source_epoch if lock else None,
-        problems=problems,
-        notes=_worker_errors(deployment) if connector else [],
+        notes=notes,
+        **found,
     )
-    if connector:
-        problems += _connector_problems(status)
-    if server is not None:
-        problems += [*_slot_problems(status), *_offset_problems(status, server)]
-        if status.notes and slot and not slot.active:
-            status.notes.append(REBALANCE_NOTE)
-    return status
+    interval = deployment.environment.connector.heartbeat_interval_ms / 1000
+    problems = [*_connector_problems(status), *_database_problems(status)]
+    steps = _next_steps(status, is_deployed=lock is not None and lock.source is not None)
+    return replace(
+        status,
+        notes=[*notes, *_notes(status, interval)],
+        problems=[*(error.message for error in errors), *problems],
+        next_steps=[*dict.fromkeys(filter(None, [*(error.hint for error in errors), *steps]))],
+    )
 
 
-def _try_read(messages: list[str], read: Callable[[], T]) -> T | None:
-    """Return the result of `read`. On an error, add its message to `messages` and return None."""
+def _read_systems(deployment: Deployment, errors: list[OutboxError]) -> dict[str, Any]:
+    """Return the fields of PipelineStatus that the systems determine. Add the errors of failed reads to `errors`."""
+    pipeline = deployment.pipeline
+    connector = _try_read(errors, lambda: _read_connector(deployment, errors))
+    database = _try_read(errors, lambda: _read_database(deployment))
+    letters = _try_read(errors, lambda: dead_letter_topic.count(deployment.kafka, pipeline))
+    # Not every broker supports the request for the newest timestamps, so its failure is not a problem.
+    ages = None if letters is None else _try_read([], lambda: _read_ages(deployment))
+    subject = pipeline.subject_of(next(iter(pipeline.aggregates)))
+    registry = _try_read(errors, lambda: [deployment.registry.compatibility(subject)])
+    return {
+        **(connector or {}),
+        **(database or {}),
+        "connect_responded": connector is not None,
+        "registry_responded": registry is not None,
+        "dead_letters": letters,
+        "ages": ages or {},
+    }
+
+
+def _try_read(errors: list[OutboxError], read: Callable[[], T]) -> T | None:
+    """Return the result of `read`. On an error, add it to `errors` and return None."""
     try:
         return read()
     except OutboxError as error:
-        messages.append(error.message)
+        errors.append(error)
         return None
 
 
-def _read_connector(deployment: Deployment) -> dict[str, Any]:
-    actual = connect_state.read_actual(deployment.connect, deployment.pipeline.connector.name)
+def _read_connector(deployment: Deployment, errors: list[OutboxError]) -> dict[str, Any]:
+    """Read the connector. If the offset cannot be read, as when Kafka does not respond, the state is still returned."""
+    client, name = deployment.connect, deployment.pipeline.connector.name
+    actual = connect_state.read_without_offsets(client, name)
+    offsets = [] if actual.config is None else _try_read(errors, lambda: client.offsets(name))
     status = actual.status
     workers = status.workers if status else ()
     task_states = status.task_states if status else ()
@@ -146,58 +202,110 @@ def _read_connector(deployment: Deployment) -> dict[str, Any]:
         "state": status.connector_state if status else None,
         "worker": workers[0] if workers else "",
         "tasks": [Task(state, worker) for state, worker in zip(task_states, workers[1:], strict=False)],
-        "cause": root_cause(status.traces) if status and has_failed(status) else "",
-        "position": connect_state.stored_lsn(actual) or None,
+        "cause": root_cause(status.traces, MAX_CAUSE_CHARACTERS) if status and has_failed(status) else "",
+        "position": connect_state.stored_lsn(replace(actual, offsets=offsets or [])) or None,
+        "offset_was_read": offsets is not None,
         "fingerprint": short_fingerprint(actual.config) if actual.config else "",
         "actual_epoch": connect_state.epoch(actual.config),
     }
 
 
 def _worker_errors(deployment: Deployment) -> list[str]:
-    """Return one error message for each worker that does not respond."""
-    messages: list[str] = []
+    """Return one error message for each worker that does not respond. All workers are read at the same time."""
     connect = deployment.environment.connect
-    for url in connect.addresses if connect.workers else ():
+    errors: list[OutboxError] = []
+
+    def read(url: str) -> None:
         with closing(deployment.connect.for_worker(url)) as worker:
-            _try_read(messages, worker.worker_info)
-    return messages
+            _try_read(errors, worker.worker_info)
+
+    with ThreadPoolExecutor() as executor:
+        list(executor.map(read, connect.addresses if connect.workers else ()))
+    return sorted(error.message for error in errors)
 
 
-def _read_slot(deployment: Deployment) -> tuple[Slot | None, int]:
-    source = deployment.environment.source
-    with postgres_client.connected(source, source.verifier) as connection:
-        slot = read_slot(connection, deployment.pipeline.source.slot)
-        return slot, int(postgres_client.read_server(connection)["wal_position"])
+def _read_database(deployment: Deployment) -> dict[str, Any]:
+    source, names = deployment.environment.source, deployment.pipeline.source
+    with postgres_client.connected(source, source.verifier, seconds=READ_LIMIT_S) as connection:
+        return {
+            "slot": read_slot(connection, names.slot),
+            "publication_exists": postgres_client.read_publication(connection, names.publication) is not None,
+            "retention_limit": read_retention_limit(connection),
+            "server": int(postgres_client.read_server(connection)["wal_position"]),
+        }
 
 
-def _connector_problems(status: PipelineStatus) -> list[str]:
+def _read_ages(deployment: Deployment) -> dict[str, float]:
+    pipeline = deployment.pipeline
+    topics: dict[str, Collection[str]] = {
+        "record": [pipeline.topic_of(name) for name in pipeline.aggregates],
+        "heartbeat": [pipeline.heartbeat_topic],
+        "dead_letter": [pipeline.dead_letter_topic],
+    }
+    times = deployment.kafka.newest_times([name for names in topics.values() for name in names])
+    newest = {kind: max((times[name] for name in names if name in times), default=0) for kind, names in topics.items()}
+    return {kind: max(0.0, time.time() - newest_time) for kind, newest_time in newest.items() if newest_time}
+
+
+def _notes(status: PipelineStatus, heartbeat_interval_s: float) -> Iterator[str]:
+    if status.notes and status.slot and not status.slot.active:
+        yield REBALANCE_NOTE
+    age = status.ages.get("heartbeat", 0.0)
+    if status.state == "RUNNING" and age > max(LATE_HEARTBEATS * heartbeat_interval_s, MIN_LATE_S):
+        yield f"the newest heartbeat is {format_age(age)} old: check with `outbox verify` that the connector progresses"
+
+
+def _connector_problems(status: PipelineStatus) -> Iterator[str]:
+    if not status.connect_responded:
+        return
     if status.state is None:
-        return [f"connector {status.connector} does not exist, or has no status yet"]
+        yield f"connector {status.connector} does not exist, or has no status yet"
+        return
     task_states = [task.state for task in status.tasks]
-    problems = []
     if {status.state, *task_states} != {"RUNNING"} or not task_states:
-        problems.append(f"connector {status.connector} is {status.state}, tasks: {', '.join(task_states) or 'none'}")
-    actual_epoch, lock_file_epoch = status.actual_epoch, status.lock_file_epoch
-    if lock_file_epoch is not None and actual_epoch != lock_file_epoch:
-        problems.append(f"the connector writes source epoch {actual_epoch}, but the lock file has {lock_file_epoch}")
-    return problems
+        yield f"connector {status.connector} is {status.state}, tasks: {', '.join(task_states) or 'none'}"
+    if status.lock_file_epoch not in (None, status.actual_epoch):
+        yield f"the connector writes source epoch {status.actual_epoch}, but the lock file has {status.lock_file_epoch}"
 
 
-def _offset_problems(status: PipelineStatus, server: int) -> Iterator[str]:
-    """Yield a problem if PostgreSQL has not reached the offset's LSN. `server` was read after the offset."""
-    if status.position is not None and status.position > server:
+def _database_problems(status: PipelineStatus) -> Iterator[str]:
+    """Yield problems of the slot, the publication and the offset. The server's LSN was read after the offset."""
+    if status.server is None:
+        return
+    if status.slot is None:
+        yield f"slot {status.slot_name} does not exist"
+    elif not status.slot.active:
+        yield f"slot {status.slot_name} is not active"
+    if status.slot and status.slot.wal_status in ("lost", "unreserved"):
+        yield f"the WAL of slot {status.slot_name} is {status.slot.wal_status}"
+    if not status.publication_exists:
+        yield f"publication {status.publication_name} does not exist"
+    if status.position is not None and status.position > status.server:
         yield (
             f"the offset of connector {status.connector} is {lsn.describe(status.position)}, beyond the WAL of the "
-            f"server at {lsn.describe(server)}: PostgreSQL skips rows up to the offset"
+            f"server at {lsn.describe(status.server)}: PostgreSQL skips rows up to the offset"
         )
 
 
-def _slot_problems(status: PipelineStatus) -> list[str]:
-    if status.slot is None:
-        return [f"slot {status.slot_name} does not exist"]
-    problems = []
-    if not status.slot.active:
-        problems.append(f"slot {status.slot_name} is not active")
-    if status.slot.wal_status in ("lost", "unreserved"):
-        problems.append(f"the WAL of slot {status.slot_name} is {status.slot.wal_status}")
-    return problems
+def _next_steps(status: PipelineStatus, *, is_deployed: bool) -> Iterator[str]:
+    """Yield the steps for the problems. `recover` also starts the connector, so no other step follows it."""
+    states = {status.state, *(task.state for task in status.tasks)}
+    slot_is_lost = status.slot is None or status.slot.wal_status == "lost"
+    is_ahead = (status.position or 0) > (status.server or 0)
+    needs_recovery = status.server is not None and (slot_is_lost or not status.publication_exists or is_ahead)
+    if status.connect_responded and not is_deployed:
+        yield "run `outbox apply`"
+    elif needs_recovery:
+        yield "run `outbox recover`"
+    elif not status.connect_responded:
+        return
+    elif "FAILED" in states:
+        yield "fix the root cause, then run `outbox restart --failed`"
+    elif states & {"STOPPED", "PAUSED"}:
+        yield "run `outbox resume`"
+    elif status.state is None or status.lock_file_epoch not in (None, status.actual_epoch):
+        yield "run `outbox apply`"
+    elif status.server is not None and any(_database_problems(status)):
+        yield "run `outbox verify`"
+    elif status.dead_letters:
+        yield "run `outbox dead-letter list`"

@@ -77,6 +77,9 @@ class Expansion:
         hint = " ".join(["export", *(f"{name}=..." for name in names), "and run again"])
         if self.env_file is not None:
             hint += f"; or set them in {self.env_file}" + ("" if self.env_file.is_file() else ", which does not exist")
+            # `make up` writes this file when it starts the stack in containers.
+            is_of_stack = self.env_file.parts[-2:] == ("compose", ".env") and not self.env_file.exists()
+            hint = "start the stack with `make up`" if is_of_stack else hint
         raise failure((problem for _, problem in self._missing_variables), hint)
 
     def variable(self, location: Location, name: str) -> str:

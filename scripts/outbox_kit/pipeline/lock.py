@@ -104,8 +104,8 @@ def read_lock(path: Path) -> Lock | None:
         lock = Lock.model_validate_json(content)
     except ValidationError as error:
         first_error = error.errors(include_url=False, include_input=False)[0]
-        key = ".".join(map(str, first_error["loc"]))
-        raise ConfigurationError(f"lock file {path}: {key}: {first_error['msg']}", RESTORE_HINT) from None
+        place = [f"lock file {path}", ".".join(map(str, first_error["loc"])), first_error["msg"]]
+        raise ConfigurationError(": ".join(filter(None, place)), RESTORE_HINT) from None
     _refuse_invalid_schemas(path, lock)
     return lock
 

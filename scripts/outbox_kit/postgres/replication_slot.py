@@ -19,6 +19,8 @@ SLOT: LiteralString = """
            (to_jsonb(s) ->> 'failover')::bool as failover, to_jsonb(s) ->> 'invalidation_reason' as invalidation_reason,
            (select a.usename from pg_stat_activity a where a.pid = s.active_pid) as reader
     from pg_replication_slots s where s.slot_name = %s"""
+RETENTION_LIMIT: LiteralString = """
+    select setting::bigint as megabytes from pg_settings where name = 'max_slot_wal_keep_size'"""
 TRANSACTIONS_ENDED: LiteralString = """
     select pg_snapshot_xmin(pg_current_snapshot())::text::bigint > %s as ended,
            (pg_current_wal_insert_lsn() - '0/0')::bigint as position"""
@@ -67,6 +69,12 @@ def read_slot(connection: Connection, name: str) -> Slot | None:
     """Return the slot, or None if it does not exist."""
     row = connection.execute(SLOT, (name,)).fetchone()
     return Slot(**row) if row else None
+
+
+def read_retention_limit(connection: Connection) -> int | None:
+    """Return the number of bytes of WAL that a slot can retain (max_slot_wal_keep_size); None if there is no limit."""
+    megabytes: int = connection.execute(RETENTION_LIMIT).fetchall()[0]["megabytes"]
+    return None if megabytes < 0 else megabytes << 20
 
 
 def is_confirmed_by(slot: Slot | None, position: int | None) -> bool:

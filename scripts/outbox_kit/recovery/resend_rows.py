@@ -89,7 +89,6 @@ def resend_rows(deployment: Deployment, lock: Lock, progress: Reporter) -> Resen
     ):
         proofs = _read_proofs(deployment, reader, lock, progress)
         rows, position = _move_rows(connection, source, proofs)
-        progress(f"{plural(len(rows.ids), 'outbox row')} sent again")
         _advance_slot(connection, source, rows, position, progress)
     return rows
 

@@ -126,6 +126,11 @@ class Stack:
                 if self.layout.socket.parent != self.layout.home:
                     delete_folder(self.layout.socket.parent)
 
+    @property
+    def has_data(self) -> bool:
+        """Whether there are files that `down` would delete with `purge`."""
+        return any(folder.exists() for folder in (self.layout.home, self.layout.external_postgres_home))
+
     def refuse_foreign_folder(self) -> None:
         """Raise StackError if the folder contains only files of other programs, for example in the wrong project."""
         home = self.layout.home

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from outbox_common.private_files import write_private
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.stack.control import Control
-from outbox_kit.stack.errors import StackError
+from outbox_kit.stack.errors import StackError, setup_hint
 from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.processes import process_marker
 from outbox_kit.stack.services.service import Program
@@ -81,7 +81,9 @@ def launch(layout: Layout, programs: Mapping[str, Program]) -> Control:
     supervisord runs as a daemon in its own session, so Ctrl-C does not stop it. The caller decides what to stop.
     """
     if importlib.util.find_spec("supervisor") is None:
-        raise StackError("the package 'supervisor' is not installed", "run `make setup`")
+        raise StackError(
+            "the package 'supervisor' is not installed", setup_hint("run `pip install '/path/to/outbox-kit[stack]'`")
+        )
     file = layout.configuration / "supervisord.conf"
     write_private(file, render_configuration(layout, programs))
     command = (

@@ -37,8 +37,8 @@ def _row(parameter: Any, context: typer.Context) -> str:  # noqa: ANN401 - as in
     name, _ = parameter.get_help_record(context)
     if parameter.param_type_name == "argument":
         name = name.partition(" <")[0]  # Typer appends ` <type>`
-    environment_variable = f"`${parameter.envvar}` or " if parameter.envvar else ""
-    cells = [f"`{name}`", environment_variable + _default(parameter), parameter.help]
+    variable = f"`${parameter.envvar}`" if parameter.envvar else ""
+    cells = [f"`{name}`", " or ".join(filter(None, (variable, _default(parameter)))), parameter.help]
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 

@@ -26,6 +26,8 @@ from outbox_lab.drill.run import broken_promises, read_results, run_cells, selec
 from outbox_lab.drill.verdict import COUNTS
 from outbox_lab.drill.ways.catalogue import WAYS
 
+REPORT_OPTIONS = ("report", "seed", "per_year", "value")
+
 Ways = Annotated[
     list[str] | None, typer.Option("--way", metavar="NAME", help="Way of sending; repeatable. Default: all.")
 ]
@@ -67,6 +69,7 @@ ListCells = Annotated[bool, typer.Option("--list", help="List the ways and fault
 
 
 def drill(
+    context: typer.Context,
     ways: Ways = None,
     faults: Faults = None,
     seed: Seed = None,
@@ -95,6 +98,7 @@ def drill(
         _print_catalogue()
         return
     if report:
+        _refuse_ignored(context)
         _write_report(project, seed, per_year, value)
         return
     seed = secrets.randbelow(2**31) if seed is None else seed
@@ -113,6 +117,14 @@ def drill(
     results = run_cells(project, cells, print_message, resume=resume)
     _print_results(results, output)
     _judge(results, len(cells), seed)
+
+
+def _refuse_ignored(context: typer.Context) -> None:
+    """Raise BadParameter for options that --report does not use, because the user may expect a run of cells."""
+    names = {entry.name: entry.opts[0] for entry in context.command.params if entry.name not in REPORT_OPTIONS}
+    given = [option for name, option in names.items() if context.get_parameter_source(name).name == "COMMANDLINE"]
+    if given:
+        raise typer.BadParameter(f"not allowed with --report: {', '.join(given)}", param_hint="--report")
 
 
 def _judge(results: list[CellResult], cell_count: int, seed: int) -> None:
@@ -146,7 +158,10 @@ def _write_report(project: DrillProject, seed: int | None, per_year: float, valu
     results = read_results(project, seed)
     if not results:
         seeds = "" if seed is None else f" with seed {seed}"
-        raise ConfigurationError(f"no results{seeds} in {project.results}", "run `python -m outbox_lab.drill` first")
+        raise ConfigurationError(
+            f"no results{seeds} in {project.results}",
+            "run cells first, as in `python -m outbox_lab.drill --fault none`",
+        )
     page = project.folder / "report.html"
     page.write_text(to_html(results, Cost(per_year, value)), encoding="utf-8")
     page.with_suffix(".md").write_text(to_markdown(results), encoding="utf-8")

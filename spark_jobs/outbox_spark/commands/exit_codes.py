@@ -12,6 +12,8 @@ from enum import IntEnum
 from typing import Any
 
 from outbox_common.error_text import printable
+from outbox_common.interrupts import was_interrupted
+from outbox_common.pipeline_files import UsageError
 from outbox_events.errors import OutboxError
 from outbox_spark.jobs.model import Reporter
 from outbox_spark.session.error_redaction import debug_traceback
@@ -81,7 +83,7 @@ def run_command(body: Callable[[], int], *, debug: bool) -> int:
         if debug:
             print_message(debug_traceback(error))
         report_error(error, print_message)
-        return exit_code([error.transient])
+        return Exit.USAGE if isinstance(error, UsageError) else exit_code([error.transient])
     except (Exception, KeyboardInterrupt) as error:
         if not was_interrupted(error):
             raise
@@ -102,13 +104,6 @@ def filtered_py4j_logs(is_logged: Callable[[logging.LogRecord], bool]) -> Iterat
     finally:
         for logger in loggers:
             logger.removeFilter(is_logged)
-
-
-def was_interrupted(error: BaseException | None) -> bool:
-    """Return whether the error is a KeyboardInterrupt (Ctrl-C), or an error that Py4J raised while handling Ctrl-C."""
-    while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__cause__ or error.__context__
-    return error is not None
 
 
 def restore_interrupt_handler() -> None:

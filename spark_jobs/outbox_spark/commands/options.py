@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from outbox_common.interrupts import ended_by_signals
+from outbox_common.pipeline_files import only_pipeline_file
 from outbox_events.errors import ConfigurationError
 from outbox_spark.commands.exit_codes import EXIT_CODES
 from outbox_spark.jobs import job_file, pipeline_loader
@@ -14,7 +15,7 @@ from outbox_spark.jobs.model import MaterializeJob
 from outbox_spark.runs.materialize_table import BATCH_RECORDS
 
 # The command `outbox` uses the same variables and defaults. An empty variable is treated as unset.
-PIPELINE_VARIABLE, DEFAULT_PIPELINE = "OUTBOX_PIPELINE", "connectors/library.yaml"
+PIPELINE_VARIABLE = "OUTBOX_PIPELINE"
 ENVIRONMENT_VARIABLE, DEFAULT_ENVIRONMENT = "OUTBOX_ENVIRONMENT", "local"
 
 
@@ -25,8 +26,8 @@ def command_parser(name: str, description: str) -> argparse.ArgumentParser:
         prog=name, description=description, epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     files = parser.add_mutually_exclusive_group()
-    default_pipeline = Path(os.environ.get(PIPELINE_VARIABLE) or DEFAULT_PIPELINE)
-    pipeline_help = f"pipeline file; default ${PIPELINE_VARIABLE}, else {DEFAULT_PIPELINE}"
+    default_pipeline = os.environ.get(PIPELINE_VARIABLE) or None
+    pipeline_help = f"pipeline file; default ${PIPELINE_VARIABLE}, else the only file connectors/*.yaml"
     files.add_argument("-p", "--pipeline", type=Path, default=default_pipeline, metavar="FILE", help=pipeline_help)
     files.add_argument("--job", type=Path, metavar="FILE", help="job file (instead of --pipeline and --environment)")
     add = parser.add_argument
@@ -76,4 +77,5 @@ def selected_jobs(options: argparse.Namespace, *, without_secrets: bool = False)
         return job_file.read_jobs(options.job, **selected)
     with ended_by_signals():
         load_jobs = pipeline_loader()
-    return load_jobs(options.pipeline, options.environment, without_secrets=without_secrets, **selected)
+    pipeline_file = options.pipeline or only_pipeline_file()
+    return load_jobs(pipeline_file, options.environment, without_secrets=without_secrets, **selected)

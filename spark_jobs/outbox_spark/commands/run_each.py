@@ -14,13 +14,13 @@ from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
+from outbox_common.interrupts import was_interrupted
 from outbox_events.errors import OutboxError
 from outbox_spark.commands.exit_codes import (
     filtered_py4j_logs,
     print_message,
     report_error,
     restore_interrupt_handler,
-    was_interrupted,
 )
 from outbox_spark.commands.interval import Stopped
 from outbox_spark.errors import OverlapError

@@ -18,6 +18,7 @@ from typing import Any, TypeVar, get_args
 
 import msgspec
 
+from outbox_common.pipeline_files import UsageError
 from outbox_events.errors import ConfigurationError
 from outbox_events.http_session import HttpEndpoint
 from outbox_spark.jobs.model import JobSettings, MaterializeJob, MaterializeOptions, Target
@@ -109,7 +110,7 @@ def select(
 ) -> list[T]:
     """Return the entries whose aggregate and target (`names_of`) are in the collections. Empty collections select all.
 
-    Raises ConfigurationError when no entry is selected.
+    Raises UsageError if a name is unknown or no entry is selected, and ConfigurationError if there are no entries.
     """
     named = [(entry, *names_of(entry)) for entry in entries]
     selected = [
@@ -117,10 +118,15 @@ def select(
         for entry, aggregate, target in named
         if (not aggregates or aggregate in aggregates) and (not targets or target in targets)
     ]
-    if not selected:
+    unknown = {*aggregates, *targets} - {name for _, *names in named for name in names}
+    if not named:
+        raise ConfigurationError(f"{path}: no materialization is selected", f"add a materialization to {path}")
+    if unknown or not selected:
         known = ", ".join(f"{aggregate} -> {target}" for _, aggregate, target in named)
-        hint = f"correct --aggregate or --target; {path} has: {known}" if known else f"add a materialization to {path}"
-        raise ConfigurationError(f"{path}: no materialization is selected", hint)
+        problem = (
+            f"no aggregate or target {', '.join(sorted(unknown))}" if unknown else "no materialization is selected"
+        )
+        raise UsageError(f"{path}: {problem}", f"correct --aggregate or --target; {path} has: {known}")
     return selected
 
 

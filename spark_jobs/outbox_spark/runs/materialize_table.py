@@ -10,6 +10,7 @@ from functools import partial
 
 from pyspark.sql import SparkSession
 
+from outbox_events.text import plural
 from outbox_spark.jobs.model import MaterializeJob, MissedTombstones, Outcome, ReadRange, Reporter, Status, WriteCounts
 from outbox_spark.kafka.offset_ranges import resolve_range
 from outbox_spark.kafka.replay import replay
@@ -87,10 +88,10 @@ def _summary(job: MaterializeJob, outcome: Outcome) -> str:
 
 
 def _quarantine_warning(outcome: Outcome) -> str:
-    records = "1 record" if outcome.quarantined == 1 else f"{outcome.quarantined} records"
+    verb, table = "was" if outcome.quarantined == 1 else "were", f"{outcome.target}.{outcome.table}__quarantine"
     return (
-        f"warning: {outcome.topic}: {records} could not be read and were written to {outcome.target}.{outcome.table}"
-        "__quarantine; the rows of their keys have an older state until a newer record arrives"
+        f"warning: {outcome.topic}: {plural(outcome.quarantined, 'record')} could not be read and {verb} written to "
+        f"{table}; the rows of their keys have an older state until a newer record arrives"
     )
 
 

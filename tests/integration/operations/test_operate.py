@@ -77,8 +77,10 @@ def occurrences(deployment: Deployment, events: list[str]) -> list[int]:
     return [actual.count(event) for event in events]
 
 
-def test_status_of_a_running_pipeline(run: Run) -> None:
+def test_status_of_a_running_pipeline(run: Run, deployment: Deployment, write: Callable[..., str]) -> None:
+    wait_record(deployment, TOPIC, 4, write())
     visible = run("status")
+    assert visible.stdout.startswith("operate in environment local, database ")
     assert "RUNNING on " in visible.stdout
     assert "active, WAL reserved" in visible.stdout
     actual = document(run("status", "--output", "json"))
@@ -87,7 +89,10 @@ def test_status_of_a_running_pipeline(run: Run) -> None:
     assert actual["slot"]["retained_bytes"] >= actual["slot"]["lag_bytes"] >= 0
     assert actual["dead_letters_unacknowledged"] == 0
     assert actual["source_epoch"] == {"lock": 1, "connector": 1}
-    assert actual["problems"] == []
+    assert actual["publication"]["exists"] is True
+    assert actual["registry_responded"] is True
+    assert 0 <= actual["ages_s"]["record"] < 300
+    assert actual["problems"] == actual["next_steps"] == []
 
 
 def test_stop_keeps_rows_and_can_be_repeated(run: Run, deployment: Deployment, write: Callable[..., str]) -> None:
@@ -103,6 +108,7 @@ def test_stop_keeps_rows_and_can_be_repeated(run: Run, deployment: Deployment, w
         "connector operate is STOPPED, tasks: none",
         "slot operate_s is not active",
     ]
+    assert actual["next_steps"][0].startswith("run `outbox resume -p ")
     assert "is paused or stopped: connector STOPPED, tasks: no task yet" in run("restart", code=1).stderr
     assert "connector RUNNING, tasks: RUNNING" in run("resume").stderr
     wait_record(deployment, TOPIC, 4, event)

@@ -27,9 +27,9 @@ TRANSACTIONS = 4000
 
 
 def run_demo(project: Path, stack: Stack) -> tuple[int, str]:
-    """Run `outbox demo --keep`, and kill Connect as soon as the workload has begun."""
+    """Run `outbox demo` on the running stack, and kill Connect as soon as the workload has begun."""
     command = [sys.executable, "-c", "from outbox_kit.cli import main; main()"]
-    command += ["-p", str(project / "connectors" / "library.yaml"), "demo", "--keep"]
+    command += ["-p", str(project / "connectors" / "library.yaml"), "demo"]
     command += ["--transactions", str(TRANSACTIONS)]
     with subprocess.Popen(command, cwd=project, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as demo:
         assert demo.stderr is not None
@@ -68,6 +68,11 @@ def test_rows_of_both_targets_equal_the_source(result: dict[str, Any]) -> None:
         ("lake", "book", True),
     ]
     assert all(item["source_rows"] > 100 for item in result["comparisons"])
+
+
+def test_does_not_stop_a_stack_that_it_did_not_start(result: dict[str, Any], state: StackState, stack: Stack) -> None:
+    del result
+    assert stack.state() == state
 
 
 def test_reports_the_counts(result: dict[str, Any]) -> None:

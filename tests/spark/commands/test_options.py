@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.spark.job_files import job, pipeline
 
+from outbox_spark.commands.materialize import main
 from outbox_spark.commands.options import command_parser, selected_jobs
 from outbox_spark.jobs import job_file
 
@@ -29,11 +30,26 @@ def test_variables_select_the_files_that_no_option_selects(arguments: list[str],
 
 
 @pytest.mark.parametrize("value", ["", None])
-def test_default_files_without_variables(monkeypatch: pytest.MonkeyPatch, value: str | None) -> None:
+def test_default_files_without_variables(pipeline: Path, monkeypatch: pytest.MonkeyPatch, value: str | None) -> None:
+    monkeypatch.chdir(pipeline.parent.parent)
     for name in ("OUTBOX_PIPELINE", "OUTBOX_ENVIRONMENT"):
         monkeypatch.delenv(name) if value is None else monkeypatch.setenv(name, value)
     options = command_parser("outbox-materialize", "").parse_args([])
-    assert (str(options.pipeline), options.environment) == ("connectors/library.yaml", "local")
+    assert (options.pipeline, options.environment) == (None, "local")
+    options.environment = "testing"
+    assert {entry.aggregate for entry in selected_jobs(options)} == {"author", "book"}
+
+
+def test_exits_with_2_unless_a_pipeline_and_a_target_are_selected(
+    pipeline: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(pipeline.parent.parent)
+    monkeypatch.delenv("OUTBOX_PIPELINE")
+    assert main(["--target", "lak", "--dry-run"]) == 2
+    assert "no aggregate or target lak" in capsys.readouterr().err
+    (pipeline.parent / "store.yaml").touch()
+    assert main(["--dry-run"]) == 2
+    assert "connectors/library.yaml, connectors/store.yaml" in capsys.readouterr().err
 
 
 def test_reads_the_files_of_the_variables(pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from typing import get_args
 import pytest
 from tests.spark.job_files import ENVIRONMENT, pipeline
 
+from outbox_common.pipeline_files import UsageError
 from outbox_events.errors import ConfigurationError
 from outbox_events.http_session import HttpEndpoint
 from outbox_kit.pipeline import environment
@@ -45,8 +46,8 @@ def test_jobs_include_changes_of_environment_and_variables(pipeline: Path, monke
     assert {job.kafka["bootstrap.servers"] for job in actual} == {"other:9092"}
 
 
-def test_rejects_an_empty_selection(pipeline: Path) -> None:
-    with pytest.raises(ConfigurationError, match="no materialization is selected") as caught:
+def test_rejects_an_unknown_aggregate(pipeline: Path) -> None:
+    with pytest.raises(UsageError, match="no aggregate or target reader") as caught:
         load_jobs(pipeline, "testing", aggregates=["reader"])
     assert "book -> lake" in caught.value.hint
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from tests.spark.job_files import CATALOG_SECRETS, ENVIRONMENT, PROJECT, job, pipeline, write_job_file
 
+from outbox_common.pipeline_files import UsageError
 from outbox_events.errors import ConfigurationError
 from outbox_events.http_session import HttpEndpoint
 from outbox_spark.commands.exit_codes import Exit
@@ -57,8 +58,24 @@ def test_selects_jobs(tmp_path: Path) -> None:
     path = write_job_file(tmp_path, as_text(jobs))
     assert read_jobs(path, {}, aggregates=["author"]) == jobs[1:]
     assert read_jobs(path, {}, aggregates=["author"], targets=["lake"]) == [jobs[1]]
-    with pytest.raises(ConfigurationError, match="no materialization is selected") as caught:
-        read_jobs(path, {}, aggregates=["reader"])
+
+
+@pytest.mark.parametrize(
+    ("aggregates", "targets", "message"),
+    [
+        (["reader"], [], "no aggregate or target reader"),
+        ([], ["lake", "lak"], "no aggregate or target lak"),
+        (["book"], ["warehouse"], "no materialization is selected"),
+    ],
+)
+def test_a_wrong_selection_is_wrong_usage(
+    tmp_path: Path, aggregates: list[str], targets: list[str], message: str
+) -> None:
+    """A misspelled name must not select fewer tables than the user named."""
+    jobs = [job(), job(aggregate="author", target_name="warehouse")]
+    path = write_job_file(tmp_path, as_text(jobs))
+    with pytest.raises(UsageError, match=message) as caught:
+        read_jobs(path, {}, aggregates=aggregates, targets=targets)
     assert "author -> warehouse" in caught.value.hint
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,9 +17,12 @@ from outbox_kit.results.changes import Change
 
 
 @pytest.fixture
-def run_main(workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[RunMain]:
+def run_main(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kept_signal_handlers: None
+) -> RunMain:
     """Run main() in this process, which is faster. Return the exit code, stdout and stderr."""
-    handler = signal.getsignal(signal.SIGTERM)
+
+    del kept_signal_handlers
 
     def run(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.chdir(workspace)
@@ -32,8 +34,7 @@ def run_main(workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
 
     for name in [name for name in os.environ if name.startswith("OUTBOX_")]:
         monkeypatch.delenv(name)
-    yield run
-    signal.signal(signal.SIGTERM, handler)
+    return run
 
 
 @pytest.fixture

@@ -23,10 +23,11 @@ def test_completes_only_commands_of_outbox_kit() -> None:
     assert commands_of(check.remedy)[1:] == ["select pg_reload_conf()", f"outbox restart {OPTIONS}"]
 
 
-def test_completes_a_command_only_once() -> None:
-    with commands_completed("-p other.yaml -e there"), commands_completed(OPTIONS):
+@pytest.mark.parametrize("options", [OPTIONS, "-e here"])
+def test_completes_a_command_only_once(options: str) -> None:
+    with commands_completed("-p other.yaml -e there"), commands_completed(options):
         text = completed("run `outbox apply`, or `outbox apply -p a.yaml`")
-        assert completed(text) == text == f"run `outbox apply {OPTIONS}`, or `outbox apply -p a.yaml`"
+        assert completed(text) == text == f"run `outbox apply {options}`, or `outbox apply -p a.yaml`"
 
 
 def test_completes_the_hint_of_an_error() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
 import signal
 import socket
@@ -17,11 +18,13 @@ from tests.unit.cli.samples import SECRETS, RunMain
 
 from outbox_events.errors import RejectedError
 from outbox_events.waiting import Observation, wait_for
-from outbox_kit import deployment
+from outbox_kit import __version__, deployment
 from outbox_kit.cli.app import TASKS
 from outbox_kit.stack.ports import HOST
 
 RUN = [sys.executable, "-c", "from outbox_kit.cli import main; main()"]
+# If the tests were started in the background, SIGINT is ignored, and the process inherits this.
+ENABLE_SIGINT = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
 PAYLOAD = "pl4nted-payload"
 
 
@@ -129,7 +132,21 @@ def test_reports_that_the_stack_is_not_running(run_main: RunMain) -> None:
     code, out, err = run_main("plan")
     assert (code, out) == (1, "")
     assert "error: the embedded stack is not running\n" in err
-    assert "`outbox stack up -p connectors/library.yaml -e local`" in err
+    assert "`outbox stack up -e local`" in err
+
+
+def test_asks_for_a_pipeline_if_there_are_several(run_main: RunMain, workspace: Path) -> None:
+    (workspace / "connectors" / "store.yaml").touch()
+    code, out, err = run_main("render", "-e", "production.example")
+    assert (code, out) == (2, "")
+    assert "connectors/library.yaml, connectors/store.yaml" in err
+
+
+@pytest.mark.parametrize("command", ["destroy", "offsets reset", "prune"])
+def test_names_the_option_that_confirms_instead_of_yes(run_main: RunMain, command: str) -> None:
+    code, out, err = run_main(*command.split(), "--yes")
+    assert (code, out) == (2, "")
+    assert "--confirm PIPELINE@ENVIRONMENT" in err
 
 
 def test_sigterm_exits_like_sigint(workspace: Path) -> None:
@@ -178,10 +195,56 @@ def test_signal_ends_the_process_while_modules_are_imported(
 ) -> None:
     """A library that discards a KeyboardInterrupt must not let the command continue."""
     (tmp_path / f"{library}.py").write_text(DISCARDED_INTERRUPT.format(signal=number.name), encoding="utf-8")
-    enable_sigint = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    command = [sys.executable, "-c", f"{enable_sigint}sys.path.insert(0, {str(tmp_path)!r}); {run}"]
+    command = [sys.executable, "-c", f"{ENABLE_SIGINT}import sys; sys.path.insert(0, {str(tmp_path)!r}); {run}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr) == (-number, "", "")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_before_the_process_ends(number: signal.Signals) -> None:
+    """The work is done and its output is complete, but the process still runs its exit handlers."""
+    exit_handler = f"{ENABLE_SIGINT}import atexit; atexit.register(signal.raise_signal, {number})"
+    command = [sys.executable, "-c", f"{exit_handler}; import sys; sys.argv[1:] = ['--version']; {RUN[-1]}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, f"outbox-kit {__version__}\n", "")
+
+
+@pytest.mark.parametrize(("typed", "code"), [(None, 130), (b"\x04", 1), (b"n\n", 1)])
+def test_ends_at_a_question(tmp_path: Path, typed: bytes | None, code: int) -> None:
+    """The demo asks before it deletes a stopped stack. Ctrl-C, Ctrl-D and `n` delete nothing."""
+    state = tmp_path / "build" / "stack" / "state.json"
+    state.parent.mkdir(parents=True)
+    state.touch()
+    master, terminal = pty.openpty()
+    command = [sys.executable, "-c", ENABLE_SIGINT + RUN[-1], "demo"]
+    with (
+        os.fdopen(master, "wb", buffering=0) as keyboard,
+        subprocess.Popen(command, cwd=tmp_path, stdin=terminal, stderr=subprocess.PIPE) as process,
+    ):
+        os.close(terminal)
+        assert process.stderr is not None
+        printed = b""
+        while b"[y/N]" not in printed:
+            printed += process.stderr.read(1)
+        if typed is None:
+            process.send_signal(signal.SIGINT)
+        else:
+            keyboard.write(typed)
+        printed += process.stderr.read()
+    assert process.returncode == code, printed
+    assert b"Traceback" not in printed
+    assert str(state.parent).encode() in printed
+    assert state.exists()
+
+
+def test_demo_deletes_nothing_unasked(run_main: RunMain, workspace: Path) -> None:
+    state = workspace / "build" / "stack" / "state.json"
+    state.parent.mkdir(parents=True)
+    state.touch()
+    code, out, err = run_main("demo")
+    assert (code, out) == (1, "")
+    assert "--yes is required" in err
+    assert state.exists()
 
 
 def write_environment(workspace: Path, port: int) -> None:
@@ -213,10 +276,8 @@ def wait_until_blocked(pid: int) -> None:
 
 
 def start_blocked_command(workspace: Path) -> subprocess.Popen[str]:
-    # If the tests were started in the background, SIGINT is ignored, and the process inherits this.
-    enable_sigint = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     return subprocess.Popen(
-        [sys.executable, "-c", enable_sigint + RUN[-1], "-e", "silent", "log-level"],
+        [sys.executable, "-c", ENABLE_SIGINT + RUN[-1], "-e", "silent", "log-level"],
         cwd=workspace,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

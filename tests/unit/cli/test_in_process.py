@@ -95,7 +95,7 @@ def test_rejects_an_unknown_output_with_exit_code_2(output: str) -> None:
     assert result.stdout == ""
 
 
-SELECTION = "-p connectors/library.yaml -e production.example"
+SELECTION = "-e production.example"
 GOOD = Check("kafka.topics", Status.PASS, "all 5", "all 5")
 BAD = Check("connect.running", Status.FAIL, "no connector c", "RUNNING", "run `outbox apply`")
 WARNING = Check("a.b", Status.WARN, "1", "2", "remedy")

@@ -8,11 +8,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from outbox_common.pipeline_files import UsageError
 from outbox_events.errors import ConfigurationError
 from outbox_kit.cli.app import app, group_callback
 from outbox_kit.cli.options import CommonOptions, Output, common_options
 
-PIPELINE, ENVIRONMENT = Path("connectors/library.yaml"), "local"
+PIPELINE, ENVIRONMENT = None, "local"
 
 
 @pytest.fixture
@@ -140,5 +141,23 @@ def test_arguments_select_the_deployment_in_another_shell_without_secrets() -> N
     settings = ("prefix=a b", "environment.source.admin.password=hidden")
     options = CommonOptions(Path("my pipelines/a.yaml"), "here", settings)
     assert options.arguments == (
-        "-p 'my pipelines/a.yaml' -e here '--set=prefix=a b' --set=environment.source.admin.password=..."
+        "-p 'my pipelines/a.yaml' -e here --set 'prefix=a b' --set environment.source.admin.password=..."
     )
+
+
+def test_the_default_is_the_only_pipeline_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = CommonOptions(None, "here")
+    assert options.project_folder == tmp_path
+    with pytest.raises(UsageError, match=str(tmp_path / "connectors")):
+        _ = options.pipeline
+    for name in ("environments/local.yaml", "templates/a.yaml", ".hidden.yaml", "shop.yaml", "shop.local.lock.json"):
+        path = tmp_path / "connectors" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    assert options.pipeline == Path("connectors/shop.yaml")
+    assert options.arguments == "-e here"
+    (tmp_path / "connectors" / "store.yaml").touch()
+    with pytest.raises(UsageError, match=r"connectors/shop\.yaml, connectors/store\.yaml"):
+        _ = options.pipeline
+    assert CommonOptions(Path("a.yaml"), "here").pipeline == Path("a.yaml")

@@ -228,6 +228,12 @@ TOLERANCE = (
 )
 
 
+OFFSET_LOST = (
+    "io.debezium.DebeziumException: at PostgresOffsetContext [sourceInfoSchema=Schema{io.x.Source:STRUCT}, "
+    "sourceInfo=source_info[lsn=LSN{0/1A}], seen=[]] but this is no longer available\n\tat x"
+)
+
+
 @pytest.mark.parametrize(
     ("traces", "cause"),
     [
@@ -248,6 +254,7 @@ TOLERANCE = (
             "org.postgresql.util.PSQLException: Connection to db:5432 refused. Check the host",
         ),
         ((CAUSE_WITHOUT_MESSAGE,), "x.ConnectException: Error while polling (java.io.EOFException)"),
+        ((OFFSET_LOST,), "io.debezium.DebeziumException: at PostgresOffsetContext […] but this is no longer available"),
         ((TOLERANCE,), "org.apache.kafka.connect.errors.DataException: Invalid JSON for record: …"),
     ],
 )

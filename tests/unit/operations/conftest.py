@@ -15,6 +15,7 @@ from outbox_kit.connect.offset_seeding import seed
 from outbox_kit.connect.state import EPOCH_KEY
 from outbox_kit.deployment import Deployment
 from outbox_kit.pipeline import Connect, ConnectorSettings, Lock
+from outbox_kit.pipeline.environment import Registry
 
 
 @pytest.fixture
@@ -34,10 +35,19 @@ def server(serve: Callable[[Script], ScriptedServer], connect: FakeConnect) -> S
 
 @pytest.fixture
 def deployment(
-    deployed: Callable[..., Deployment], server: ScriptedServer, lock: Lock, monkeypatch: pytest.MonkeyPatch
+    deployed: Callable[..., Deployment],
+    server: ScriptedServer,
+    serve: Callable[[Script], ScriptedServer],
+    lock: Lock,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Deployment:
-    """Deployment with that connector and a lock file."""
+    """Deployment with that connector, a registry that responds, and a lock file."""
     monkeypatch.setattr(connect_lifecycle, "POLL_INTERVAL_S", 0.01)
-    target = deployed(connect=Connect(url=server.url), connector=ConnectorSettings(stability_seconds=0.5))
+    registry = serve(lambda _: (200, {"compatibilityLevel": "FULL"}))
+    target = deployed(
+        connect=Connect(url=server.url),
+        registry=Registry(url=registry.url),
+        connector=ConnectorSettings(stability_seconds=0.5),
+    )
     target.write_lock(lock)
     return target

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 from tests.unit.fake_connect import FakeConnect, Fault
+from tests.unit.fake_kafka import FakeKafka
 from tests.unit.fake_postgres import FakePostgres
 from tests.unit.operations.samples import NAME
 from tests.unit.postgres.samples import DEPLOYED
@@ -24,6 +25,7 @@ from outbox_kit.operations import status
 from outbox_kit.operations.status import read_status
 from outbox_kit.pipeline import Connect, Login
 from outbox_kit.postgres.replication_slot import Slot
+from outbox_kit.registry.client import RegistryClient
 
 SLOT = replace(DEPLOYED_SLOT, confirmed_flush=1000, restart_lsn=900)
 
@@ -34,6 +36,9 @@ def positions_at_1000(connect: FakeConnect, database: FakePostgres, monkeypatch:
     connect.offsets[NAME] = [{"partition": {"server": "library"}, "offset": seed(1000)}]
     database.actual = replace(DEPLOYED, slot=SLOT, wal_position=5000)
     monkeypatch.setattr(status.dead_letter_topic, "count", lambda *_: 0)
+    monkeypatch.setattr(status.time, "time", lambda: 10_000.0)
+    monkeypatch.setattr(Deployment, "kafka", kafka := FakeKafka({}))
+    kafka.times = {"library.author": 4_000.0, "library.book": 9_000.0, "__debezium-heartbeat.library": 9_995.0}
 
 
 def test_reports_a_running_pipeline(deployment: Deployment) -> None:
@@ -46,6 +51,25 @@ def test_reports_a_running_pipeline(deployment: Deployment) -> None:
     assert document["connector"]["tasks"] == [{"id": 0, "state": "RUNNING", "worker": "w:2"}]
     assert document["positions"]["slot"] == {"number": 1000, "text": "0/3E8"}
     assert document["source_epoch"] == {"lock": 2, "connector": 2}
+    assert (document["pipeline"], document["environment"]) == ("library", "fixed")
+    assert document["database"] == "db.example.internal:5433/library"
+    assert document["ages_s"] == {"record": 1000, "heartbeat": 5}
+    assert document["next_steps"] == []
+
+
+@pytest.mark.parametrize(("megabytes", "limit"), [(-1, None), (0, 0), (64, 64 << 20)])
+def test_reports_the_limit_of_the_retained_wal(
+    deployment: Deployment, database: FakePostgres, megabytes: int, limit: int | None
+) -> None:
+    database.retention_mb = megabytes
+    assert read_status(deployment).to_dict()["slot"]["retention_limit_bytes"] == limit
+
+
+def test_a_late_heartbeat_is_a_note(deployment: Deployment) -> None:
+    deployment.kafka.times["__debezium-heartbeat.library"] = 9_900.0  # type: ignore[attr-defined]
+    actual = read_status(deployment)
+    assert actual.problems == []
+    assert ["100 s old" in note for note in actual.notes] == [True]
 
 
 MISSING = "connector library-outbox does not exist, or has no status yet"
@@ -111,7 +135,64 @@ def test_a_worker_that_does_not_respond_is_a_note(
     assert read_status(target).notes == [*notes, status.REBALANCE_NOTE]
 
 
-@pytest.mark.parametrize("system", ["connect", "database", "kafka"])
+def test_a_missing_publication_is_a_problem(deployment: Deployment, database: FakePostgres) -> None:
+    database.actual = replace(database.actual, publication=None)
+    actual = read_status(deployment)
+    assert actual.problems == ["publication library_outbox does not exist"]
+    assert actual.next_steps == ["run `outbox recover`"]
+    assert actual.to_dict()["publication"]["exists"] is False
+
+
+def test_a_frozen_broker_does_not_hide_the_state_of_the_connector(
+    deployment: Deployment, connect: FakeConnect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker knows the states, but reads the offsets from Kafka."""
+
+    def fails(*_: object) -> int:
+        raise UnreachableError("cannot reach Kafka", "check the brokers")
+
+    monkeypatch.setattr(status.dead_letter_topic, "count", fails)
+    connect.faults = {"GET offsets": [Fault((500, {"message": "Request timed out"}))]}
+    actual = read_status(deployment)
+    assert (actual.state, actual.worker, actual.offset_was_read, actual.ages) == ("RUNNING", "w:1", False, {})
+    assert len(actual.problems) == 2
+    assert "Request timed out" in actual.problems[0]
+    assert actual.problems[1] == "cannot reach Kafka"
+    assert actual.next_steps == ["check the brokers"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "steps"),
+    [
+        ({"connect": {"failed": {NAME}}}, ["fix the root cause, then run `outbox restart --failed`"]),
+        ({"connect": {"states": {NAME: "STOPPED"}}}, ["run `outbox resume`"]),
+        ({"connect": {"states": {NAME: "PAUSED"}}}, ["run `outbox resume`"]),
+        ({"connect": {"configs": {}}}, ["run `outbox apply`"]),
+        ({"connect": {"failed": {NAME}}, "slot": None}, ["run `outbox recover`"]),
+        ({"slot": replace(SLOT, wal_status="lost")}, ["run `outbox recover`"]),
+        ({"slot": replace(SLOT, wal_status="unreserved")}, ["run `outbox verify`"]),
+        ({"slot": replace(SLOT, active=False)}, ["run `outbox verify`"]),
+        ({"letters": 3}, ["run `outbox dead-letter list`"]),
+        ({"slot": None, "lock": None}, ["run `outbox apply`"]),
+    ],
+)
+def test_names_the_next_step(
+    deployment: Deployment,
+    connect: FakeConnect,
+    database: FakePostgres,
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, Any],
+    steps: list[str],
+) -> None:
+    vars(connect).update(changes.get("connect", {}))
+    database.actual = replace(database.actual, slot=changes.get("slot", SLOT))
+    monkeypatch.setattr(status.dead_letter_topic, "count", lambda *_: changes.get("letters", 0))
+    if "lock" in changes:
+        deployment.lock_file.unlink()
+    assert read_status(deployment).next_steps == steps
+
+
+@pytest.mark.parametrize("system", ["connect", "database", "kafka", "registry"])
 def test_an_unreachable_system_does_not_hide_the_other_systems(
     deployment: Deployment,
     connect: FakeConnect,
@@ -126,6 +207,8 @@ def test_an_unreachable_system_does_not_hide_the_other_systems(
         connect.faults = {"GET connectors": [Fault((503, None))]}
     elif system == "database":
         database.down = True
+    elif system == "registry":
+        monkeypatch.setattr(RegistryClient, "compatibility", fails)
     else:
         monkeypatch.setattr(status.dead_letter_topic, "count", fails)
     actual = read_status(deployment)
@@ -133,6 +216,7 @@ def test_an_unreachable_system_does_not_hide_the_other_systems(
     assert (actual.state is None) == (system == "connect")
     assert (actual.lag is None) == (system == "database")
     assert (actual.dead_letters is None) == (system == "kafka")
+    assert actual.registry_responded == (system != "registry")
 
 
 def test_a_failure_shows_its_root_cause(deployment: Deployment, connect: FakeConnect) -> None:

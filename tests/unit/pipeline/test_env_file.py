@@ -58,8 +58,12 @@ def test_error_for_an_undefined_variable_names_the_file(workspace: Path) -> None
 def test_reports_a_missing_env_file(workspace: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
         compose(workspace)
-    assert caught.value.hint is not None
-    assert caught.value.hint.endswith(f"or set them in {workspace / 'compose' / '.env'}, which does not exist")
+    assert "`make up`" in caught.value.hint
+    compose_file = workspace / "connectors" / "environments" / "compose.yaml"
+    compose_file.write_text(compose_file.read_text().replace("compose/.env", "own.env"))
+    with pytest.raises(ConfigurationError) as caught:
+        compose(workspace)
+    assert caught.value.hint.endswith(f"or set them in {workspace / 'own.env'}, which does not exist")
 
 
 def test_rejects_a_binary_env_file(workspace: Path) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,10 +20,10 @@ COMMAND = re.compile(r"(?P<variables>(\w+=\S+ )*)outbox (?P<arguments>[^|>]*)(?P
 
 @pytest.fixture
 def run_line(
-    workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Callable[[str], str]]:
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kept_signal_handlers: None
+) -> Callable[[str], str]:
     """Return a function that runs one line of shell and returns its output; `outbox` runs in this process."""
-    handler = signal.getsignal(signal.SIGTERM)
+    del kept_signal_handlers
     monkeypatch.chdir(workspace)
     for name in [name for name in os.environ if name.startswith("OUTBOX_")]:
         monkeypatch.delenv(name)
@@ -47,8 +46,7 @@ def run_line(
         redirection = command["redirection"]
         return printed.err + (shell(f"cat {redirection}", printed.out) if redirection else printed.out)
 
-    yield run
-    signal.signal(signal.SIGTERM, handler)
+    return run
 
 
 def write_file(block: re.Match[str], folder: Path) -> None:

@@ -40,7 +40,7 @@ def test_a_new_lock_starts_at_epoch_one() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "Invalid JSON"),
+        (b"", r"a\.lock\.json: Invalid JSON"),
         (b"{", "Invalid JSON"),
         (b"<<<<<<< ours\n{}", "Invalid JSON"),
         (b"[]", "object"),

@@ -127,6 +127,11 @@ def test_a_spark_command_names_the_extra_that_it_needs() -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_the_fixtures_name_the_extra_that_they_need() -> None:
+    done = run_with([*kit(), "pytest"], "import outbox_kit.testing.fixtures")
+    assert "outbox-kit[testing]" in done.stderr.splitlines()[-1]
+
+
 def test_an_import_error_of_the_own_code_is_not_a_missing_extra() -> None:
     code = "from outbox_events.extras import extra\nwith extra(): import outbox_kit.absent"
     assert "ModuleNotFoundError: No module named 'outbox_kit.absent'" in run_with(service(), code).stderr

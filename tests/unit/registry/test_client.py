@@ -83,6 +83,14 @@ def test_rejection_reports_url_request_and_reason(serve: Serve, status: int, mes
     assert caught.value.message == f"registry at {server.url}: register a: {message} (HTTP {status})"
 
 
+@pytest.mark.parametrize("status", [429, 503])
+def test_an_overloaded_registry_has_the_right_address(serve: Serve, status: int) -> None:
+    with pytest.raises(RejectedError) as caught:
+        client(serve([(status, b"")])).latest("a")
+    assert "registry.url" not in caught.value.hint
+    assert "again" in caught.value.hint
+
+
 def test_server_error_is_not_a_missing_subject(serve: Serve) -> None:
     server = serve([(500, {"error_code": 50001, "message": "Error in the backend"})])
     with pytest.raises(RejectedError, match=r"(?m)subject a: Error in the backend \(HTTP 500\)$"):

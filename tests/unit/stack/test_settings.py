@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from outbox_kit.stack.errors import StackError
+from outbox_kit.stack.errors import StackError, setup_hint
 from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.services.connect import plugin_folders, worker_settings
 from outbox_kit.stack.services.jvm import jvm_command, kafka_class_path, render_properties, write_properties
@@ -84,6 +84,11 @@ def test_reports_a_missing_plugin_folder(layout: Layout) -> None:
     with pytest.raises(StackError, match=f"plugins in {layout.root}/plugins") as caught:
         plugin_folders(layout, Options(plugin_folders=(Path("plugins"),)))
     assert caught.value.hint == "run `make setup`"
+
+
+def test_hints_without_a_checkout_do_not_name_make(tmp_path: Path) -> None:
+    assert setup_hint("install it", tmp_path) == "install it"
+    assert setup_hint(checkout=tmp_path).startswith("copy build/runtime and smt/target/plugin from a checkout")
 
 
 def test_reports_an_incomplete_class_path(layout: Layout) -> None:

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from outbox_events.contract import lsn
-from outbox_events.text import format_size
+from outbox_events.text import format_age, format_size
 from outbox_kit.cli import exit_codes
-from outbox_kit.cli.console import print_json, print_message, print_table
+from outbox_kit.cli.console import completed, print_json, print_message, print_table
 from outbox_kit.cli.options import CommonOptions, Output, SkipRowsOption, common_options
 from outbox_kit.connect.client import ConnectorStatus
 from outbox_kit.deployment import Deployment
@@ -21,24 +21,26 @@ from outbox_kit.operations.status import PipelineStatus
 from outbox_kit.results import Reporter
 
 UNKNOWN = "unknown"
+UNREACHABLE = "unknown, because the system does not respond (see the problems)"
 
 
 @common_options("output")
 def status(common: CommonOptions) -> None:
-    """Show the connector, its slot and unacknowledged dead letters.
+    """Show the state of every system, the connector, its slot and unacknowledged dead letters.
 
-    Exit with code 1 unless every system responds, the connector and its tasks are RUNNING, and the slot is active.
+    Exit with code 1 unless every system responds, the connector and its tasks are RUNNING, the slot is active, and the
+    publication exists.
     """
     with common.deployment(reads=["postgres", "kafka", "connect"]) as deployment:
         report = pipeline_status.read_status(deployment)
     if common.output is Output.JSON:
-        print_json(report.to_dict())
+        print_json({**report.to_dict(), "next_steps": [completed(step) for step in report.next_steps]})
     else:
-        print_table(["property", "value"], _status_rows(report))
-        for problem in report.problems:
-            print_message(f"problem: {problem}")
-        for note in report.notes:
-            print_message(f"note: {note}")
+        title = f"{report.pipeline} in environment {report.environment}, database {report.database}"
+        print_table(["property", "value"], _status_rows(report), title=title)
+        for kind in ("problem", "note", "next step"):
+            for message in getattr(report, f"{kind.replace(' ', '_')}s"):
+                print_message(f"{kind}: {message}")
     if report.problems:
         raise typer.Exit(exit_codes.ERROR)
 
@@ -101,26 +103,45 @@ def _print_status(common: CommonOptions, result: ConnectorStatus, note: str = ""
 
 def _status_rows(report: PipelineStatus) -> list[list[str]]:
     tasks = [[f"task {number}", f"{task.state} on {task.worker}"] for number, task in enumerate(report.tasks)]
-    epoch = report.actual_epoch if report.connect_responded else UNKNOWN
+    connect_responded, database_responded = report.connect_responded, report.server is not None
+    epoch = report.actual_epoch if connect_responded else UNKNOWN
+    state = f"{report.state or 'no status'}{f' on {report.worker}' if report.worker else ''}"
+    letters = UNKNOWN if report.dead_letters is None else f"{report.dead_letters} not acknowledged"
+    publication = "exists" if report.publication_exists else "does not exist"
     return [
-        ["connector", f"{report.connector}: {report.state or UNKNOWN} on {report.worker or 'no worker'}"],
-        *(tasks or [["tasks", "none"]]),
+        ["connector", f"{report.connector}: {state if connect_responded else UNREACHABLE}"],
+        *(tasks or [["tasks", "none" if connect_responded else UNKNOWN]]),
         *([["root cause", report.cause]] if report.cause else []),
         ["slot", f"{report.slot_name}: {_slot_state(report)}"],
+        ["publication", f"{report.publication_name}: {publication if database_responded else UNREACHABLE}"],
         ["lag", UNKNOWN if report.lag is None else f"{format_size(report.lag)} behind the server"],
-        ["retained WAL", UNKNOWN if report.retained is None else format_size(report.retained)],
-        ["LSN of connector", lsn.describe(report.position) if report.connect_responded else UNKNOWN],
-        ["LSN of slot", UNKNOWN if report.server is None else lsn.describe(report.confirmed)],
-        ["LSN of server", UNKNOWN if report.server is None else lsn.describe(report.server)],
-        ["dead letters", UNKNOWN if report.dead_letters is None else f"{report.dead_letters} not acknowledged"],
+        ["retained WAL", _retained(report)],
+        ["newest record", _age(report, "record")],
+        ["newest heartbeat", _age(report, "heartbeat")],
+        ["dead letters", f"{letters}; newest on the topic: {_age(report, 'dead_letter')}"],
+        ["LSN of connector", lsn.describe(report.position) if report.offset_was_read else UNKNOWN],
+        ["LSN of slot", lsn.describe(report.confirmed) if database_responded else UNKNOWN],
+        ["LSN of server", lsn.describe(report.server) if database_responded else UNKNOWN],
+        ["registry", "responds" if report.registry_responded else UNREACHABLE],
         ["source epoch", f"{epoch} (lock file: {report.lock_file_epoch or 'none'})"],
-        ["config", report.fingerprint or ("none" if report.connect_responded else UNKNOWN)],
+        ["config", report.fingerprint or ("none" if connect_responded else UNKNOWN)],
     ]
+
+
+def _age(report: PipelineStatus, kind: str) -> str:
+    """Return the age of the newest record of a topic as text, without claiming that an unreadable topic is empty."""
+    age = report.ages.get(kind)
+    return f"{format_age(age)} ago" if age is not None else "none" if report.ages else UNKNOWN
+
+
+def _retained(report: PipelineStatus) -> str:
+    limit = "no limit" if report.retention_limit is None else format_size(report.retention_limit)
+    return UNKNOWN if report.retained is None else f"{format_size(report.retained)} (max_slot_wal_keep_size: {limit})"
 
 
 def _slot_state(report: PipelineStatus) -> str:
     if report.server is None:
-        return UNKNOWN
+        return UNREACHABLE
     if report.slot is None:
         return "does not exist"
     return f"{'active' if report.slot.active else 'not active'}, WAL {report.slot.wal_status}"

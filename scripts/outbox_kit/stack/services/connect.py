@@ -6,7 +6,7 @@ from pathlib import Path
 
 from outbox_events.waiting import Observation
 from outbox_kit.stack import health_checks
-from outbox_kit.stack.errors import StackError
+from outbox_kit.stack.errors import StackError, setup_hint
 from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.ports import HOST
 from outbox_kit.stack.services.jvm import kafka_command, write_properties
@@ -74,7 +74,7 @@ def plugin_folders(layout: Layout, options: Options) -> tuple[Path, ...]:
     folders = tuple(layout.root / folder for folder in options.plugin_folders)
     for folder in folders:
         if not folder.is_dir() or not any(folder.iterdir()):
-            raise StackError(f"no Connect plugins in {folder}", "run `make setup`")
+            raise StackError(f"no Connect plugins in {folder}", setup_hint())
     return folders
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from outbox_common.private_files import write_private
-from outbox_kit.stack.errors import StackError
+from outbox_kit.stack.errors import StackError, setup_hint
 from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.processes import process_marker
 from outbox_kit.stack.services.service import Context
@@ -62,7 +62,7 @@ def kafka_class_path(layout: Layout) -> str:
     # Connect uses log4j-core to change log levels. Without log4j-slf4j-impl, nothing is logged.
     for jar in ("kafka-server", "connect-runtime", "log4j-core", "log4j-slf4j-impl"):
         if not any(libraries.glob(f"{jar}-[0-9]*.jar")):
-            raise StackError(f"{libraries} does not contain {jar}", "run `make setup`")
+            raise StackError(f"{libraries} does not contain {jar}", setup_hint())
     return str(libraries / "*")
 
 

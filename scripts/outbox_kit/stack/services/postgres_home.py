@@ -17,7 +17,7 @@ import tarfile
 from pathlib import Path
 
 from outbox_events.errors import ConfigurationError
-from outbox_kit.stack.errors import StackError
+from outbox_kit.stack.errors import StackError, setup_hint
 from outbox_kit.stack.layout import Layout, create_own_folder
 
 UNPRIVILEGED_USER = "nobody"
@@ -90,7 +90,7 @@ def find_archive(layout: Layout) -> Path:
         archives = [path for path in archives if fits_machine(path.name)]
     if len(archives) != 1:
         message = f"{folder} contains {len(archives)} archives of PostgreSQL for this machine; expected one"
-        raise StackError(message, "run `make setup`; if archives of other versions remain, delete them")
+        raise StackError(message, f"{setup_hint()}; if archives of other versions remain, delete them")
     return archives[0]
 
 
@@ -126,4 +126,4 @@ def extract(archive: Path, folder: Path) -> None:
             else:
                 tar.extractall(folder)  # noqa: S202 - an archive that `make setup` resolved
     except (tarfile.TarError, lzma.LZMAError, EOFError) as error:
-        raise StackError(f"{archive} cannot be unpacked: {error}", "delete it and run `make setup`") from error
+        raise StackError(f"{archive} cannot be unpacked: {error}", f"delete it, then {setup_hint()}") from error

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from outbox_events.waiting import Observation
 from outbox_kit.stack import health_checks
-from outbox_kit.stack.errors import StackError
+from outbox_kit.stack.errors import StackError, setup_hint
 from outbox_kit.stack.ports import HOST
 from outbox_kit.stack.services.databases import Logins
 from outbox_kit.stack.services.jvm import jvm_command
@@ -56,7 +56,7 @@ class Registry(Service):
         folder = self.layout.runtime / "registry"
         jars = sorted(folder.glob("apicurio-registry-app-*-runner.jar"))
         if not jars:
-            raise StackError(f"{folder} does not contain the registry", "run `make setup`")
+            raise StackError(f"{folder} does not contain the registry", setup_hint())
         return jars[-1]
 
     def program(self) -> Program:

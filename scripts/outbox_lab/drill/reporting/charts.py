@@ -11,7 +11,7 @@ from outbox_lab.drill.cell import CellResult
 from outbox_lab.drill.reporting.summary import WaySummary
 
 WIDTH, HEIGHT = 320, 130
-LEFT, RIGHT, TOP, BOTTOM = 44, 8, 8, 22
+LEFT, RIGHT, TOP, BOTTOM = 60, 8, 8, 22
 SMALLEST_DELAY_S = 0.01
 BAR_HEIGHT, BAR_LABEL_WIDTH, BAR_WIDTH = 24, 170, 340
 

@@ -61,7 +61,7 @@ def test_apply_does_not_prompt_without_a_terminal(planned: Callable[..., list[st
     assert (result.exit_code, applied) == (1, [])
     assert isinstance(result.exception, ConfigurationError)
     assert "--yes is required" in result.exception.message
-    assert "`outbox apply --yes -p connectors/library.yaml -e production.example`" in result.exception.hint
+    assert "`outbox apply --yes -e production.example`" in result.exception.hint
     assert "library.book" in result.stderr, "the plan is printed"
     assert result.stdout == "", "no change was made"
 

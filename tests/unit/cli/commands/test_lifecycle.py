@@ -71,9 +71,19 @@ GOOD = PipelineStatus(
     dead_letters=2,
     actual_epoch=1,
     lock_file_epoch=1,
+    pipeline="library",
+    environment="production",
+    database="db:5432/library",
+    publication_name="library_outbox",
+    retention_limit=1 << 30,
+    ages={"record": 200.0, "heartbeat": 4.2, "dead_letter": 3 * 3600.0},
 )
 BAD = PipelineStatus(
-    connector="library-outbox", state="RUNNING", cause="y.Error: why", problems=["slot s is not active"]
+    connector="library-outbox",
+    state="RUNNING",
+    cause="y.Error: why",
+    problems=["slot s is not active"],
+    next_steps=["run `outbox verify`"],
 )
 
 
@@ -82,9 +92,11 @@ def test_status(run: Run, monkeypatch: pytest.MonkeyPatch, report: PipelineStatu
     stub(monkeypatch, pipeline_status, "read_status", report)
     table, document = run("status"), run("status", "--output", "json")
     assert (table.exit_code, document.exit_code) == (code, code)
-    assert json.loads(document.stdout) == report.to_dict()
+    steps = [step.replace("`outbox verify`", "`outbox verify -e production.example`") for step in report.next_steps]
+    assert json.loads(document.stdout) == {**report.to_dict(), "next_steps": steps}
     assert document.stderr == ""
-    assert table.stderr == "".join(f"problem: {message}\n" for message in report.problems)
+    problems = [f"problem: {message}\n" for message in report.problems]
+    assert table.stderr == "".join([*problems, *(f"next step: {step}\n" for step in steps)])
     assert ("root cause" in table.stdout) == bool(report.cause)
 
 
@@ -92,8 +104,23 @@ def test_status_fits_on_one_screen(run: Run, monkeypatch: pytest.MonkeyPatch) ->
     stub(monkeypatch, pipeline_status, "read_status", GOOD)
     result = run("status").stdout
     assert len(result.splitlines()) <= 24
+    for message in ("library in environment production, database db:5432/library", "4.0 KiB", "1.0 GiB"):
+        assert message in result
+    for message in ("3 min ago", "4 s ago", "2 not acknowledged; newest on the topic: 3 h ago"):
+        assert message in result
     for message in ("RUNNING on w:2", "active, WAL reserved", "3.9 KiB behind", "0/3E8 (1000)", "2 not acknowledged"):
         assert message in result
+
+
+def test_status_of_an_unreachable_worker_is_not_that_of_a_missing_connector(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = replace(GOOD, connect_responded=False, state=None, worker="", tasks=[], problems=["no response"])
+    stub(monkeypatch, pipeline_status, "read_status", report)
+    rows = [line.strip().split(None, 1) for line in run("status").stdout.splitlines()]
+    shown = {name: value for name, value in rows if name in ("connector", "tasks", "config")}
+    assert shown["connector"].startswith("library-outbox: unknown")
+    assert (shown["tasks"], shown["config"]) == ("unknown", "unknown")
 
 
 @pytest.mark.parametrize(

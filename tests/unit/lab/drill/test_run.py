@@ -6,10 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+import typer
 from tests.unit.lab.drill.samples import deliveries_of, ledger_of, result_of
+from typer.testing import CliRunner
 
 from outbox_events.errors import ConfigurationError
 from outbox_lab.drill.cell import Load
+from outbox_lab.drill.command import drill
 from outbox_lab.drill.faults import FAULTS
 from outbox_lab.drill.ledger import Outcome
 from outbox_lab.drill.project import DrillProject
@@ -22,6 +25,17 @@ LEDGER = ledger_of(("a", 1, Outcome.COMMITTED), ("b", 2, Outcome.COMMITTED))
 def select(*ways: str, faults: tuple[str, ...] = (), repeat: int = 1) -> list[tuple[str, str, int]]:
     cells = select_cells(ways, faults, seed=1, injections=3, repeat=repeat, load=Load(), materialize=False)
     return [(cell.way.name, cell.fault.name, cell.injections) for cell in cells]
+
+
+@pytest.mark.parametrize("options", ["--way dual-write-db-first", "--seconds 8 --fault none", "--receive"])
+def test_a_report_refuses_the_options_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    app = typer.Typer()
+    app.command()(drill)
+    refused = CliRunner().invoke(app, [*options.split(), "--report"])
+    assert refused.exit_code == 2
+    assert options.split(maxsplit=1)[0] in refused.output
+    assert isinstance(CliRunner().invoke(app, ["--report", "--seed", "1"]).exception, ConfigurationError)
 
 
 def test_every_fault_of_a_way_exists() -> None:
