@@ -166,11 +166,13 @@ def read_status(deployment: Deployment) -> PipelineStatus:
 def _read_systems(deployment: Deployment, errors: list[OutboxError]) -> dict[str, Any]:
     """Return the fields of PipelineStatus that the systems determine. Add the errors of failed reads to `errors`."""
     pipeline = deployment.pipeline
-    connector = _try_read(errors, lambda: _read_connector(deployment, errors))
+    offset_errors: list[OutboxError] = []
+    connector = _try_read(errors, lambda: _read_connector(deployment, offset_errors))
     database = _try_read(errors, lambda: _read_database(deployment))
     letters = _try_read(errors, lambda: dead_letter_topic.count(deployment.kafka, pipeline))
     # Not every broker supports the request for the newest timestamps, so its failure is not a problem.
     ages = None if letters is None else _try_read([], lambda: _read_ages(deployment))
+    errors += offset_errors  # after the errors of Kafka, from which the worker reads the offset
     subject = pipeline.subject_of(next(iter(pipeline.aggregates)))
     registry = _try_read(errors, lambda: [deployment.registry.compatibility(subject)])
     return {
@@ -192,11 +194,11 @@ def _try_read(errors: list[OutboxError], read: Callable[[], T]) -> T | None:
         return None
 
 
-def _read_connector(deployment: Deployment, errors: list[OutboxError]) -> dict[str, Any]:
+def _read_connector(deployment: Deployment, offset_errors: list[OutboxError]) -> dict[str, Any]:
     """Read the connector. If the offset cannot be read, as when Kafka does not respond, the state is still returned."""
     client, name = deployment.connect, deployment.pipeline.connector.name
     actual = connect_state.read_without_offsets(client, name)
-    offsets = [] if actual.config is None else _try_read(errors, lambda: client.offsets(name))
+    offsets = [] if actual.config is None else _try_read(offset_errors, lambda: client.offsets(name))
     status = actual.status
     workers = status.workers if status else ()
     task_states = status.task_states if status else ()
