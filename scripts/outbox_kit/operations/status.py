@@ -152,23 +152,27 @@ def read_status(deployment: Deployment) -> PipelineStatus:
     )
     interval = deployment.environment.connector.heartbeat_interval_ms / 1000
     problems = [*_connector_problems(status), *_database_problems(status)]
-    steps = _next_steps(status, is_deployed=lock is not None and lock.source is not None)
+    step = _next_step(status, is_deployed=lock is not None and lock.source is not None) if problems else ""
+    if not problems and status.dead_letters:
+        step = "run `outbox dead-letter list`"
     return replace(
         status,
         notes=[*notes, *_notes(status, interval)],
         problems=[*(error.message for error in errors), *problems],
-        next_steps=[*dict.fromkeys(filter(None, [*(error.hint for error in errors), *steps]))],
+        next_steps=[*dict.fromkeys(filter(None, [*(error.hint for error in errors), step]))],
     )
 
 
 def _read_systems(deployment: Deployment, errors: list[OutboxError]) -> dict[str, Any]:
     """Return the fields of PipelineStatus that the systems determine. Add the errors of failed reads to `errors`."""
     pipeline = deployment.pipeline
-    connector = _try_read(errors, lambda: _read_connector(deployment, errors))
+    offset_errors: list[OutboxError] = []
+    connector = _try_read(errors, lambda: _read_connector(deployment, offset_errors))
     database = _try_read(errors, lambda: _read_database(deployment))
     letters = _try_read(errors, lambda: dead_letter_topic.count(deployment.kafka, pipeline))
     # Not every broker supports the request for the newest timestamps, so its failure is not a problem.
     ages = None if letters is None else _try_read([], lambda: _read_ages(deployment))
+    errors += offset_errors  # after the errors of Kafka, from which the worker reads the offset
     subject = pipeline.subject_of(next(iter(pipeline.aggregates)))
     registry = _try_read(errors, lambda: [deployment.registry.compatibility(subject)])
     return {
@@ -190,11 +194,11 @@ def _try_read(errors: list[OutboxError], read: Callable[[], T]) -> T | None:
         return None
 
 
-def _read_connector(deployment: Deployment, errors: list[OutboxError]) -> dict[str, Any]:
+def _read_connector(deployment: Deployment, offset_errors: list[OutboxError]) -> dict[str, Any]:
     """Read the connector. If the offset cannot be read, as when Kafka does not respond, the state is still returned."""
     client, name = deployment.connect, deployment.pipeline.connector.name
     actual = connect_state.read_without_offsets(client, name)
-    offsets = [] if actual.config is None else _try_read(errors, lambda: client.offsets(name))
+    offsets = [] if actual.config is None else _try_read(offset_errors, lambda: client.offsets(name))
     status = actual.status
     workers = status.workers if status else ()
     task_states = status.task_states if status else ()
@@ -287,25 +291,22 @@ def _database_problems(status: PipelineStatus) -> Iterator[str]:
         )
 
 
-def _next_steps(status: PipelineStatus, *, is_deployed: bool) -> Iterator[str]:
-    """Yield the steps for the problems. `recover` also starts the connector, so no other step follows it."""
+def _next_step(status: PipelineStatus, *, is_deployed: bool) -> str:
+    """Return the command that solves the problems. `recover` also starts the connector."""
     states = {status.state, *(task.state for task in status.tasks)}
     slot_is_lost = status.slot is None or status.slot.wal_status == "lost"
     is_ahead = (status.position or 0) > (status.server or 0)
-    needs_recovery = status.server is not None and (slot_is_lost or not status.publication_exists or is_ahead)
     if status.connect_responded and not is_deployed:
-        yield "run `outbox apply`"
-    elif needs_recovery:
-        yield "run `outbox recover`"
-    elif not status.connect_responded:
-        return
-    elif "FAILED" in states:
-        yield "fix the root cause, then run `outbox restart --failed`"
-    elif states & {"STOPPED", "PAUSED"}:
-        yield "run `outbox resume`"
-    elif status.state is None or status.lock_file_epoch not in (None, status.actual_epoch):
-        yield "run `outbox apply`"
-    elif status.server is not None and any(_database_problems(status)):
-        yield "run `outbox verify`"
-    elif status.dead_letters:
-        yield "run `outbox dead-letter list`"
+        return "run `outbox apply`"
+    if status.server is not None and (slot_is_lost or not status.publication_exists or is_ahead):
+        return "run `outbox recover`"
+    if "FAILED" in states:
+        return "fix the root cause, then run `outbox restart --failed`"
+    if states & {"STOPPED", "PAUSED"}:
+        return "run `outbox resume`"
+    wrong_epoch = status.lock_file_epoch not in (None, status.actual_epoch)
+    return (
+        "run `outbox apply`"
+        if status.connect_responded and (not status.state or wrong_epoch)
+        else "run `outbox verify`"
+    )

@@ -122,7 +122,8 @@ def drill(
 def _refuse_ignored(context: typer.Context) -> None:
     """Raise BadParameter for options that --report does not use, because the user may expect a run of cells."""
     names = {entry.name: entry.opts[0] for entry in context.command.params if entry.name not in REPORT_OPTIONS}
-    given = [option for name, option in names.items() if context.get_parameter_source(name).name == "COMMANDLINE"]
+    sources = {option: context.get_parameter_source(name or "") for name, option in names.items()}
+    given = [option for option, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
     if given:
         raise typer.BadParameter(f"not allowed with --report: {', '.join(given)}", param_hint="--report")
 

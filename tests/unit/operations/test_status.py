@@ -156,8 +156,8 @@ def test_a_frozen_broker_does_not_hide_the_state_of_the_connector(
     actual = read_status(deployment)
     assert (actual.state, actual.worker, actual.offset_was_read, actual.ages) == ("RUNNING", "w:1", False, {})
     assert len(actual.problems) == 2
-    assert "Request timed out" in actual.problems[0]
-    assert actual.problems[1] == "cannot reach Kafka"
+    assert actual.problems[0] == "cannot reach Kafka"
+    assert "Request timed out" in actual.problems[1]
     assert actual.next_steps == ["check the brokers"]
 
 

@@ -36,8 +36,7 @@ def status(common: CommonOptions) -> None:
     if common.output is Output.JSON:
         print_json({**report.to_dict(), "next_steps": [completed(step) for step in report.next_steps]})
     else:
-        title = f"{report.pipeline} in environment {report.environment}, database {report.database}"
-        print_table(["property", "value"], _status_rows(report), title=title)
+        print_table(["property", "value"], _status_rows(report))
         for kind in ("problem", "note", "next step"):
             for message in getattr(report, f"{kind.replace(' ', '_')}s"):
                 print_message(f"{kind}: {message}")
@@ -109,6 +108,7 @@ def _status_rows(report: PipelineStatus) -> list[list[str]]:
     letters = UNKNOWN if report.dead_letters is None else f"{report.dead_letters} not acknowledged"
     publication = "exists" if report.publication_exists else "does not exist"
     return [
+        ["pipeline", f"{report.pipeline} in environment {report.environment}, database {report.database}"],
         ["connector", f"{report.connector}: {state if connect_responded else UNREACHABLE}"],
         *(tasks or [["tasks", "none" if connect_responded else UNKNOWN]]),
         *([["root cause", report.cause]] if report.cause else []),
@@ -119,7 +119,10 @@ def _status_rows(report: PipelineStatus) -> list[list[str]]:
         ["newest record", _age(report, "record")],
         ["newest heartbeat", _age(report, "heartbeat")],
         ["dead letters", f"{letters}; newest on the topic: {_age(report, 'dead_letter')}"],
-        ["LSN of connector", lsn.describe(report.position) if report.offset_was_read else UNKNOWN],
+        [
+            "LSN of connector",
+            lsn.describe(report.position) if report.offset_was_read and connect_responded else UNKNOWN,
+        ],
         ["LSN of slot", lsn.describe(report.confirmed) if database_responded else UNKNOWN],
         ["LSN of server", lsn.describe(report.server) if database_responded else UNKNOWN],
         ["registry", "responds" if report.registry_responded else UNREACHABLE],

@@ -121,6 +121,7 @@ def test_status_of_an_unreachable_worker_is_not_that_of_a_missing_connector(
     shown = {name: value for name, value in rows if name in ("connector", "tasks", "config")}
     assert shown["connector"].startswith("library-outbox: unknown")
     assert (shown["tasks"], shown["config"]) == ("unknown", "unknown")
+    assert "LSN of connector  unknown" in run("status").stdout
 
 
 @pytest.mark.parametrize(
