@@ -1,8 +1,4 @@
-"""List, count, show and acknowledge the dead letters of the connector or of a consumer.
-
-A consumer group's committed offset acknowledges all earlier offsets; its metadata lists further acknowledged ones. The
-group is `outbox-kit.<pipeline>.dead-letter` for the connector's topic, `outbox-kit.<topic>` for a consumer's topic.
-"""
+"""List, count, show and acknowledge the dead letters of the connector or of a consumer."""
 
 from __future__ import annotations
 
@@ -14,18 +10,18 @@ from confluent_kafka import Message
 from outbox_events.errors import RefusedError
 from outbox_events.kafka.topic_reader import READ_TIMEOUT_S, read_record, read_records
 from outbox_events.kafka.topic_requests import Bounds
+from outbox_kit.dead_letters.acknowledgements import Acknowledged, Acknowledgements
 from outbox_kit.dead_letters.dead_letter import DeadLetter, Place, is_dead_letter, parse_dead_letter
-from outbox_kit.dead_letters.offset_metadata import Acknowledged
 from outbox_kit.kafka.client import KafkaClient, client_settings
 from outbox_kit.pipeline import Pipeline
 
 
 @dataclass(frozen=True)
 class DeadLetterSource:
-    """Dead letter topic, and the consumer group whose committed offsets are the acknowledged offsets."""
+    """Dead letter topic, and the topic that stores which of its dead letters are acknowledged."""
 
     name: str
-    group: str
+    acknowledgement_topic: str
     of_connector: bool
 
     @property
@@ -46,16 +42,11 @@ class DeadLetterSource:
         return f"run `outbox dead-letter list --all{self.option}`"
 
 
-def group_of(pipeline: Pipeline) -> str:
-    """Return the consumer group whose committed offsets are the acknowledged offsets of the connector's topic."""
-    return f"outbox-kit.{pipeline.name}.dead-letter"
-
-
 def dead_letter_source(pipeline: Pipeline, name: str | None = None) -> DeadLetterSource:
     """Return a consumer's dead letter topic, or the connector's if `name` is None or names the connector's topic."""
-    if name is None or name == pipeline.dead_letter_topic:
-        return DeadLetterSource(pipeline.dead_letter_topic, group_of(pipeline), of_connector=True)
-    return DeadLetterSource(name, f"outbox-kit.{name}", of_connector=False)
+    name = pipeline.dead_letter_topic if name is None else name
+    of_connector = name == pipeline.dead_letter_topic
+    return DeadLetterSource(name, pipeline.acknowledgement_topic, of_connector=of_connector)
 
 
 def read_dead_letters(
@@ -72,8 +63,9 @@ def read_dead_letters(
     At most `limit` dead letters are read. Raises UnreachableError, RejectedError, and WaitTimeoutError after `seconds`.
     """
     source = dead_letter_source(pipeline, topic)
-    bounds = client.bounds(source.name)
-    acknowledged = {} if list_all else _acknowledged(client, source, bounds)
+    acknowledged, bounds = _acknowledged(client, source)
+    if list_all:
+        acknowledged = {}
     messages = _read_after(client, source, bounds, acknowledged, limit=limit, seconds=seconds)
     return sorted(map(parse_dead_letter, messages), key=lambda dead_letter: (dead_letter.time, dead_letter.place))
 
@@ -84,9 +76,18 @@ def count(client: KafkaClient, pipeline: Pipeline, *, limit: int | None = None, 
     Raises UnreachableError, RejectedError, and WaitTimeoutError after `seconds`.
     """
     source = dead_letter_source(pipeline)
-    bounds = client.bounds(source.name)
-    acknowledged = _acknowledged(client, source, bounds)
+    acknowledged, bounds = _acknowledged(client, source)
     return len(_read_after(client, source, bounds, acknowledged, limit=limit, seconds=seconds))
+
+
+def removed_offsets(client: KafkaClient, pipeline: Pipeline, *, topic: str | None = None) -> dict[Place, int]:
+    """Count the offsets that retention or a client removed before they were acknowledged.
+
+    Return a mapping from the last removed place of a partition to the number of these offsets in the partition.
+    """
+    acknowledged, bounds = _acknowledged(client, dead_letter_source(pipeline, topic))
+    counts = {n: acknowledged[n].count_below(bound.first) for n, bound in bounds.items()}
+    return {Place(n, bounds[n].first - 1): number for n, number in counts.items() if number}
 
 
 def read_dead_letter(client: KafkaClient, pipeline: Pipeline, place: Place, topic: str | None = None) -> DeadLetter:
@@ -109,79 +110,78 @@ def acknowledge(client: KafkaClient, pipeline: Pipeline, upto: Place | None, *, 
     Records are not deleted, and acknowledged offsets are not lowered. Raises RefusedError if `upto` is after the end.
     """
     source = dead_letter_source(pipeline, topic)
-    bounds = client.bounds(source.name)
-    if upto is None:
-        end_offsets = {number: bound.end for number, bound in bounds.items()}
-    else:
+    acknowledged, bounds = _acknowledged(client, source)
+    if upto is not None:
         if upto.offset >= _bounds_of(bounds, source, upto).end:
             message = f"topic {source.name} has no record at {upto} (PARTITION/OFFSET) yet"
             raise RefusedError(message, source.list_hint)
-        end_offsets = {upto.partition: upto.offset + 1}
-    acknowledged = _acknowledged(client, source, bounds)
-    new_offsets = {number: end for number, end in end_offsets.items() if end > acknowledged[number].upto}
-    messages = _read_after(client, source, {number: bounds[number] for number in new_offsets}, acknowledged)
-    new = {
-        number: Acknowledged(end, frozenset(offset for offset in acknowledged[number].single if offset >= end))
-        for number, end in new_offsets.items()
-    }
-    _commit(client, source, new)
-    return sum((message.offset() or 0) < new_offsets[message.partition() or 0] for message in messages)
+        bounds = {upto.partition: bounds[upto.partition]}
+    places = _places(_read_after(client, source, bounds, acknowledged))
+    selected = {place for place in places if upto is None or place.offset <= upto.offset}
+    _write(client, source, acknowledged, bounds, selected, places - selected)
+    return len(selected)
 
 
 def acknowledge_places(
     client: KafkaClient, pipeline: Pipeline, places: Collection[Place], *, topic: str | None = None
 ) -> int:
-    """Acknowledge single dead letters, and return how many of them were not acknowledged before.
-
-    Raises RefusedError if the list of single offsets is too long for the metadata of a committed offset.
-    """
+    """Acknowledge single dead letters, and return how many of them were not acknowledged before."""
     source = dead_letter_source(pipeline, topic)
-    bounds = client.bounds(source.name)
-    acknowledged = _acknowledged(client, source, bounds)
+    acknowledged, all_bounds = _acknowledged(client, source)
     new_places = {place for place in places if place.offset not in acknowledged[place.partition]}
-    partitions = {place.partition for place in new_places}
-    messages = _read_after(client, source, {number: bounds[number] for number in partitions}, acknowledged)
-    new = {}
-    for number in partitions:
-        existing = [message.offset() or 0 for message in messages if message.partition() == number]
-        offsets = [place.offset for place in new_places if place.partition == number]
-        new[number] = acknowledged[number].add(offsets, existing)
-    _commit(client, source, new)
+    bounds = {place.partition: all_bounds[place.partition] for place in new_places}
+    unacknowledged = _places(_read_after(client, source, bounds, acknowledged)) - new_places
+    _write(client, source, acknowledged, bounds, new_places, unacknowledged)
     return len(new_places)
 
 
 def purge(client: KafkaClient, pipeline: Pipeline, *, topic: str | None = None) -> int:
     """Delete each partition's records before the first unacknowledged record. Return the number of deleted offsets."""
     source = dead_letter_source(pipeline, topic)
-    bounds = client.bounds(source.name)
-    offsets = {number: entry.upto for number, entry in _acknowledged(client, source, bounds).items()}
+    acknowledged, bounds = _acknowledged(client, source)
+    offsets = {number: entry.upto for number, entry in acknowledged.items()}
     deleted = {number: offset for number, offset in offsets.items() if offset > bounds[number].first}
     if deleted:
         client.delete_records(source.name, deleted)
     return sum(offset - bounds[number].first for number, offset in deleted.items())
 
 
-def _commit(client: KafkaClient, source: DeadLetterSource, acknowledged: Mapping[int, Acknowledged]) -> None:
-    if acknowledged:
-        offsets = {number: (entry.upto, entry.metadata) for number, entry in acknowledged.items()}
-        client.commit_offsets(source.group, source.name, offsets)
-
-
-def _acknowledged(
-    client: KafkaClient, source: DeadLetterSource, bounds: Mapping[int, Bounds]
-) -> dict[int, Acknowledged]:
-    """Return a mapping from each partition to its acknowledged offsets.
-
-    A committed offset beyond the end, for example from a deleted topic, is ignored, because it would hide dead letters.
-    """
-    committed = client.committed_offsets(source.group, source.name, bounds)
-    if any(offset > bounds[number].end for number, (offset, _) in committed.items()):
-        current = client.bounds(source.name)  # another command may have acknowledged new records
-        committed = {number: entry for number, entry in committed.items() if entry[0] <= current[number].end}
-    parsed = {number: Acknowledged.parse(*committed.get(number, (0, ""))) for number in bounds}
-    return {
-        number: Acknowledged(max(entry.upto, bounds[number].first), entry.single) for number, entry in parsed.items()
+def _write(
+    client: KafkaClient,
+    source: DeadLetterSource,
+    acknowledged: Mapping[int, Acknowledged],
+    bounds: Mapping[int, Bounds],
+    places: Collection[Place],
+    unacknowledged: Collection[Place],
+) -> None:
+    """Acknowledge `places` in the partitions of `bounds`, whose other dead letters are `unacknowledged`."""
+    new = {
+        number: acknowledged[number].add(
+            [place.offset for place in places if place.partition == number],
+            [place.offset for place in unacknowledged if place.partition == number],
+            bound.end,
+        )
+        for number, bound in bounds.items()
     }
+    changed = {number: entry for number, entry in new.items() if entry != acknowledged[number]}
+    if changed:
+        Acknowledgements(client, source.acknowledgement_topic, source.name).write(changed)
+
+
+def _acknowledged(client: KafkaClient, source: DeadLetterSource) -> tuple[dict[int, Acknowledged], dict[int, Bounds]]:
+    """Return the acknowledged offsets and the bounds of each partition of a dead letter topic.
+
+    Acknowledged offsets beyond the end are ignored, because they would hide dead letters. They can occur if the cluster
+    does not assign ids to topics, and the topic was created again.
+    """
+    found = Acknowledgements(client, source.acknowledgement_topic, source.name).read()
+    bounds = client.bounds(source.name)  # later than the acknowledged offsets, which it must not be below
+    entries = {number: found.get(number, Acknowledged()) for number in bounds}
+    return {n: Acknowledged() if entries[n].upto > bounds[n].end else entries[n] for n in bounds}, bounds
+
+
+def _places(messages: Collection[Message]) -> set[Place]:
+    return {Place(message.partition() or 0, message.offset() or 0) for message in messages}
 
 
 def _read_after(
@@ -198,8 +198,8 @@ def _read_after(
     A partition without records after its acknowledged offset is not read. Raises RefusedError if a record on a
     consumer's topic is not a dead letter.
     """
-    entries = {number: acknowledged.get(number, Acknowledged(bound.first)) for number, bound in bounds.items()}
-    unread = {number: Bounds(entry.upto, bounds[number].end) for number, entry in entries.items()}
+    entries = {number: acknowledged.get(number, Acknowledged()) for number in bounds}
+    unread = {n: Bounds(max(entry.upto, bounds[n].first), bounds[n].end) for n, entry in entries.items()}
     messages: list[Message] = []
 
     def collect(message: Message) -> bool:

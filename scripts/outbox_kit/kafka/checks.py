@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from outbox_events.text import plural
 from outbox_kit.kafka.client import ActualTopic
 from outbox_kit.kafka.preconditions import MOVE_HINT
 from outbox_kit.kafka.state import Topic, different_settings
@@ -30,6 +31,7 @@ MISSED_TOMBSTONES = (
 @dataclass(frozen=True)
 class KafkaState:
     """Input of the checks. `dead_letter_count` is the number of unacknowledged dead letters, or None if unknown.
+    `removed_dead_letters` is the number of offsets that were removed before they were acknowledged.
 
     `recorded_topics` contains the topics in the lock file. `misplaced_keys` maps topics to numbers of misplaced keys.
     It is None if the keys could not be read, for the reason in `sampling_error`. `internal_topics` contains Connect's
@@ -49,6 +51,7 @@ class KafkaState:
     internal_topics: list[InternalTopic] | None
     sampling_error: str = ""
     open_transactions: dict[tuple[str, int], int] = field(default_factory=dict)
+    removed_dead_letters: int = 0
 
     @property
     def existing_topics(self) -> list[Topic]:
@@ -273,16 +276,19 @@ def _settings(state: KafkaState) -> Finding:
 
 @RULES.rule(
     "kafka.dead-letters",
-    condition="the dead letter topic has no records after the acknowledged offsets",
+    condition="every dead letter is acknowledged, and none was removed from the topic before it was acknowledged",
     remedy="run `outbox dead-letter list`, fix the cause, then run `outbox stuck --resend` and "
     "`outbox dead-letter acknowledge --all`",
 )
 def _dead_letters(state: KafkaState) -> Finding:
-    expected = "no records after the acknowledged offsets"
+    expected = "every dead letter is acknowledged"
     if state.dead_letter_count is None:
         return Finding(None, "the dead letters could not be counted", expected)
-    count = state.dead_letter_count
-    return Finding(not count, f"{count} unacknowledged dead letters" if count else expected, expected)
+    count, removed = state.dead_letter_count, state.removed_dead_letters
+    problems = [f"{count} unacknowledged dead letters"] if count else []
+    # Transaction markers also have offsets.
+    problems += [f"up to {plural(removed, 'unacknowledged dead letter')} removed from the topic"] if removed else []
+    return Finding(not problems, "; ".join(problems) or expected, expected)
 
 
 @RULES.rule(

@@ -201,25 +201,12 @@ class KafkaClient:
             found |= {(topic, n): bound.end for n, bound in stable.items() if bound.end < actual[n].end}
         return found
 
-    def committed_offsets(self, group: str, topic: str, partitions: Iterable[int]) -> dict[int, tuple[int, str]]:
-        """Return a mapping from each partition to the group's committed offset and its metadata.
-
-        Partitions without a committed offset are omitted.
-        """
+    def committed_offsets(self, group: str, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+        """Return a mapping from each partition with a committed offset of the group to this offset."""
         request = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, number) for number in partitions])]
         futures = self._admin.list_consumer_group_offsets(request, require_stable=True, request_timeout=self._timeout_s)
         offsets = self._result(futures[group], f"read offsets of group {group}").topic_partitions or []
-        return {entry.partition: (entry.offset, entry.metadata or "") for entry in offsets if entry.offset >= 0}
-
-    def commit_offsets(self, group: str, topic: str, offsets: Mapping[int, tuple[int, str]]) -> None:
-        """Commit the offset and metadata of each partition in `offsets` for a consumer group without members."""
-        partitions = [TopicPartition(topic, number, *entry) for number, entry in offsets.items()]
-        request = [ConsumerGroupTopicPartitions(group, partitions)]
-        futures = self._admin.alter_consumer_group_offsets(request, request_timeout=self._timeout_s)
-        action = f"commit offsets of group {group}"
-        for entry in self._result(futures[group], action).topic_partitions or []:
-            if entry.error is not None:
-                raise self._rejected(action, entry.error.str())
+        return {entry.partition: entry.offset for entry in offsets if entry.offset >= 0}
 
     def delete_records(self, topic: str, offsets: Mapping[int, int]) -> None:
         """Delete the records before the offset of each partition in `offsets`."""

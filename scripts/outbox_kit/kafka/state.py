@@ -89,6 +89,9 @@ def desired_topics(pipeline: Pipeline, environment: Environment) -> list[Topic]:
     dead_letter_config = {"cleanup.policy": "delete", "retention.ms": retention, **common_config}
     partitions = pipeline.dead_letter.partitions
     topics.append(Topic(pipeline.dead_letter_topic, partitions, dead_letter_config, "rows that cannot be routed"))
+    compact_config = {"cleanup.policy": "compact", **common_config}
+    reason = "which dead letters are acknowledged"
+    topics.append(Topic(pipeline.acknowledgement_topic, 1, compact_config, reason))
     one_day_config = {"cleanup.policy": "delete", "retention.ms": str(DAY_MS), **common_config}
     topics.append(Topic(pipeline.heartbeat_topic, 1, one_day_config, "Debezium's heartbeats, which advance the slot"))
     if pipeline.connector.transaction_metadata:

@@ -418,6 +418,11 @@ class Pipeline(Model):
         return f"{self.prefix}.dead-letter"
 
     @property
+    def acknowledgement_topic(self) -> str:
+        """Topic that stores which dead letters are acknowledged, also those of consumers."""
+        return f"{self.dead_letter_topic}.acknowledged"
+
+    @property
     def heartbeat_topic(self) -> str:
         """Debezium's heartbeat topic. Its name begins with the default value of `topic.heartbeat.prefix`."""
         return f"__debezium-heartbeat.{self.prefix}"

@@ -15,6 +15,7 @@ from outbox_kit.connect.checks import ConnectState
 from outbox_kit.connect.connector_config import outbox_router, parse_int, schema_versions
 from outbox_kit.connect.state import stored_lsn
 from outbox_kit.dead_letters import dead_letter_topic
+from outbox_kit.dead_letters.dead_letter import Place
 from outbox_kit.deployment import Deployment
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.kafka import verify_queries as kafka_queries
@@ -152,10 +153,12 @@ def _read_kafka(deployment: Deployment, lock: Lock) -> KafkaState:
     topic_names = [topic.name for topic in topics]
     cluster, actual = kafka_queries.read_cluster(client, topic_names), client.describe(topic_names)
     dead_letter_count: int | None = 0
+    removed_offsets: dict[Place, int] = {}
     if pipeline.dead_letter_topic in actual:
         dead_letter_count = _try_read(
             partial(dead_letter_topic.count, client, pipeline, limit=MAX_DEAD_LETTERS, seconds=DEAD_LETTER_TIMEOUT_S)
         ).value
+        removed_offsets = _try_read(lambda: dead_letter_topic.removed_offsets(client, pipeline)).value or {}
     existing_topics = [topic for topic in topics if topic.name in actual]
     sample = _try_read(lambda: count_misplaced_keys(deployment, existing_topics))
     internal_topics = _try_read(lambda: read_internal_topics(client, deployment.environment.connect)).value
@@ -168,6 +171,7 @@ def _read_kafka(deployment: Deployment, lock: Lock) -> KafkaState:
         actual=actual,
         cluster=cluster,
         dead_letter_count=dead_letter_count,
+        removed_dead_letters=sum(removed_offsets.values()),
         misplaced_keys=sample.value,
         internal_topics=internal_topics,
         sampling_error=sample.error.message if sample.error else "",

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from tests.integration.drill.service import ledger_of, produce, write_accounts
 from tests.integration.support import temporary_database
 
 from outbox_events.waiting import Observation, wait_for
-from outbox_kit.kafka.client import KafkaClient
+from outbox_kit.kafka.client import client_settings
 from outbox_kit.pipeline import Kafka
 from outbox_lab.drill import accounts
 from outbox_lab.drill.ledger import Event, Outcome
@@ -73,8 +74,10 @@ def test_a_receiver_that_skips_or_repeats_an_event_is_found(place: Place, source
     produce(place.kafka, place.topic, duplicate)
     deliveries = read_deliveries(place.kafka, place.topic)
     # Simulates a consumer that commits an offset before the effects, and crashes in between.
-    offsets = {skipped.partition: (skipped.offset + 1, "")}
-    KafkaClient(place.kafka).commit_offsets(f"{place.topic}.processed-events", place.topic, offsets)
+    consumer = Consumer({**client_settings(place.kafka), "group.id": f"{place.topic}.processed-events"})
+    offset = TopicPartition(place.topic, skipped.partition, skipped.offset + 1)
+    consumer.commit(offsets=[offset], asynchronous=False)
+    consumer.close()
     with Receivers(place, "1", ["processed-events", "without-deduplication"]) as receivers:
         assert receivers.drain(deliveries) == []
     ledger = ledger_of((events, Outcome.COMMITTED), (phantoms, Outcome.ROLLED_BACK))

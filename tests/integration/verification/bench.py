@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import psycopg
 import requests
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Message
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from tests.integration.support import decode, records, run, run_remedy
 
@@ -22,7 +22,7 @@ from outbox_events.waiting import Observation, wait_for
 from outbox_kit.cli.options import CommonOptions
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.offset_seeding import seed
-from outbox_kit.dead_letters.dead_letter_topic import group_of
+from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.deployment import Deployment
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.pipeline import Lock
@@ -297,13 +297,5 @@ class Bench:
         self.deployment.kafka.set_config(topic, expected.config)
 
     def acknowledge(self) -> None:
-        """Acknowledge all dead letters by committing the end offset of the dead letter topic."""
-        topic = self.deployment.pipeline.dead_letter_topic
-        group = group_of(self.deployment.pipeline)
-        servers = self.deployment.environment.kafka.bootstrap_servers
-        consumer = Consumer({"bootstrap.servers": servers, "group.id": group, "enable.auto.commit": False})
-        try:
-            _, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=SECONDS)
-            consumer.commit(offsets=[TopicPartition(topic, 0, high)], asynchronous=False)
-        finally:
-            consumer.close()
+        """Acknowledge all dead letters."""
+        dead_letter_topic.acknowledge(self.deployment.kafka, self.deployment.pipeline, None)

@@ -393,6 +393,12 @@ def dead_letter(bench: Bench, _: pytest.MonkeyPatch) -> None:
     wait_for("the dead letter", poll, seconds=SECONDS)
 
 
+def removed_dead_letter(bench: Bench, patch: pytest.MonkeyPatch) -> None:
+    dead_letter(bench, patch)
+    kafka, topic = bench.deployment.kafka, bench.deployment.pipeline.dead_letter_topic
+    kafka.delete_records(topic, {number: bound.end for number, bound in kafka.bounds(topic).items()})
+
+
 # --- registry and Connect
 
 

@@ -218,6 +218,7 @@ BREAKAGES = [
         topic("kafka.topic-settings", "retention.ms", "60000", aggregate="dead-letter"),
     ),
     Breakage("kafka.dead-letters", b.dead_letter, heals=True),
+    Breakage("kafka.dead-letters", b.removed_dead_letter, heals=True, note="removed"),
     Breakage(
         "connect.internal-topics",
         lambda bench, _: bench.topic_setting("outbox-connect-offsets", "cleanup.policy", "delete"),

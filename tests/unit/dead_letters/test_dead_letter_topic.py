@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from outbox_events.errors import RefusedError
+from outbox_events.kafka.record import Record
 from outbox_events.kafka.topic_requests import Bounds
-from outbox_kit.dead_letters import dead_letter_topic
+from outbox_kit.dead_letters import acknowledgements, dead_letter_topic
+from outbox_kit.dead_letters.acknowledgements import Acknowledged, Acknowledgements
 from outbox_kit.dead_letters.dead_letter import Place
 from outbox_kit.pipeline import Kafka, Pipeline
+
+TOPIC, ACKNOWLEDGED = "library.dead-letter", "library.dead-letter.acknowledged"
 
 
 @pytest.mark.parametrize(
@@ -60,22 +66,34 @@ class FakeKafka:
 
     kafka = Kafka(bootstrap_servers="127.0.0.1:1")
 
-    def __init__(self, committed: dict[int, int]) -> None:
+    def __init__(self) -> None:
         self.records = [_Record(0, offset, None if offset == 3 else b"k") for offset in (2, 3, 4)]
-        self.committed = committed
-        self.metadata: dict[int, str] = {}
+        self.stored: list[Record] = []
         self.deleted: dict[int, int] = {}
         self.read: list[dict[int, int]] = []
+        self.id = "id-1"
 
-    def bounds(self, _: str) -> dict[int, Bounds]:
+    def topics(self) -> dict[str, tuple[int, int]]:
+        return {ACKNOWLEDGED: (1, 1)}
+
+    def topic_id(self, _: str) -> str:
+        return self.id
+
+    def bounds(self, topic: str) -> dict[int, Bounds]:
+        if topic == ACKNOWLEDGED:
+            return {0: Bounds(0, len(self.stored))}
         return {0: Bounds(2, 6), 1: Bounds(0, 0)}
 
-    def committed_offsets(self, *_: object) -> dict[int, tuple[int, str]]:
-        return {number: (offset, self.metadata.get(number, "")) for number, offset in self.committed.items()}
+    def send_records(self, _: object, records: list[Record]) -> None:
+        self.stored += records
 
-    def commit_offsets(self, _: str, __: str, offsets: dict[int, tuple[int, str]]) -> None:
-        self.committed = {**self.committed, **{number: offset for number, (offset, _) in offsets.items()}}
-        self.metadata |= {number: metadata for number, (_, metadata) in offsets.items()}
+    def read_acknowledged(self, _: object, __: object, process: Callable[[Any], None]) -> None:
+        for record in self.stored:
+            process(SimpleNamespace(key=partial(getattr, record, "key"), value=partial(getattr, record, "value")))
+
+    def acknowledged(self, topic: str = TOPIC) -> dict[int, tuple[int, list[int]]]:
+        found = Acknowledgements(self, ACKNOWLEDGED, topic).read()  # type: ignore[arg-type]
+        return {number: (entry.upto, sorted(entry.single)) for number, entry in found.items()}
 
     def delete_records(self, _: str, offsets: dict[int, int]) -> None:
         self.deleted = offsets
@@ -100,8 +118,12 @@ class FakeKafka:
 def topic(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Return a function that creates a client, whose records the readers return."""
 
-    def create(committed: dict[int, int] | None = None) -> FakeKafka:
-        client = FakeKafka(committed or {})
+    def create(upto: dict[int, int] | None = None) -> FakeKafka:
+        client = FakeKafka()
+        monkeypatch.setattr(acknowledgements, "read_records", client.read_acknowledged)
+        monkeypatch.setattr(acknowledgements, "send_records", client.send_records)
+        new = {number: Acknowledged(offset) for number, offset in (upto or {}).items()}
+        Acknowledgements(client, ACKNOWLEDGED, TOPIC).write(new)  # type: ignore[arg-type]
         monkeypatch.setattr(dead_letter_topic, "read_records", client.read_records)
         monkeypatch.setattr(dead_letter_topic, "read_record", client.read_record)
         return client
@@ -184,9 +206,10 @@ def test_reports_a_location_without_a_letter(
         ({0: 4}, None, 1, {0: 6}),
         ({0: 6, 1: 0}, None, 0, {0: 6, 1: 0}),
         ({}, Place(0, 2), 1, {0: 3}),
-        ({}, Place(0, 4), 3, {0: 5}),
+        # A marker follows.
+        ({}, Place(0, 4), 3, {0: 6}),
         # Acknowledged dead letters stay acknowledged.
-        ({0: 5}, Place(0, 2), 0, {0: 5}),
+        ({0: 4}, Place(0, 2), 0, {0: 4}),
     ],
 )
 def test_acknowledge(
@@ -199,27 +222,27 @@ def test_acknowledge(
 ) -> None:
     client = topic(committed)
     assert dead_letter_topic.acknowledge(client, library, upto) == count
-    assert client.committed == after
+    assert client.acknowledged() == {number: (upto, []) for number, upto in after.items()}
 
 
 def test_rejects_acknowledging_future_offsets(library: Pipeline, topic: Callable[..., Any]) -> None:
     client = topic()
     with pytest.raises(RefusedError, match="has no record at 0/6"):
         dead_letter_topic.acknowledge(client, library, Place(0, 6))
-    assert client.committed == {}
+    assert client.acknowledged() == {}
 
 
 def test_acknowledges_single_letters(library: Pipeline, topic: Callable[..., Any]) -> None:
     """The offset advances when all earlier letters are acknowledged. The partition ends with a marker."""
     client = topic()
     assert dead_letter_topic.acknowledge_places(client, library, [Place(0, 3)]) == 1
-    assert (client.committed, client.metadata) == ({0: 2}, {0: "acknowledged: 3"})
+    assert client.acknowledged() == {0: (2, [3])}
     assert [dead_letter.place.offset for dead_letter in dead_letter_topic.read_dead_letters(client, library)] == [4, 2]
     assert dead_letter_topic.count(client, library, limit=1) == 1
     assert dead_letter_topic.acknowledge_places(client, library, [Place(0, 3), Place(0, 2)]) == 1
-    assert (client.committed, client.metadata) == ({0: 4}, {0: ""})
+    assert client.acknowledged() == {0: (4, [])}
     assert dead_letter_topic.acknowledge_places(client, library, [Place(0, 4)]) == 1
-    assert client.committed == {0: 5}
+    assert client.acknowledged() == {0: (6, [])}
 
 
 def test_acknowledging_up_to_an_offset_retains_later_single_letters(
@@ -240,6 +263,26 @@ def test_purges_only_before_the_first_unacknowledged_letter(library: Pipeline, t
     assert client.deleted == {0: 3}
 
 
-def test_the_topic_of_a_consumer_has_its_own_group(library: Pipeline) -> None:
-    assert dead_letter_topic.dead_letter_source(library, "mail.dead-letter").group == "outbox-kit.mail.dead-letter"
-    assert dead_letter_topic.dead_letter_source(library, "library.dead-letter").of_connector
+def test_each_topic_has_its_own_acknowledgements(library: Pipeline, topic: Callable[..., Any]) -> None:
+    client = topic()
+    assert not dead_letter_topic.dead_letter_source(library, "mail.dead-letter").of_connector
+    assert dead_letter_topic.dead_letter_source(library, TOPIC).of_connector
+    dead_letter_topic.acknowledge(client, library, None)
+    assert client.acknowledged("mail.dead-letter") == {}
+    client.id = "id-2"
+    assert client.acknowledged() == {}, "the topic was created again"
+
+
+@pytest.mark.parametrize(
+    ("acknowledged", "removed"),
+    [({}, 2), ({0: Acknowledged(1)}, 1), ({0: Acknowledged(0, frozenset({1}))}, 1), ({0: Acknowledged(2)}, 0)],
+)
+def test_counts_letters_that_were_removed_before_they_were_acknowledged(
+    library: Pipeline, topic: Callable[..., Any], acknowledged: dict[int, Acknowledged], removed: int
+) -> None:
+    client = topic()
+    Acknowledgements(client, ACKNOWLEDGED, TOPIC).write(acknowledged)
+    assert dead_letter_topic.removed_offsets(client, library) == ({Place(0, 1): removed} if removed else {})
+    dead_letter_topic.acknowledge(client, library, Place(0, 1))
+    assert dead_letter_topic.removed_offsets(client, library) == {}
+    assert dead_letter_topic.count(client, library) == 3

@@ -9,7 +9,6 @@ import pytest
 from tests.unit.fake_kafka import FakeKafka
 from tests.unit.kafka_samples import actual_topics, locked_topics
 
-from outbox_kit.dead_letters.dead_letter_topic import group_of
 from outbox_kit.kafka import checks
 from outbox_kit.kafka.checks import KafkaState
 from outbox_kit.kafka.client import ActualTopic, KafkaClient
@@ -285,18 +284,14 @@ def test_cluster(state: KafkaState, configured: str | None, locked: str | None, 
 
 
 @pytest.mark.parametrize(
-    ("dead_letters", "status", "seen"),
+    ("dead_letters", "removed", "status", "seen"),
     [
-        (0, Status.PASS, "no records after the acknowledged offsets"),
-        (3, Status.FAIL, "3 unacknowledged dead letters"),
-        (None, Status.UNKNOWN, "the dead letters could not be counted"),
+        (0, 0, Status.PASS, "every dead letter is acknowledged"),
+        (3, 0, Status.FAIL, "3 unacknowledged dead letters"),
+        (0, 2, Status.FAIL, "up to 2 unacknowledged dead letters removed from the topic"),
+        (None, 0, Status.UNKNOWN, "the dead letters could not be counted"),
     ],
 )
-def test_dead_letters(state: KafkaState, dead_letters: int | None, status: Status, seen: str) -> None:
-    actual = run(replace(state, dead_letter_count=dead_letters))["kafka.dead-letters"]
+def test_dead_letters(state: KafkaState, dead_letters: int | None, removed: int, status: Status, seen: str) -> None:
+    actual = run(replace(state, dead_letter_count=dead_letters, removed_dead_letters=removed))["kafka.dead-letters"]
     assert (actual.status, actual.seen) == (status, seen)
-
-
-def test_reads_acknowledgements_of_the_group(library: Pipeline) -> None:
-    """The name must not change, because the group has the acknowledged offsets of existing pipelines."""
-    assert group_of(library) == "outbox-kit.library.dead-letter"

@@ -56,6 +56,7 @@ def test_lists_every_topic_of_the_connector(library: Pipeline, environment: Envi
         "library.book": 4,
         "library.outbox-canary": 1,
         "library.dead-letter": 1,
+        "library.dead-letter.acknowledged": 1,
         "__debezium-heartbeat.library": 1,
     }
     assert actual["library.book"] == BOOK

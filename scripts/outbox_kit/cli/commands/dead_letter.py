@@ -207,14 +207,16 @@ def acknowledge(
 def _confirm_all(common: CommonOptions, deployment: Deployment, topic: str | None) -> list[Place]:
     """Ask whether to acknowledge all dead letters, and return the place of the last one in each partition.
 
-    Dead letters that arrive after the prompt remain unacknowledged, because the user has not seen them.
+    The places of dead letters that were removed from the topic are included. Dead letters that arrive after the prompt
+    remain unacknowledged, because the user has not seen them.
     """
     dead_letters = dead_letter_topic.read_dead_letters(deployment.kafka, deployment.pipeline, topic=topic)
-    if dead_letters:
-        _confirm(common, deployment, topic, f"Acknowledge {plural(len(dead_letters), 'dead letter')}")
+    removed = dead_letter_topic.removed_offsets(deployment.kafka, deployment.pipeline, topic=topic)
+    if dead_letters or removed:
+        removed_text = f" and up to {sum(removed.values())} that were removed" if removed else ""
+        _confirm(common, deployment, topic, f"Acknowledge {plural(len(dead_letters), 'dead letter')}{removed_text}")
     last_offsets: dict[int, int] = {}
-    for dead_letter in dead_letters:
-        place = dead_letter.place
+    for place in [*removed, *(dead_letter.place for dead_letter in dead_letters)]:
         last_offsets[place.partition] = max(place.offset, last_offsets.get(place.partition, 0))
     return [Place(partition, offset) for partition, offset in last_offsets.items()]
 

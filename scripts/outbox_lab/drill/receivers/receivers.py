@@ -125,8 +125,7 @@ class Receivers:
             if strategy in STORES_POSITIONS:
                 positions = tables.read_positions(self._place.dsn, group)
             else:
-                committed = KafkaClient(self._place.kafka).committed_offsets(group, self._place.topic, ends)
-                positions = {partition: offset for partition, (offset, _) in committed.items()}
+                positions = KafkaClient(self._place.kafka).committed_offsets(group, self._place.topic, ends)
         except OutboxError as error:
             return Observation(None, error.message)
         behind = [

@@ -243,7 +243,7 @@ def test_shows_one_dead_letter_with_its_row(run: Run, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("line", "code", "upto"),
     [
-        ("--all --yes", 0, [Place(0, 7), Place(1, 3)]),
+        ("--all --yes", 0, [Place(1, 3), Place(0, 7)]),
         ("--to 0/7", 0, [Place(0, 7)]),
         ("", 2, []),
         ("--all --to 0/7", 2, []),
@@ -254,6 +254,7 @@ def test_acknowledge(run: Run, monkeypatch: pytest.MonkeyPatch, line: str, code:
     """--all ends at the dead letters that were counted. Later dead letters are not acknowledged."""
     dead_letters = [replace(LETTER, place=place) for place in (Place(0, 5), Place(1, 3), Place(0, 7))]
     stub(monkeypatch, dead_letter_topic, "read_dead_letters", dead_letters)
+    stub(monkeypatch, dead_letter_topic, "removed_offsets", {Place(1, 2): 1})
     calls = stub(monkeypatch, dead_letter_topic, "acknowledge", 2)
     done = run("dead-letter", "acknowledge", *line.split())
     assert done.exit_code == code
@@ -263,6 +264,7 @@ def test_acknowledge(run: Run, monkeypatch: pytest.MonkeyPatch, line: str, code:
 
 def test_acknowledge_of_all_dead_letters_requires_confirmation(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     stub(monkeypatch, dead_letter_topic, "read_dead_letters", [LETTER])
+    stub(monkeypatch, dead_letter_topic, "removed_offsets", {})
     calls = stub(monkeypatch, dead_letter_topic, "acknowledge", 1)
     done = run("dead-letter", "acknowledge", "--all")
     assert isinstance(done.exception, ConfigurationError)
