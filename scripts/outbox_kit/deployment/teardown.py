@@ -16,7 +16,7 @@ from outbox_kit.deployment.plan_model import SYSTEMS
 from outbox_kit.deployment.preconditions import refuse_protected
 from outbox_kit.kafka import apply as kafka_apply
 from outbox_kit.kafka import state as kafka_state
-from outbox_kit.kafka.topic_identity import require_backfill
+from outbox_kit.kafka.topic_identity import require_backfill, unused_topics
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import count_undelivered
@@ -40,11 +40,12 @@ class Removal:
 
 @dataclass(frozen=True)
 class DestroyOptions:
-    """Permissions to delete objects that contain data."""
+    """Permissions to delete objects that contain data. `unused` deletes only what the pipeline file no longer uses."""
 
     drop_slot: bool = False
     delete_topics: bool = False
     delete_schemas: bool = False
+    unused: bool = False
 
 
 def plan_destroy(deployment: Deployment, options: DestroyOptions) -> Removal:
@@ -55,12 +56,15 @@ def plan_destroy(deployment: Deployment, options: DestroyOptions) -> Removal:
     refuse_protected(deployment)
     lock = deployment.lock()
     refuse_wrong_cluster(deployment, lock, SYSTEMS)
+    database_changes = _database_changes(deployment, lock, options)
+    subject_changes, retained_subjects = _subject_changes(deployment, options)
+    topic_changes, retained_topics = _topic_changes(deployment, options)
+    if options.unused:
+        return Removal((*subject_changes, *topic_changes), (*retained_subjects, *retained_topics))
     name, reason = deployment.pipeline.connector.name, "releases the slot; the connector's offsets are also deleted"
     connector_exists = deployment.connect.config(name) is not None
     connector_changes = [Change("connect", "connector", name, "delete", reason)] if connector_exists else []
-    subject_changes, retained_subjects = _subject_changes(deployment, options)
-    topic_changes, retained_topics = _topic_changes(deployment, options)
-    changes = (*connector_changes, *subject_changes, *topic_changes, *_database_changes(deployment, lock, options))
+    changes = (*connector_changes, *subject_changes, *topic_changes, *database_changes)
     if changes and lock is None:
         message = f"lock file {deployment.lock_file} does not exist: {changes[0].object} may belong to another pipeline"
         raise RefusedError(message, "restore the lock file from version control")
@@ -95,9 +99,17 @@ def _refuse_foreign_objects(deployment: Deployment, lock: Lock, changes: Sequenc
             raise RefusedError(message, "check the files, --set and the variables OUTBOX__..., or run `outbox apply`")
 
 
+def recorded_unused_topics(deployment: Deployment) -> list[str]:
+    """Return the topics in the lock file that the pipeline file no longer uses. Only files are read."""
+    lock, desired = deployment.lock(), kafka_state.desired_topics(deployment.pipeline, deployment.environment)
+    return unused_topics([topic.name for topic in desired], lock.topics if lock else {})
+
+
 def _subject_changes(deployment: Deployment, options: DestroyOptions) -> tuple[list[Change], list[str]]:
-    subjects = registry_state.desired_subjects(deployment.pipeline)
-    names = [subject.name for subject in subjects if deployment.registry.latest(subject.name) is not None]
+    subjects = [f"{topic}-value" for topic in recorded_unused_topics(deployment)]
+    if not options.unused:
+        subjects += [subject.name for subject in registry_state.desired_subjects(deployment.pipeline)]
+    names = [name for name in subjects if deployment.registry.latest(name) is not None]
     if not options.delete_schemas:
         return [], [f"schema {name}, because records contain its ids (--delete-schemas deletes it)" for name in names]
     reason = "soft deletion: clients can still read the schemas of existing records by id"
@@ -106,19 +118,23 @@ def _subject_changes(deployment: Deployment, options: DestroyOptions) -> tuple[l
 
 def _topic_changes(deployment: Deployment, options: DestroyOptions) -> tuple[list[Change], list[str]]:
     partitions = {name: count for name, (count, _) in deployment.kafka.topics().items()}
+    reasons = dict.fromkeys(recorded_unused_topics(deployment), "the pipeline file no longer uses the topic")
+    if not options.unused:
+        desired = kafka_state.desired_topics(deployment.pipeline, deployment.environment)
+        reasons |= {topic.name: topic.reason for topic in desired}
     changes, retained = [], []
-    for topic in kafka_state.desired_topics(deployment.pipeline, deployment.environment):
-        if topic.name not in partitions:
+    for name, reason in reasons.items():
+        if name not in partitions:
             continue
-        has_records = deployment.kafka.has_records(topic.name, partitions[topic.name])
+        has_records = deployment.kafka.has_records(name, partitions[name])
         # Heartbeat records do not contain data.
-        has_data = has_records and topic.name != deployment.pipeline.heartbeat_topic
+        has_data = has_records and name != deployment.pipeline.heartbeat_topic
         if has_data and not options.delete_topics:
-            retained.append(f"topic {topic.name}, because it has records (--delete-topics deletes it)")
+            retained.append(f"topic {name}, because it has records (--delete-topics deletes it)")
             continue
         content = "with records" if has_records else "empty"
         danger = TOPIC_LOSS if has_data else ""
-        changes.append(Change("kafka", "topic", topic.name, "delete", topic.reason, content, danger=danger))
+        changes.append(Change("kafka", "topic", name, "delete", reason, content, danger=danger))
     return changes, retained
 
 
@@ -159,11 +175,16 @@ def destroy(
                 "the objects to delete differ from the list that was shown",
                 "run `outbox destroy` again; this run deleted nothing",
             )
-        _stop_connector(deployment, progress, options)
+        if not options.unused:
+            _stop_connector(deployment, progress, options)
         for change in removal.changes:
             progress(change.title)
             _delete(deployment, change)
-        _reset_lock(deployment, {change.name for change in removal.changes if change.kind == "topic"})
+        deleted_topics = {change.name for change in removal.changes if change.kind == "topic"}
+        if options.unused:
+            _forget_topics(deployment, deleted_topics)
+        else:
+            _reset_lock(deployment, deleted_topics)
     return removal
 
 
@@ -227,6 +248,13 @@ def _delete(deployment: Deployment, change: Change) -> None:
                 postgres_client.drop_publication(connection, change.name)
 
 
+def _forget_topics(deployment: Deployment, deleted_topics: set[str]) -> None:
+    lock = deployment.lock()
+    if lock is not None and deleted_topics:
+        topics = {name: entry for name, entry in lock.topics.items() if name not in deleted_topics}
+        deployment.write_lock(lock.model_copy(update={"topics": topics}))
+
+
 def _reset_lock(deployment: Deployment, deleted_topics: set[str]) -> None:
     """Delete the lock file if no topic remains, else increase its source epoch.
 
@@ -238,6 +266,8 @@ def _reset_lock(deployment: Deployment, deleted_topics: set[str]) -> None:
     desired = kafka_state.desired_topics(deployment.pipeline, deployment.environment)
     topics = [topic for topic in desired if topic.name not in deleted_topics]
     remaining = kafka_apply.existing_topics(deployment.kafka, topics, lock.topics)
+    unused = set(recorded_unused_topics(deployment)) - deleted_topics
+    remaining |= {name: lock.topics[name] for name in unused}
     if not remaining:
         deployment.lock_file.unlink()
         return

@@ -6,7 +6,7 @@ from outbox_events.errors import RejectedError
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.kafka.client import ActualTopic, KafkaClient
 from outbox_kit.kafka.state import Topic
-from outbox_kit.kafka.topic_identity import RecordedTopics, locked_topic
+from outbox_kit.kafka.topic_identity import RecordedTopics, locked_topic, unused_topics
 from outbox_kit.pipeline import Environment, LockedTopic
 from outbox_kit.results import Reporter
 from outbox_kit.results.changes import Change
@@ -35,10 +35,11 @@ def apply(
 def recorded_topics(
     client: KafkaClient, topics: list[Topic], changes: list[Change], recorded: RecordedTopics
 ) -> dict[str, LockedTopic]:
-    """Return the lock file's entries for `topics` after `changes`. `recorded` contains the current entries.
+    """Return the lock file's entries for `topics` after `changes`, and for unused topics that still exist.
 
-    Raises UnreachableError, WaitTimeoutError.
+    `recorded` contains the current entries. Raises UnreachableError, WaitTimeoutError.
     """
+    unused = client.describe(unused_topics([topic.name for topic in topics], recorded))
     actual = _wait_for_topics(client, [topic.name for topic in topics])
     created_names = {change.name for change in changes if change.action == "create"}
     return {
@@ -46,7 +47,7 @@ def recorded_topics(
             topic.name, actual[topic.name], topic.aggregate_type, recorded, created=topic.name in created_names
         )
         for topic in topics
-    }
+    } | {name: locked_topic(name, entry, None, {}) for name, entry in unused.items()}
 
 
 def existing_topics(client: KafkaClient, topics: list[Topic], recorded: RecordedTopics) -> dict[str, LockedTopic]:

@@ -33,11 +33,18 @@ def locked_topic(
     pending = previous.pending_backfill if previous else None
     if aggregate_type is not None:
         types = {entry.aggregate_type for entry in recorded.values()}
-        lacks_states = created or is_recreated(actual, previous) if previous else aggregate_type in types
+        # The events of a type that was removed from the pipeline file in the meantime did not reach the topic.
+        was_unused = previous is not None and previous.aggregate_type is None
+        lacks_states = created or was_unused or is_recreated(actual, previous) if previous else aggregate_type in types
         pending = "required" if lacks_states else pending
     return LockedTopic(
         id=actual.id, partitions=actual.partitions, aggregate_type=aggregate_type, pending_backfill=pending
     )
+
+
+def unused_topics(names: Collection[str], recorded: RecordedTopics) -> list[str]:
+    """Return the recorded topics that the pipeline, which has the topics `names`, no longer uses."""
+    return sorted(recorded.keys() - set(names))
 
 
 def require_backfill(recorded: RecordedTopics, names: Collection[str] | None = None) -> dict[str, LockedTopic]:

@@ -16,7 +16,7 @@ from tests.unit.support import Request
 from outbox_events.errors import RefusedError, RejectedError
 from outbox_events.kafka.topic_requests import Bounds
 from outbox_kit.connect.state import ActualConnector
-from outbox_kit.deployment import Deployment, DestroyOptions, destroy, plan_destroy
+from outbox_kit.deployment import Deployment, DestroyOptions, apply, destroy, plan_destroy, recorded_unused_topics
 from outbox_kit.deployment.teardown import delivered_position
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres.count_undelivered import DeliveredPosition
@@ -97,6 +97,25 @@ def test_deletes_all_objects_except_the_table_in_reverse_order(deployment: Deplo
         "slot library_outbox",
     ]
     assert actual.retained == ("table public.outbox_event and its rows, which belong to the service",)
+
+
+def test_deletes_only_what_the_pipeline_no_longer_uses(
+    deployment: Deployment, kafka: FakeKafka, connect: FakeConnect, subjects: set[str], lock: Lock
+) -> None:
+    """The aggregate type `stock` was removed from the pipeline file. apply keeps its topic in the lock file."""
+    kafka.states["library.stock"] = kafka.states["library.book"]
+    kafka.bounds_by_topic["library.stock"] = {0: Bounds(0, 1)}
+    subjects.add("library.stock-value")
+    stock = lock.topics["library.book"].model_copy(update={"aggregate_type": "stock"})
+    deployment.write_lock(lock.model_copy(update={"topics": {**lock.topics, "library.stock": stock}}))
+    apply(deployment, silent, only=["kafka"])
+    assert recorded_unused_topics(deployment) == ["library.stock"]
+    assert destroy(deployment, silent, DestroyOptions(unused=True)).changes == ()
+    done = destroy(deployment, silent, DestroyOptions(unused=True, delete_topics=True, delete_schemas=True))
+    assert [change.object for change in done.changes] == ["schema library.stock-value", "topic library.stock"]
+    assert "library.stock" not in kafka.states.keys() | subjects
+    assert recorded_unused_topics(deployment) == []
+    assert (connect.states[NAME], "library.book" in kafka.states) == ("RUNNING", True)
 
 
 def test_reports_nothing_to_delete(

@@ -44,6 +44,7 @@ def plan(
     with common.deployment() as deployment:
         new_plan = deployments.make_plan(deployment, recover=recover, only=_parse_systems(only))
         pending_backfills = deployments.pending_backfill_steps(deployment)
+        unused = deployments.recorded_unused_topics(deployment)
     if saved_plan_file is not None:
         write_file(saved_plan_file, json.dumps(deployments.to_document(new_plan), indent=2) + "\n")
     if common.output is Output.JSON:
@@ -55,6 +56,9 @@ def plan(
         print_message("no changes are pending")
     if pending_backfills:
         print_message(f"a backfill is pending: {pending_backfills}")
+    if unused:
+        names = ", ".join(unused)
+        print_message(f"unused topics: {names}; to delete them, run `outbox destroy --unused --delete-topics`")
     if new_plan.changes:
         raise typer.Exit(exit_codes.CHANGES_PENDING)
 

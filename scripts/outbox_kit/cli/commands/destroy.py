@@ -25,6 +25,9 @@ def destroy(
     delete_schemas: Annotated[
         bool, typer.Option("--delete-schemas", help="Also delete the aggregates' schema subjects (soft deletion).")
     ] = False,
+    unused: Annotated[
+        bool, typer.Option("--unused", help="Delete only topics, and schemas, of removed aggregate types.")
+    ] = False,
     wait_seconds: WaitOption = 0,
     confirmed_text: ConfirmOption = None,
 ) -> None:
@@ -33,7 +36,7 @@ def destroy(
     The command asks for the names of the pipeline and the environment. A topic that contains records is deleted only
     with --delete-topics. The outbox table and its rows are retained.
     """
-    options = deployments.DestroyOptions(drop_slot, delete_topics, delete_schemas)
+    options = deployments.DestroyOptions(drop_slot, delete_topics, delete_schemas, unused)
     with common.deployment() as deployment:
         shown_removal = None
         if confirmed_text is not None:
