@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -27,6 +28,8 @@ from outbox_kit.results.changes import Change
 from outbox_kit.results.checks import Check
 
 OUTBOX_COMMAND = re.compile(r"`(outbox [^`]+)`")
+# Command that the text tells the user to run, and the punctuation after it.
+COMMAND = re.compile(r"(?:(?<=run )|(?<=then )|(?<=and )|(?<=or )|(?<=, ))`([^`\s]+ [^`]+)`[;,.:]?")
 PIPELINE_OPTION = " -p "
 
 _options: ContextVar[str] = ContextVar("options", default="")
@@ -62,16 +65,16 @@ def _complete(command: str, options: str) -> str:
     return f"`{command}`" if PIPELINE_OPTION in command else f"`{command} {options}`"
 
 
-def print_message(message: str) -> None:
-    """Print one line to stderr, with the options that select this pipeline and environment added to its commands."""
-    stderr.print(Text(one_line(completed(message))))
+def print_message(message: str, style: str = "") -> None:
+    """Print a message to stderr, with the options that select this pipeline and environment added to its commands."""
+    print_line(Text(wrapped(one_line(completed(message)), stderr), style), stderr)
 
 
 def print_error(error: OutboxError) -> None:
     """Print an expected error and its hint to stderr."""
-    stderr.print(Text("error: ", style="bold red").append(printable(error.message), style="not bold default"))
-    if error.hint:
-        stderr.print(Text("hint:  ", style="bold").append(printable(error.hint), style="not bold"))
+    for name, style, text in (("error: ", "bold red", error.message), ("hint:  ", "bold", error.hint)):
+        if text:
+            print_line(Text.assemble((name, style), wrapped(printable(text), stderr, len(name))), stderr)
 
 
 def print_traceback(error: OutboxError) -> None:
@@ -92,18 +95,67 @@ def print_json(value: Any) -> None:  # noqa: ANN401 - any JSON value
 def print_table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", console: Console = stdout
 ) -> None:
-    """Print a table. Values are never truncated. Long values are wrapped only on a terminal."""
+    """Print a table, or on a terminal that is too narrow, one block per row. Values are never truncated or broken."""
     rows = [[printable(cell) for cell in row] for row in rows]
+    width = sum(max(map(cell_len, cells)) + 2 for cells in zip(columns, *rows, strict=True))
+    width = max(width - 2, cell_len(title))
+    if console.is_terminal and width > console.width:
+        if title:
+            print_line(Text(title, style="italic"), console)
+        _print_blocks(columns, rows, console)
+        return
     table = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column, no_wrap=True)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    if console.is_terminal:
-        console.print(table)
-    else:
-        width = sum(max(map(cell_len, cells)) + 2 for cells in zip(columns, *rows, strict=True))
-        Console(file=console.file, width=max(width, cell_len(title)), highlight=False).print(table)
+    Console(file=console.file, width=width, highlight=False).print(table)
+
+
+def _print_blocks(columns: Sequence[str], rows: Sequence[Sequence[str]], console: Console) -> None:
+    """Print one block per row. The first column of a table with two columns contains the names of the values."""
+    if len(columns) == 2:  # noqa: PLR2004 - as the docstring describes
+        print_fields([(name, value) for name, value in rows], console=console)
+        return
+    for row in rows:
+        print_fields(list(zip(columns, row, strict=True)), console=console)
+        print_line(Text(), console)
+
+
+def print_fields(fields: Sequence[tuple[str, str]], *, indent: int = 0, console: Console = stdout) -> None:
+    """Print a line `NAME: VALUE` for each field whose value is not empty. The values are wrapped."""
+    name_width = max((len(name) for name, _ in fields), default=0) + 2
+    for name, value in fields:
+        if value:
+            text = Text(" " * indent).append(f"{name + ':':<{name_width}}", style="bold")
+            print_line(text.append(wrapped(printable(value), console, indent + name_width)), console)
+
+
+def wrapped(text: str, console: Console, indent: int = 0) -> str:
+    """Return the text with `indent` spaces before each further line.
+
+    If a line is too long for the terminal, wrap the text at spaces, and put each command to run on a line of its own.
+    Words and commands are never broken, so that they can be copied.
+    """
+    lines: list[str] = text.split("\n")
+    width = max(console.width - indent, 20)
+    if console.is_terminal and max(map(cell_len, lines)) > width:
+        parts = [part for line in lines for part in _prose_and_commands(line)]
+        lines = [line for part, is_command in parts for line in ([f"  {part}"] if is_command else _wrap(part, width))]
+    return f"\n{' ' * indent}".join(lines)
+
+
+def _prose_and_commands(text: str) -> list[tuple[str, bool]]:
+    return [(part.strip(), number % 2 == 1) for number, part in enumerate(COMMAND.split(text)) if part.strip()]
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+
+
+def print_line(text: Text, console: Console = stdout) -> None:
+    """Print a text without breaking its lines."""
+    console.print(text, soft_wrap=True)
 
 
 def print_changes(changes: Sequence[Change], *, console: Console = stdout) -> None:

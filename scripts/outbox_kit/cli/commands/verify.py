@@ -15,7 +15,8 @@ import typer
 from outbox_common.error_text import one_line
 from outbox_kit import verification
 from outbox_kit.cli import exit_codes
-from outbox_kit.cli.console import completed_checks, print_json, print_message, print_table, print_text, write_file
+from outbox_kit.cli.checks_output import STYLES, print_checks
+from outbox_kit.cli.console import completed_checks, print_json, print_message, print_text, write_file
 from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.deployment import Deployment
 from outbox_kit.operations.state_comparison import StateComparison
@@ -59,6 +60,9 @@ def verify(
             help="Repeat at this interval. Print status changes, or with --output json, one line per run.",
         ),
     ] = None,
+    verbose: Annotated[
+        bool, typer.Option("-v", "--verbose", help="List every check, not only those that did not pass.")
+    ] = False,
 ) -> None:
     """Check the deployed systems, and send a canary event.
 
@@ -76,7 +80,11 @@ def verify(
             _watch(partial(run, silent), common.output, interval)
             return
         report = run(print_message)
-    _print_report(report, common.output)
+    if common.output is Output.JSON:
+        print_json(verification.to_json(report))
+    else:
+        print_checks(report.checks, verbose=verbose)
+        print_message(report.summary, STYLES[Status.FAIL if report.failed else Status.PASS])
     if report.failed:
         raise typer.Exit(exit_codes.ERROR)
 
@@ -110,25 +118,12 @@ def _watch(run: Callable[[], Report], output: Output, interval: float) -> None:
     try:
         while True:
             report = run()
-            timestamp = datetime.now(UTC).isoformat(timespec="seconds")
             if output is Output.JSON:
-                typer.echo(json.dumps({"time": timestamp, **verification.to_json(report.checks)}))
+                typer.echo(json.dumps(verification.to_json(report)))
             else:
+                timestamp = datetime.now(UTC).isoformat(timespec="seconds")
                 for line in status_changes.since_last_run(report.checks):
                     print_text(one_line(f"{timestamp} {line}"))
             time.sleep(interval)
     except KeyboardInterrupt:
         print_message("stopped")
-
-
-def _print_report(report: Report, output: Output) -> None:
-    """Print the checks as a table, followed by the remedies, or as JSON."""
-    if output is Output.JSON:
-        print_json(verification.to_json(report.checks))
-        return
-    print_table(["check", "status", "seen"], [[check.id, check.status, check.seen] for check in report.checks])
-    for check in report.checks:
-        # A check is usually UNKNOWN because another check failed, and the failed check has a remedy.
-        if check.status in (Status.WARN, Status.FAIL):
-            print_message(f"{check.id}: expected {check.expected}; {check.remedy}")
-    print_message(report.summary)
