@@ -24,6 +24,7 @@ from rich.text import Text
 
 from outbox_common.error_text import one_line, postgres_redacted, printable, traceback_text
 from outbox_events.errors import ConfigurationError, OutboxError
+from outbox_kit.cli.waiting import Waiting
 from outbox_kit.results.changes import Change
 from outbox_kit.results.checks import Check
 
@@ -35,6 +36,7 @@ PIPELINE_OPTION = " -p "
 _options: ContextVar[str] = ContextVar("options", default="")
 stderr = Console(stderr=True, highlight=False, soft_wrap=True)
 stdout = Console(highlight=False)
+waiting = Waiting(stderr)
 
 
 @contextmanager
@@ -67,7 +69,9 @@ def _complete(command: str, options: str) -> str:
 
 def print_message(message: str, style: str = "") -> None:
     """Print a message to stderr, with the options that select this pipeline and environment added to its commands."""
-    print_line(Text(wrapped(one_line(completed(message)), stderr), style), stderr)
+    text = one_line(completed(message))
+    print_line(Text(wrapped(text, stderr), style), stderr)
+    waiting.start(text)
 
 
 def print_error(error: OutboxError) -> None:
@@ -84,11 +88,13 @@ def print_traceback(error: OutboxError) -> None:
 
 def print_text(text: str) -> None:
     """Print text to stdout."""
+    waiting.start("")
     typer.echo(printable(text))
 
 
 def print_json(value: Any) -> None:  # noqa: ANN401 - any JSON value
     """Print one JSON document to stdout."""
+    waiting.start("")
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
 
@@ -104,6 +110,7 @@ def print_table(
             print_line(Text(title, style="italic"), console)
         _print_blocks(columns, rows, console)
         return
+    waiting.start("")
     table = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
     for column in columns:
         table.add_column(column, no_wrap=True)
@@ -155,6 +162,7 @@ def _wrap(text: str, width: int) -> list[str]:
 
 def print_line(text: Text, console: Console = stdout) -> None:
     """Print a text without breaking its lines."""
+    waiting.start("")
     console.print(text, soft_wrap=True)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 import shlex
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from outbox_common.interrupts import ended_by_signals
-from outbox_kit.cli.console import commands_completed
+from outbox_kit.cli.console import commands_completed, waiting
 
 if TYPE_CHECKING:
     from outbox_kit.deployment import Deployment
@@ -31,6 +31,7 @@ SlotWaitOption = Annotated[
 SkipRowsOption = Annotated[
     bool, typer.Option("--skip-rows", help="Accept an offset that skips rows. Skipped rows are lost.")
 ]
+WAITS_FOR_SYSTEMS = "wait for responses of PostgreSQL, Kafka, the registry and Connect"
 
 
 class Output(StrEnum):
@@ -75,12 +76,18 @@ class CommonOptions:
         options = ["-p", str(self.pipeline), "-e", self.environment, *(f"--set={entry}" for entry in settings)]
         return shlex.join(options)
 
-    def deployment(self) -> AbstractContextManager[Deployment]:
-        """Return a context manager that loads the deployment's files, and closes the deployment's connections."""
+    @contextmanager
+    def deployment(self, *, shows_waiting: bool = True) -> Iterator[Deployment]:
+        """Load the deployment's files, and close the deployment's connections at the end.
+
+        On a terminal, show what the command waits for, unless `shows_waiting` is false.
+        """
         with ended_by_signals():
             from outbox_kit.deployment import open_deployment  # noqa: PLC0415 - `--help` must not import the deployment
 
-        return open_deployment(self.pipeline, self.environment, self.overrides)
+        shown = waiting.running(WAITS_FOR_SYSTEMS) if shows_waiting else nullcontext()
+        with open_deployment(self.pipeline, self.environment, self.overrides) as deployment, shown:
+            yield deployment
 
 
 def _declarations(

@@ -171,7 +171,7 @@ def test_a_long_text_has_its_commands_on_lines_of_their_own() -> None:
 CHECKS = """
 from outbox_kit.cli.checks_output import print_checks
 from outbox_kit.results.checks import Check, Status
-print_checks([Check(f"a.{status}", status, "s", "e", "r") for status in Status])
+print_checks([Check(f"a.{status}", status, "s", "e", "r") for status in Status], "")
 """
 
 

@@ -15,7 +15,7 @@ from outbox_events.text import plural
 from outbox_kit import linting
 from outbox_kit.cli import exit_codes
 from outbox_kit.cli.checks_output import print_checks
-from outbox_kit.cli.console import print_json, print_message
+from outbox_kit.cli.console import print_json
 from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.connect.client import ConnectClient
 from outbox_kit.pipeline import load_environment
@@ -64,6 +64,5 @@ def _print_checks(checks: list[Check], output: Output) -> None:
         print_json({"checks": [dataclasses.asdict(check) for check in checks]})
         return
     violations = [check for check in checks if check.status is not Status.PASS]
-    print_checks(violations)
     not_passed = f", {len(violations)} did not pass" if violations else ""
-    print_message(f"{plural(len(checks) - len(violations), 'check')} passed{not_passed}")
+    print_checks(violations, f"{plural(len(checks) - len(violations), 'check')} passed{not_passed}")

@@ -49,6 +49,6 @@ def relay(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     options = RelayOptions(after_send == "mark", once, batch, interval_ms / 1000, not no_connect, metrics_file)
-    with common.deployment() as deployment:
+    with common.deployment(shows_waiting=False) as deployment:
         counters = run_relay(deployment, options, stop, print_message)
     print_message(f"{plural(counters.sent, 'record')} sent, {plural(counters.dead_letters, 'dead letter')}")

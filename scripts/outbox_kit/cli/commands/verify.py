@@ -15,14 +15,17 @@ import typer
 from outbox_common.error_text import one_line
 from outbox_kit import verification
 from outbox_kit.cli import exit_codes
-from outbox_kit.cli.checks_output import STYLES, print_checks
+from outbox_kit.cli.checks_output import print_checks
 from outbox_kit.cli.console import completed_checks, print_json, print_message, print_text, write_file
 from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.deployment import Deployment
 from outbox_kit.operations.state_comparison import StateComparison
 from outbox_kit.results import Reporter, silent
-from outbox_kit.results.checks import Status
 from outbox_kit.verification import Report
+
+VerboseOption = Annotated[
+    bool, typer.Option("-v", "--verbose", help="List every check, not only those that did not pass.")
+]
 
 
 @common_options("output")
@@ -60,9 +63,7 @@ def verify(
             help="Repeat at this interval. Print status changes, or with --output json, one line per run.",
         ),
     ] = None,
-    verbose: Annotated[
-        bool, typer.Option("-v", "--verbose", help="List every check, not only those that did not pass.")
-    ] = False,
+    verbose: VerboseOption = False,
 ) -> None:
     """Check the deployed systems, and send a canary event.
 
@@ -70,7 +71,7 @@ def verify(
     the clocks of the brokers are not checked (docs/verify.md). Exit with code 1 if a check fails.
     """
     canary_seconds = None if no_canary else canary_timeout
-    with common.deployment() as deployment:
+    with common.deployment(shows_waiting=interval is None) as deployment:
         # All runs of --every share one comparison, because the comparison keeps the records that it has read.
         comparison = (
             verification.comparison_of(deployment, seconds=states_timeout, max_records=max_records) if states else None
@@ -83,8 +84,7 @@ def verify(
     if common.output is Output.JSON:
         print_json(verification.to_json(report))
     else:
-        print_checks(report.checks, verbose=verbose)
-        print_message(report.summary, STYLES[Status.FAIL if report.failed else Status.PASS])
+        print_checks(report.checks, report.summary, verbose=verbose)
     if report.failed:
         raise typer.Exit(exit_codes.ERROR)
 
