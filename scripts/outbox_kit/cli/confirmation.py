@@ -12,7 +12,7 @@ from outbox_common.error_text import one_line
 from outbox_events.errors import ConfigurationError, OutboxError, RefusedError
 from outbox_events.text import plural
 from outbox_kit.cli import exit_codes
-from outbox_kit.cli.console import print_message
+from outbox_kit.cli.console import print_message, waiting
 from outbox_kit.cli.options import CommonOptions
 from outbox_kit.deployment import Deployment
 from outbox_kit.operations import misplaced_states, preconditions
@@ -135,5 +135,6 @@ def _cluster(deployment: Deployment) -> str:
 
 
 def _require_terminal(option: str, hint: str) -> None:
+    waiting.start("")  # the prompt follows
     if not sys.stdin.isatty():
         raise ConfigurationError(f"{option} is required: stdin is not a terminal", hint)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -23,15 +24,19 @@ from rich.text import Text
 
 from outbox_common.error_text import one_line, postgres_redacted, printable, traceback_text
 from outbox_events.errors import ConfigurationError, OutboxError
+from outbox_kit.cli.waiting import Waiting
 from outbox_kit.results.changes import Change
 from outbox_kit.results.checks import Check
 
 OUTBOX_COMMAND = re.compile(r"`(outbox [^`]+)`")
 SELECTION = re.compile(r" -[pe] ")
+# Command that the text tells the user to run, and the punctuation after it.
+COMMAND = re.compile(r"(?:(?<=run )|(?<=then )|(?<=and )|(?<=or )|(?<=, ))`([^`\s]+ [^`]+)`[;,.:]?")
 
 _options: ContextVar[str] = ContextVar("options", default="")
 stderr = Console(stderr=True, highlight=False, soft_wrap=True)
 stdout = Console(highlight=False)
+waiting = Waiting(stderr)
 
 
 @contextmanager
@@ -62,16 +67,18 @@ def _complete(command: str, options: str) -> str:
     return f"`{command}`" if SELECTION.search(command) else f"`{command} {options}`"
 
 
-def print_message(message: str) -> None:
-    """Print one line to stderr, with the options that select this pipeline and environment added to its commands."""
-    stderr.print(Text(one_line(completed(message))))
+def print_message(message: str, style: str = "") -> None:
+    """Print a message to stderr, with the options that select this pipeline and environment added to its commands."""
+    text = one_line(completed(message))
+    print_line(Text(wrapped(text, stderr), style), stderr)
+    waiting.start(text)
 
 
 def print_error(error: OutboxError) -> None:
     """Print an expected error and its hint to stderr."""
-    stderr.print(Text("error: ", style="bold red").append(printable(error.message), style="not bold default"))
-    if error.hint:
-        stderr.print(Text("hint:  ", style="bold").append(printable(error.hint), style="not bold"))
+    for name, style, text in (("error: ", "bold red", error.message), ("hint:  ", "bold", error.hint)):
+        if text:
+            print_line(Text.assemble((name, style), wrapped(printable(text), stderr, len(name))), stderr)
 
 
 def print_traceback(error: OutboxError) -> None:
@@ -81,29 +88,82 @@ def print_traceback(error: OutboxError) -> None:
 
 def print_text(text: str) -> None:
     """Print text to stdout."""
+    waiting.start("")
     typer.echo(printable(text))
 
 
 def print_json(value: Any) -> None:  # noqa: ANN401 - any JSON value
     """Print one JSON document to stdout."""
+    waiting.start("")
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
 
 def print_table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", console: Console = stdout
 ) -> None:
-    """Print a table. Values are never truncated. Long values are wrapped only on a terminal."""
+    """Print a table, or on a terminal that is too narrow, one block per row. Values are never truncated or broken."""
     rows = [[printable(cell) for cell in row] for row in rows]
+    width = sum(max(map(cell_len, cells)) + 2 for cells in zip(columns, *rows, strict=True))
+    width = max(width - 2, cell_len(title))
+    if console.is_terminal and width > console.width:
+        if title:
+            print_line(Text(title, style="italic"), console)
+        _print_blocks(columns, rows, console)
+        return
+    waiting.start("")
     table = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column, no_wrap=True)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    if console.is_terminal:
-        console.print(table)
-    else:
-        width = sum(max(map(cell_len, cells)) + 2 for cells in zip(columns, *rows, strict=True))
-        Console(file=console.file, width=max(width, cell_len(title)), highlight=False).print(table)
+    Console(file=console.file, width=width, highlight=False).print(table)
+
+
+def _print_blocks(columns: Sequence[str], rows: Sequence[Sequence[str]], console: Console) -> None:
+    """Print one block per row. The first column of a table with two columns contains the names of the values."""
+    if len(columns) == 2:  # noqa: PLR2004 - as the docstring describes
+        print_fields([(name, value) for name, value in rows], console=console)
+        return
+    for row in rows:
+        print_fields(list(zip(columns, row, strict=True)), console=console)
+        print_line(Text(), console)
+
+
+def print_fields(fields: Sequence[tuple[str, str]], *, indent: int = 0, console: Console = stdout) -> None:
+    """Print a line `NAME: VALUE` for each field whose value is not empty. The values are wrapped."""
+    name_width = max((len(name) for name, _ in fields), default=0) + 2
+    for name, value in fields:
+        if value:
+            text = Text(" " * indent).append(f"{name + ':':<{name_width}}", style="bold")
+            print_line(text.append(wrapped(printable(value), console, indent + name_width)), console)
+
+
+def wrapped(text: str, console: Console, indent: int = 0) -> str:
+    """Return the text with `indent` spaces before each further line.
+
+    If a line is too long for the terminal, wrap the text at spaces, and put each command to run on a line of its own.
+    Words and commands are never broken, so that they can be copied.
+    """
+    lines: list[str] = text.split("\n")
+    width = max(console.width - indent, 20)
+    if console.is_terminal and max(map(cell_len, lines)) > width:
+        parts = [part for line in lines for part in _prose_and_commands(line)]
+        lines = [line for part, is_command in parts for line in ([f"  {part}"] if is_command else _wrap(part, width))]
+    return f"\n{' ' * indent}".join(lines)
+
+
+def _prose_and_commands(text: str) -> list[tuple[str, bool]]:
+    return [(part.strip(), number % 2 == 1) for number, part in enumerate(COMMAND.split(text)) if part.strip()]
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+
+
+def print_line(text: Text, console: Console = stdout) -> None:
+    """Print a text without breaking its lines."""
+    waiting.start("")
+    console.print(text, soft_wrap=True)
 
 
 def print_changes(changes: Sequence[Change], *, console: Console = stdout) -> None:

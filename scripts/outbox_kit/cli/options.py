@@ -6,7 +6,7 @@ import functools
 import inspect
 import shlex
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from itertools import chain
@@ -17,7 +17,7 @@ import typer
 
 from outbox_common.interrupts import ended_by_signals
 from outbox_common.pipeline_files import FOLDER, only_pipeline_file
-from outbox_kit.cli.console import commands_completed, print_message
+from outbox_kit.cli.console import commands_completed, print_message, waiting
 
 if TYPE_CHECKING:
     from outbox_kit.deployment import Deployment
@@ -34,6 +34,7 @@ SlotWaitOption = Annotated[
 SkipRowsOption = Annotated[
     bool, typer.Option("--skip-rows", help="Accept an offset that skips rows. Skipped rows are lost.")
 ]
+WAITS_FOR_SYSTEMS = "wait for responses of PostgreSQL, Kafka, the registry and Connect"
 
 
 class Output(StrEnum):
@@ -84,17 +85,21 @@ class CommonOptions:
         return shlex.join([*pipeline, "-e", self.environment, *chain(*(("--set", entry) for entry in settings))])
 
     @contextmanager
-    def deployment(self, *, reads: Collection[System] = (), writes: Collection[System] = ()) -> Iterator[Deployment]:
+    def deployment(
+        self, *, reads: Collection[System] = (), writes: Collection[System] = (), shows_waiting: bool = True
+    ) -> Iterator[Deployment]:
         """Load the deployment's files, and close its connections at the end.
 
         If the command `writes` to a system, raise RefusedError unless every system is the one of the lock file.
-        Otherwise print a warning for each system that the command `reads` and that is not.
+        Otherwise print a warning for each system that the command `reads` and that is not. On a terminal, show what the
+        command waits for, unless `shows_waiting` is false.
         """
         with ended_by_signals():
             from outbox_kit.deployment import open_deployment  # noqa: PLC0415 - `--help` must not import the deployment
             from outbox_kit.deployment.identity import foreign_systems, refuse_foreign_systems  # noqa: PLC0415
 
-        with open_deployment(self.pipeline, self.environment, self.overrides) as deployment:
+        shown = waiting.running(WAITS_FOR_SYSTEMS) if shows_waiting else nullcontext()
+        with open_deployment(self.pipeline, self.environment, self.overrides) as deployment, shown:
             if writes:
                 refuse_foreign_systems(deployment, print_message, needs=writes)
             else:

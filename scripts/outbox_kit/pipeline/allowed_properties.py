@@ -10,37 +10,24 @@ import difflib
 import re
 from collections.abc import Callable, Mapping
 
-_NUMBERS = "*.bytes *.kbytes *.messages *.ms *.seconds"
-_BOTH_CLIENTS = f"""{_NUMBERS} allow.auto.create.topics check.crcs client.dns.lookup client.id client.rack
-    compression.type enable.metrics.push max.in.flight.requests.per.connection metadata.recovery.strategy sasl.mechanism
-    sasl.kerberos.min.time.before.relogin sasl.kerberos.service.name sasl.oauthbearer.sub.claim.name
-    sasl.oauthbearer.token.endpoint.url security.protocol ssl.cipher.suites ssl.endpoint.identification.algorithm
-    ssl.key.password ssl.keystore.location ssl.keystore.password"""
+_BOTH_CLIENTS = """*.bytes *.kbytes *.messages *.ms *.seconds allow.auto.create.topics check.crcs client.dns.lookup
+    client.id client.rack compression.* enable.metrics.push max.in.flight.requests.per.connection
+    metadata.recovery.strategy sasl.mechanism sasl.kerberos.min.time.before.relogin sasl.kerberos.service.name
+    sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url security.protocol ssl.cipher.suites
+    ssl.endpoint.identification.algorithm ssl.key.password ssl.keystore.*"""
 ALLOWED = {
-    "kafka.client": f"""{_BOTH_CLIENTS} api.version.request broker.address.family broker.address.ttl
-        broker.version.fallback compression.codec compression.level debug enable.sasl.oauthbearer.unsecure.jwt
-        enable.ssl.certificate.verification https.ca.location https.ca.pem log.connection.close log_level max.in.flight
-        sasl.kerberos.keytab sasl.kerberos.principal sasl.mechanisms sasl.oauthbearer.assertion.algorithm
-        sasl.oauthbearer.assertion.claim.* sasl.oauthbearer.assertion.file sasl.oauthbearer.assertion.jwt.template.file
-        sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase
-        sasl.oauthbearer.assertion.private.key.pem sasl.oauthbearer.client.credentials.client.id
-        sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.client.id sasl.oauthbearer.client.secret
-        sasl.oauthbearer.config sasl.oauthbearer.extensions sasl.oauthbearer.grant.type
-        sasl.oauthbearer.metadata.authentication.type sasl.oauthbearer.method sasl.oauthbearer.scope sasl.password
-        sasl.username socket.keepalive.enable socket.max.fails socket.nagle.disable ssl.ca.certificate.stores
-        ssl.ca.location ssl.ca.pem ssl.certificate.location ssl.certificate.pem ssl.crl.location ssl.curves.list
-        ssl.key.location ssl.key.pem ssl.sigalgs.list topic.metadata.refresh.sparse""",
+    "kafka.client": f"""{_BOTH_CLIENTS} api.version.request broker.address.* broker.version.fallback debug
+        enable.sasl.oauthbearer.unsecure.jwt enable.ssl.certificate.verification https.ca.* log.connection.close
+        log_level max.in.flight sasl.kerberos.keytab sasl.kerberos.principal sasl.mechanisms sasl.oauthbearer.*
+        sasl.password sasl.username socket.* ssl.ca.* ssl.certificate.location ssl.certificate.pem ssl.crl.location
+        ssl.curves.list ssl.key.location ssl.key.pem ssl.sigalgs.list topic.metadata.refresh.sparse""",
     "producer.override": f"""{_BOTH_CLIENTS} acks auto.offset.reset batch.size bootstrap.servers buffer.memory
-        compression.gzip.level compression.lz4.level compression.zstd.level enable.idempotence group.id
-        group.instance.id isolation.level max.poll.records max.request.size partitioner.adaptive.partitioning.enable
-        partitioner.ignore.keys retries sasl.client.callback.handler.class sasl.jaas.config
-        sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor sasl.login.callback.handler.class
-        sasl.login.refresh.window.factor sasl.login.refresh.window.jitter sasl.oauthbearer.expected.audience
-        sasl.oauthbearer.expected.issuer sasl.oauthbearer.header.urlencode sasl.oauthbearer.jwks.endpoint.url
-        sasl.oauthbearer.scope.claim.name ssl.enabled.protocols ssl.keymanager.algorithm
-        ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.type ssl.protocol
-        ssl.secure.random.implementation ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location
-        ssl.truststore.password ssl.truststore.type""",
+        enable.idempotence group.id group.instance.id isolation.level max.poll.records max.request.size
+        partitioner.adaptive.partitioning.enable partitioner.ignore.keys retries sasl.client.callback.handler.class
+        sasl.jaas.config sasl.kerberos.ticket.* sasl.login.callback.handler.class sasl.login.refresh.*
+        sasl.oauthbearer.expected.* sasl.oauthbearer.header.urlencode sasl.oauthbearer.jwks.endpoint.url
+        sasl.oauthbearer.scope.claim.name ssl.enabled.protocols ssl.keymanager.algorithm ssl.protocol
+        ssl.secure.random.implementation ssl.trustmanager.algorithm ssl.truststore.*""",
     "database": "dbname hostname password port *.ms sslcert sslkey sslmode sslpassword sslrootcert tcpKeepAlive user",
     "driver": """ApplicationName *Timeout channelBinding gssEncMode hostRecheckSeconds loadBalanceHosts options
         prepareThreshold receiveBufferSize sendBufferSize sslcert sslkey sslmode sslNegotiation sslpassword sslrootcert

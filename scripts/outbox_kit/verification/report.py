@@ -65,9 +65,15 @@ def worst_status(checks: list[Check]) -> Status:
     return next((status for status in STATUSES_WORST_FIRST if status in statuses), Status.PASS)
 
 
-def to_json(checks: list[Check]) -> dict[str, Any]:
-    """Return `{"format": 1, "checks": [...]}`, with one object per check."""
-    return {"format": FORMAT, "checks": [dataclasses.asdict(check) for check in checks]}
+def to_json(report: Report) -> dict[str, Any]:
+    """Return the report as a JSON object, with the time at which the run started."""
+    return {
+        "format": FORMAT,
+        "pipeline": report.pipeline,
+        "environment": report.environment,
+        "time": report.started_at.isoformat(timespec="seconds"),
+        "checks": [dataclasses.asdict(check) for check in report.checks],
+    }
 
 
 class StatusChanges:

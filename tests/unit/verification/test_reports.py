@@ -31,9 +31,12 @@ def test_summary() -> None:
 
 
 def test_json() -> None:
-    document = json.loads(json.dumps(to_json([FAILED])))
+    document = json.loads(json.dumps(to_json(REPORT)))
     assert document["format"] == 1
-    assert document["checks"] == [
+    assert (document["pipeline"], document["environment"]) == ("library", "local")
+    assert document["time"] == "2026-01-02T03:04:05+00:00"
+    assert len(document["checks"]) == 4
+    assert document["checks"][:1] == [
         {
             "id": "postgres.slot",
             "status": "fail",

@@ -14,7 +14,8 @@ import typer
 from outbox_events.text import plural
 from outbox_kit import linting
 from outbox_kit.cli import exit_codes
-from outbox_kit.cli.console import print_json, print_message, print_table
+from outbox_kit.cli.checks_output import print_checks
+from outbox_kit.cli.console import print_json
 from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.connect.client import ConnectClient
 from outbox_kit.pipeline import load_environment
@@ -63,9 +64,5 @@ def _print_checks(checks: list[Check], output: Output) -> None:
         print_json({"checks": [dataclasses.asdict(check) for check in checks]})
         return
     violations = [check for check in checks if check.status is not Status.PASS]
-    if violations:
-        print_table(["check", "status", "seen"], [[check.id, check.status, check.seen] for check in violations])
-    for remedy_line in dict.fromkeys(f"{check.id}: expected {check.expected}; {check.remedy}" for check in violations):
-        print_message(remedy_line)
     not_passed = f", {len(violations)} did not pass" if violations else ""
-    print_message(f"{plural(len(checks) - len(violations), 'check')} passed{not_passed}")
+    print_checks(violations, f"{plural(len(checks) - len(violations), 'check')} passed{not_passed}")

@@ -51,7 +51,7 @@ def relay(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     options = RelayOptions(after_send == "mark", once, batch, interval_ms / 1000, not no_connect, metrics_file)
-    with common.deployment() as deployment:
+    with common.deployment(shows_waiting=False) as deployment:
         systems: tuple[System, ...] = ("postgres", "kafka")
         compared = systems if no_connect else IDENTIFIED_SYSTEMS
         refuse_foreign_systems(deployment, print_message, needs=systems, compared=compared)

@@ -15,13 +15,17 @@ import typer
 from outbox_common.error_text import one_line
 from outbox_kit import verification
 from outbox_kit.cli import exit_codes
-from outbox_kit.cli.console import completed_checks, print_json, print_message, print_table, print_text, write_file
+from outbox_kit.cli.checks_output import print_checks
+from outbox_kit.cli.console import completed_checks, print_json, print_message, print_text, write_file
 from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.deployment import Deployment
 from outbox_kit.operations.state_comparison import StateComparison
 from outbox_kit.results import Reporter, silent
-from outbox_kit.results.checks import Status
 from outbox_kit.verification import Report
+
+VerboseOption = Annotated[
+    bool, typer.Option("-v", "--verbose", help="List every check, not only those that did not pass.")
+]
 
 
 @common_options("output")
@@ -59,6 +63,7 @@ def verify(
             help="Repeat at this interval. Print status changes, or with --output json, one line per run.",
         ),
     ] = None,
+    verbose: VerboseOption = False,
 ) -> None:
     """Check the deployed systems, and send a canary event.
 
@@ -66,7 +71,7 @@ def verify(
     the clocks of the brokers are not checked (docs/verify.md). Exit with code 1 if a check fails.
     """
     canary_seconds = None if no_canary else canary_timeout
-    with common.deployment() as deployment:
+    with common.deployment(shows_waiting=interval is None) as deployment:
         # All runs of --every share one comparison, because the comparison keeps the records that it has read.
         comparison = (
             verification.comparison_of(deployment, seconds=states_timeout, max_records=max_records) if states else None
@@ -76,7 +81,10 @@ def verify(
             _watch(partial(run, silent), common.output, interval)
             return
         report = run(print_message)
-    _print_report(report, common.output)
+    if common.output is Output.JSON:
+        print_json(verification.to_json(report))
+    else:
+        print_checks(report.checks, report.summary, verbose=verbose)
     if report.failed:
         raise typer.Exit(exit_codes.ERROR)
 
@@ -110,25 +118,12 @@ def _watch(run: Callable[[], Report], output: Output, interval: float) -> None:
     try:
         while True:
             report = run()
-            timestamp = datetime.now(UTC).isoformat(timespec="seconds")
             if output is Output.JSON:
-                typer.echo(json.dumps({"time": timestamp, **verification.to_json(report.checks)}))
+                typer.echo(json.dumps(verification.to_json(report)))
             else:
+                timestamp = datetime.now(UTC).isoformat(timespec="seconds")
                 for line in status_changes.since_last_run(report.checks):
                     print_text(one_line(f"{timestamp} {line}"))
             time.sleep(interval)
     except KeyboardInterrupt:
         print_message("stopped")
-
-
-def _print_report(report: Report, output: Output) -> None:
-    """Print the checks as a table, followed by the remedies, or as JSON."""
-    if output is Output.JSON:
-        print_json(verification.to_json(report.checks))
-        return
-    print_table(["check", "status", "seen"], [[check.id, check.status, check.seen] for check in report.checks])
-    for check in report.checks:
-        # A check is usually UNKNOWN because another check failed, and the failed check has a remedy.
-        if check.status in (Status.WARN, Status.FAIL):
-            print_message(f"{check.id}: expected {check.expected}; {check.remedy}")
-    print_message(report.summary)

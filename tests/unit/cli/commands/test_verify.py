@@ -18,7 +18,7 @@ from outbox_kit import verification
 from outbox_kit.cli.app import app
 from outbox_kit.deployment import Deployment
 from outbox_kit.operations.state_comparison import StateComparison
-from outbox_kit.results.checks import Check, Status
+from outbox_kit.results.checks import Check, Severity, Status
 
 GOOD = Check("kafka.topics", Status.PASS, "all 5", "all 5")
 BAD = Check("kafka.topics", Status.FAIL, "missing: library.book", "all 5", "run `outbox apply`")
@@ -89,6 +89,7 @@ def test_every_prints_a_json_document_per_run(check_runs: list[list[Check]], mon
     documents = [json.loads(line) for line in done.stdout.splitlines()]
     assert [document["checks"][0]["status"] for document in documents] == ["pass", "fail"]
     assert all(datetime.fromisoformat(document["time"]).tzinfo for document in documents)
+    assert {(document["pipeline"], document["environment"]) for document in documents} == {("library", "fixed")}
 
 
 def test_every_writes_the_reports_after_each_run(
@@ -147,4 +148,38 @@ def test_every_rejects_an_interval_below_one_second(check_runs: list[list[Check]
 def test_prints_remedies_with_the_options_of_the_run(check_runs: list[list[Check]]) -> None:
     check_runs.append([BAD])
     done = CliRunner().invoke(app, ["verify", "-p", "connectors/other.yaml", "-e", "there", "--no-canary"])
-    assert "run `outbox apply -p connectors/other.yaml -e there`" in done.stderr
+    assert "run `outbox apply -p connectors/other.yaml -e there`" in done.stdout
+
+
+def system_checks(system: str, count: int, status: Status, seen: str = "") -> list[Check]:
+    return [Check(f"{system}.c{number}", status, seen, "") for number in range(count)]
+
+
+def positions(text: str, *parts: str) -> list[int]:
+    """Return the position of each part, which must occur exactly once."""
+    assert [part for part in parts if text.count(part) != 1] == []
+    return [text.index(part) for part in parts]
+
+
+def test_prints_problems_first_and_counts_the_rest(check_runs: list[list[Check]]) -> None:
+    warned = Check("kafka.lag", Status.WARN, "warned-about", "", "raise it", Severity.WARNING)
+    unknown = system_checks("registry", 3, Status.UNKNOWN, "see registry.reachable")
+    check_runs.append([*system_checks("postgres", 12, Status.PASS, "p4ssed"), *unknown, warned, BAD])
+    done = CliRunner().invoke(app, ["verify"])
+    found = positions(done.stdout, "missing: library.book", "warned-about", "see registry.reachable", "postgres: 12")
+    assert found == sorted(found)
+    assert "p4ssed" not in done.stdout
+    verbose = CliRunner().invoke(app, ["verify", "-v"]).stdout
+    assert verbose.count("p4ssed") == 12
+    assert {check.id for check in check_runs[0] if check.id not in verbose} == set()
+
+
+def test_prints_a_common_remedy_once_and_the_cause_before_its_consequences(check_runs: list[list[Check]]) -> None:
+    consequence = Check("connect.running", Status.FAIL, "FAILED", "RUNNING", "see kafka.topics: it also restarts")
+    same_remedy = Check("kafka.topic-identity", Status.FAIL, "recreated", "the same", BAD.remedy)
+    check_runs.append([consequence, BAD, same_remedy])
+    done = CliRunner().invoke(app, ["verify"])
+    assert done.stdout.count("outbox apply") == 1
+    found = positions(done.stdout, "missing: library.book", "recreated", "FAILED")
+    assert found == sorted(found)
+    assert "see kafka.topics\n" in done.stdout
