@@ -23,7 +23,7 @@ def raise_interrupt(_signal: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def handle_signals(handler: Handler) -> None:
+def handle_signals(handler: Handler | signal.Handlers) -> None:
     """Have `handler` handle Ctrl-C and SIGTERM. A signal that the parent process ignores remains ignored."""
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
