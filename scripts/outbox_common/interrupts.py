@@ -8,7 +8,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 EXIT_CODE = 130  # 128 + SIGINT, as shells report an interrupted command
 Handler = Callable[[int, FrameType | None], None]
 
@@ -23,12 +25,10 @@ def raise_interrupt(_signal: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def handle_signals(handler: Handler) -> None:
+def handle_signals(handler: Handler | signal.Handlers) -> None:
     """Have `handler` handle Ctrl-C and SIGTERM. A signal that the parent process ignores remains ignored."""
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM):
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, handler)
+    for number in _current_handlers():
+        signal.signal(number, handler)
 
 
 @contextmanager
@@ -38,14 +38,21 @@ def ended_by_signals() -> Iterator[None]:
     Libraries with native code discard a KeyboardInterrupt that is raised during their import. Without this context
     manager, the command would then continue and change systems.
     """
-    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    previous = _current_handlers()
     handle_signals(end_process)
     try:
         yield
     finally:
         for number, handler in previous.items():
-            if threading.current_thread() is threading.main_thread():
-                signal.signal(number, handler)
+            signal.signal(number, handler)
+
+
+def _current_handlers() -> dict[signal.Signals, Any]:
+    """Return the handlers of the signals that are not ignored. Only the main thread can change them."""
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    return {number: handler for number, handler in handlers.items() if handler not in (signal.SIG_IGN, None)}
 
 
 def was_interrupted(error: BaseException | None) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import signal
 import sys
 from contextlib import suppress
 
@@ -11,6 +13,7 @@ from outbox_common.interrupts import end_process, handle_signals, raise_interrup
 def main() -> None:
     """Run the command. After Ctrl-C or SIGTERM, exit with INTERRUPTED, whatever the process is doing at that time."""
     handle_signals(end_process)
+    atexit.register(handle_signals, signal.SIG_IGN)  # Python's last steps would replace the handler by the default
     from outbox_common.pipeline_files import UsageError  # noqa: PLC0415 - a signal can arrive during these imports
     from outbox_events.errors import OutboxError  # noqa: PLC0415
     from outbox_kit.cli import exit_codes  # noqa: PLC0415

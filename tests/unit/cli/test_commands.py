@@ -201,12 +201,20 @@ def test_signal_ends_the_process_while_modules_are_imported(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signal_before_the_process_ends(number: signal.Signals) -> None:
-    """The work is done and its output is complete, but the process still runs its exit handlers."""
-    exit_handler = f"{ENABLE_SIGINT}import atexit; atexit.register(signal.raise_signal, {number})"
-    command = [sys.executable, "-c", f"{exit_handler}; import sys; sys.argv[1:] = ['--version']; {RUN[-1]}"]
+@pytest.mark.parametrize(
+    ("program", "code"),
+    [
+        ("try: main()\nfinally: signal.raise_signal({number})", 130),
+        # This handler runs after the handlers that the command registers, so that only Python's own cleanup follows.
+        ("import atexit; atexit.register(signal.raise_signal, {number}); main()", 0),
+    ],
+)
+def test_signal_before_the_process_ends(number: signal.Signals, program: str, code: int) -> None:
+    """The work is done and its output is complete, but the process has not ended yet."""
+    start = f"{ENABLE_SIGINT}from outbox_kit.cli import main; import sys; sys.argv[1:] = ['--version']\n"
+    command = [sys.executable, "-c", start + program.format(number=int(number))]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr) == (130, f"outbox-kit {__version__}\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (code, f"outbox-kit {__version__}\n", "")
 
 
 @pytest.mark.parametrize(("typed", "code"), [(None, 130), (b"\x04", 1), (b"n\n", 1)])
