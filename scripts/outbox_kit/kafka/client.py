@@ -18,6 +18,7 @@ from confluent_kafka.admin import (
     ConfigSource,
     NewPartitions,
     NewTopic,
+    OffsetSpec,
     ResourceType,
 )
 
@@ -174,6 +175,12 @@ class KafkaClient:
         if metadata.error is not None:
             raise topic_requests.unreadable(topic, metadata.error, hint=READ_TOPIC_HINT)
         return self._bounds(topic, sorted(metadata.partitions), IsolationLevel.READ_COMMITTED)
+
+    def offsets_at(self, topic: str, partitions: Iterable[int], seconds: float) -> dict[int, int]:
+        """Map each partition to the offset of its first record at or after a Unix time; -1 if there is no record."""
+        spec = OffsetSpec.for_timestamp(round(seconds * 1000))
+        with self._request(f"read offsets of topic {topic}"):
+            return topic_requests.offsets(self._admin, topic, [*partitions], spec, seconds=self._timeout_s)
 
     def open_transactions(self, topics: Mapping[str, int]) -> dict[tuple[str, int], int]:
         """Return the last stable offset of each partition with an open transaction. `topics` maps names to counts.

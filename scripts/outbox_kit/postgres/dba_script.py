@@ -126,7 +126,7 @@ def _verifier(pipeline: Pipeline, environment: Environment) -> Iterator[str]:
     if not source.uses_table:
         return
     columns = [source.columns.id, source.columns.aggregate_type, source.columns.aggregate_id]
-    columns += [source.columns.event_type, source.columns.created_at]
+    columns += [source.columns.event_type, source.columns.created_at, "seq", "ctid"]
     columns += [aggregate.partition_field for aggregate in pipeline.aggregates.values() if aggregate.partition_field]
     column_list = sql.SQL(", ").join(map(sql.Identifier, dict.fromkeys(columns)))
     table = ddl.qualified_name(source.table)

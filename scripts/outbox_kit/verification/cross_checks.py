@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from fastavro.schema import SchemaParseException, UnknownType
 from psycopg import sql
 
-from outbox_events.text import format_size
+from outbox_events.text import format_size, plural, shortened_list
 from outbox_kit.connect.conflicts import slots_of
 from outbox_kit.connect.connector_config import (
     MAX_BLOCK_MS_LIMIT,
@@ -20,15 +20,30 @@ from outbox_kit.connect.connector_config import (
     router_routes,
     schema_versions,
 )
+from outbox_kit.deployment import Deployment
+from outbox_kit.kafka.verify_queries import set_config
 from outbox_kit.pipeline.avro import same_schema, without_docs
 from outbox_kit.results.checks import Finding, Rules, Severity
-from outbox_kit.results.repair_commands import RECOVER_HINT, RESEND_HINT, resend_steps
+from outbox_kit.results.repair_commands import RECOVER_HINT, RESEND_HINT, backfill_steps, resend_steps
 from outbox_kit.verification.live_state import LiveState
 
 NO_CONFIG = "the live connector config could not be read"
 NO_ROUTER = "no OutboxRouter"
 STATUS_INTERVAL_MS = 10_000  # default in Debezium
 STATUS_UPDATES_PER_TIMEOUT = 2
+
+MAX_LISTED = 5
+SAME_ORDER = "all records of a state topic, or none of them, have the header source_sequence"
+# The broker then closes a segment at the next record, and its log cleaner compacts the segment.
+COMPACT_NOW = "segment.ms=1000,min.compaction.lag.ms=0,min.cleanable.dirty.ratio=0.01"
+CLEANING = (
+    "after log.cleaner.backoff.ms of the broker (15 s by default), the log cleaner has removed the records; then see "
+    "kafka.topic-settings"
+)
+UNSEQUENCED_REMEDY = (
+    f"stop the other producer; set {COMPACT_NOW} on the topic with kafka-configs, then run `outbox stuck --resend` and "
+    f"`outbox backfill --restart`; {CLEANING}"
+)
 
 RULES = Rules[LiveState]()
 
@@ -157,6 +172,55 @@ def _offset_covers_slot(state: LiveState) -> Finding:
     )
     actual = f"slot at {slot_lsn}, connector's offset at {offset_lsn}"
     return Finding(slot_lsn <= offset_lsn, actual, expected, remedy)
+
+
+@RULES.rule(
+    "path.empty-topics",
+    condition="no state topic is empty although the `backfill` query of its type returns a state",
+    remedy="run `outbox backfill --restart` for the aggregate types",
+)
+def _empty_topics(state: LiveState) -> Finding:
+    names, error = state.unsent_types.value, state.unsent_types.error
+    expected = "records on every topic for which `backfill` returns a state"
+    if names is None or state.kafka.value is None:
+        message, hint = (error.message, error.hint) if error else ("the state of Kafka could not be read", "")
+        return Finding(None, message, expected, hint)
+    actual = f"no record: {', '.join(names)}" if names else expected
+    return Finding(not names, actual, expected, backfill_steps(state.deployment.pipeline, names))
+
+
+@RULES.rule(
+    "kafka.source-sequence",
+    condition=f"{SAME_ORDER} (checked for the oldest and the newest records)",
+    remedy=UNSEQUENCED_REMEDY,
+    severity=Severity.WARNING,
+)
+def _source_sequence(state: LiveState) -> Finding:
+    if state.kafka.value is None:
+        return Finding(None, "the state of Kafka could not be read", SAME_ORDER)
+    found = {name: records.keys for name, records in state.kafka.value.unsequenced.items()}
+    return unsequenced_finding(state.deployment, found)
+
+
+def unsequenced_finding(deployment: Deployment, found: Mapping[str, Mapping[tuple[int, int], str]]) -> Finding:
+    """Return the finding for records without source_sequence. `found` maps topics and places to the records' keys."""
+    pipeline, kafka = deployment.pipeline, deployment.environment.kafka
+    records = [
+        f"{topic} {partition}/{offset} ({key})"
+        for topic, keys in found.items()
+        for (partition, offset), key in keys.items()
+    ]
+    if not records:
+        return Finding(True, SAME_ORDER, SAME_ORDER)
+    names = [name for name in pipeline.aggregates if found.get(pipeline.topic_of(name))]
+    commands = [set_config(kafka, pipeline.topic_of(name), COMPACT_NOW) for name in names]
+    limit = max(len(found[pipeline.topic_of(name)]) for name in names)
+    remedy = (
+        f"stop the other producer; run {', '.join(commands)}, then `outbox stuck --resend --max-deletions {limit}`, "
+        f"which asks before it writes tombstones; then {backfill_steps(pipeline, names)}; {CLEANING}"
+    )
+    actual = f"{plural(len(records), 'record')} without source_sequence: {shortened_list(records, MAX_LISTED)}"
+    return Finding(False, actual, SAME_ORDER, remedy, Severity.ERROR if pipeline.materializations else None)
 
 
 @RULES.rule(
