@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterable
+
 from outbox_kit.pipeline import Pipeline
 
 # After a loss of rows, these commands send the latest states and the tombstones of deleted aggregates again.
@@ -23,6 +26,11 @@ def backfill_steps(pipeline: Pipeline, aggregate_types: list[str]) -> str:
             f"have the service write every state of {names} again, then run `outbox backfill --acknowledge {names}`"
         )
     return "; ".join(steps)
+
+
+def republish_command(aggregate_type: str, keys: Iterable[str]) -> str:
+    """Return the command that sends the latest states of these aggregates."""
+    return " ".join(["outbox republish", aggregate_type, *(f"--key {shlex.quote(key)}" for key in keys)])
 
 
 def resend_steps(pipeline: Pipeline, aggregate_types: list[str] | None = None) -> str:

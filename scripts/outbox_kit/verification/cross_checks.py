@@ -24,7 +24,13 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.kafka.verify_queries import set_config
 from outbox_kit.pipeline.avro import same_schema, without_docs
 from outbox_kit.results.checks import Finding, Rules, Severity
-from outbox_kit.results.repair_commands import RECOVER_HINT, RESEND_HINT, backfill_steps, resend_steps
+from outbox_kit.results.repair_commands import (
+    RECOVER_HINT,
+    RESEND_HINT,
+    backfill_steps,
+    republish_command,
+    resend_steps,
+)
 from outbox_kit.verification.live_state import LiveState
 
 NO_CONFIG = "the live connector config could not be read"
@@ -34,15 +40,15 @@ STATUS_UPDATES_PER_TIMEOUT = 2
 
 MAX_LISTED = 5
 SAME_ORDER = "all records of a state topic, or none of them, have the header source_sequence"
-# The broker then closes a segment at the next record, and its log cleaner compacts the segment.
+# The next record closes the segment, and the log cleaner compacts the segment without delay.
 COMPACT_NOW = "segment.ms=1000,min.compaction.lag.ms=0,min.cleanable.dirty.ratio=0.01"
 CLEANING = (
-    "after log.cleaner.backoff.ms of the broker (15 s by default), the log cleaner has removed the records; then see "
-    "kafka.topic-settings"
+    "the log cleaner then removes the records within about log.cleaner.backoff.ms of the broker (15 s by default), and "
+    "kafka.topic-settings has the command that restores the settings"
 )
 UNSEQUENCED_REMEDY = (
-    f"stop the other producer; set {COMPACT_NOW} on the topic with kafka-configs, then run `outbox stuck --resend` and "
-    f"`outbox backfill --restart`; {CLEANING}"
+    "stop the other producer; run `outbox republish AGGREGATE --key KEY --tombstones`; set "
+    f"{COMPACT_NOW} with kafka-configs; run `outbox republish` again; {CLEANING}"
 )
 
 RULES = Rules[LiveState]()
@@ -204,23 +210,27 @@ def _source_sequence(state: LiveState) -> Finding:
 
 def unsequenced_finding(deployment: Deployment, found: Mapping[str, Mapping[tuple[int, int], str]]) -> Finding:
     """Return the finding for records without source_sequence. `found` maps topics and places to the records' keys."""
-    pipeline, kafka = deployment.pipeline, deployment.environment.kafka
+    pipeline = deployment.pipeline
+    keys = {name: found.get(pipeline.topic_of(name), {}) for name in pipeline.aggregates}
     records = [
-        f"{topic} {partition}/{offset} ({key})"
-        for topic, keys in found.items()
-        for (partition, offset), key in keys.items()
+        f"{pipeline.topic_of(name)} {partition}/{offset} ({key})"
+        for name, places in keys.items()
+        for (partition, offset), key in places.items()
     ]
-    if not records:
-        return Finding(True, SAME_ORDER, SAME_ORDER)
-    names = [name for name in pipeline.aggregates if found.get(pipeline.topic_of(name))]
-    commands = [set_config(kafka, pipeline.topic_of(name), COMPACT_NOW) for name in names]
-    limit = max(len(found[pipeline.topic_of(name)]) for name in names)
-    remedy = (
-        f"stop the other producer; run {', '.join(commands)}, then `outbox stuck --resend --max-deletions {limit}`, "
-        f"which asks before it writes tombstones; then {backfill_steps(pipeline, names)}; {CLEANING}"
-    )
+    remedies = [_remove_records(deployment, name, list(places.values())) for name, places in keys.items() if places]
     actual = f"{plural(len(records), 'record')} without source_sequence: {shortened_list(records, MAX_LISTED)}"
-    return Finding(False, actual, SAME_ORDER, remedy, Severity.ERROR if pipeline.materializations else None)
+    remedy = f"stop the other producer; {'; '.join(remedies)}; {CLEANING}"
+    severity = Severity.ERROR if pipeline.materializations else None
+    return Finding(not records, actual if records else SAME_ORDER, SAME_ORDER, remedy, severity)
+
+
+def _remove_records(deployment: Deployment, name: str, keys: list[str]) -> str:
+    """Return the commands after which compaction removes the records of the first keys."""
+    pipeline = deployment.pipeline
+    command = f"run `{republish_command(name, list(dict.fromkeys(keys))[:MAX_LISTED])} --tombstones`"
+    write = command if pipeline.aggregates[name].backfill else f"have the service write states of these {name} keys"
+    settings = set_config(deployment.environment.kafka, pipeline.topic_of(name), COMPACT_NOW)
+    return f"{write}; run {settings}; {write} again"
 
 
 @RULES.rule(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ from outbox_kit.pipeline.schema_references import inlined_schema
 from outbox_kit.postgres.aggregate_queries import UnreadableStatesError
 from outbox_kit.results import Reporter
 from outbox_kit.results.checks import Check, Finding, Rule, Rules, Severity, evaluate, skip_rules
-from outbox_kit.results.repair_commands import backfill_steps
+from outbox_kit.results.repair_commands import backfill_steps, republish_command
 from outbox_kit.verification.cross_checks import SAME_ORDER, UNSEQUENCED_REMEDY, unsequenced_finding
 from outbox_kit.verification.stuck_causes import likely_causes, sequence_repair
 
@@ -211,7 +210,7 @@ def _resend_remedy(stale: StaleDeadLetters) -> str:
     keys = dict.fromkeys(
         dead_letter.key for dead_letter in stale.dead_letters[:MAX_LISTED] if dead_letter.aggregate_type == name
     )
-    command = " ".join(["outbox republish", name, *(f"--key {shlex.quote(key)}" for key in keys)])
+    command = republish_command(name, keys)
     return f"run `outbox dead-letter show {stale.dead_letters[0].place}`, fix the cause, and run `{command}`"
 
 
