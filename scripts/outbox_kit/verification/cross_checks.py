@@ -197,7 +197,8 @@ def _empty_topics(state: LiveState) -> Finding:
 
 @RULES.rule(
     "kafka.source-sequence",
-    condition=f"{SAME_ORDER} (checked for the oldest and the newest records)",
+    condition=f"{SAME_ORDER}, because Spark jobs reject a topic with both kinds (checked for the oldest and the newest "
+    "records)",
     remedy=UNSEQUENCED_REMEDY,
     severity=Severity.WARNING,
 )

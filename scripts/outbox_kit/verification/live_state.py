@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
-from outbox_events.errors import OutboxError
+from outbox_events.errors import ConfigurationError, OutboxError
 from outbox_kit.connect import verify_queries as connect_queries
 from outbox_kit.connect.checks import ConnectState
 from outbox_kit.connect.connector_config import outbox_router, parse_int, schema_versions
@@ -130,12 +130,13 @@ def _read_unsent_types(deployment: Deployment, empty_types: list[str]) -> list[s
     backfills = {name: backfill for name in empty_types if (backfill := pipeline.aggregates[name].backfill)}
     if not backfills or not pipeline.source.uses_table:
         return []
+    names = []
     with postgres_client.connected(deployment.environment.source, seconds=seconds) as connection:
-        return [
-            name
-            for name, backfill in backfills.items()
-            if live_keys(connection, backfill, limit=FIRST_KEYS) and not has_row(connection, pipeline.source, name)
-        ]
+        for name, backfill in backfills.items():
+            with suppress(ConfigurationError):  # the table does not exist yet, or `outbox backfill` reports the query
+                if live_keys(connection, backfill, limit=FIRST_KEYS) and not has_row(connection, pipeline.source, name):
+                    names.append(name)
+    return names
 
 
 def _read_wal_position(deployment: Deployment) -> int:
