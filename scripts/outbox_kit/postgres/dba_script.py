@@ -36,8 +36,9 @@ CONNECTOR = """\
 -- Connector: reads the slot. It writes only heartbeat messages, which requires no privilege."""
 VERIFIER = """\
 -- Verifier: login of `outbox verify` and `outbox status`. It cannot update rows or read payloads: it reads only columns
--- that are used for routing. It inserts the canary and deletes it in the same transaction. PostgreSQL cannot restrict
--- DELETE to the canary, so the role can delete any row. A delete does not affect the connector, which reads the WAL.
+-- that are used for routing, and the positions of rows. It inserts the canary and deletes it in the same transaction.
+-- PostgreSQL cannot restrict DELETE to the canary, so the role can delete any row. A delete does not affect the
+-- connector, which reads the WAL.
 -- To avoid granting DELETE, remove source.verifier, and run verify with --no-canary."""
 VERIFIER_OF_MESSAGES = """\
 -- Verifier: login of `outbox verify` and `outbox status`. Its canary is a message, which requires no privilege."""

@@ -33,6 +33,7 @@ from outbox_kit.results.repair_commands import (
 )
 from outbox_kit.verification.live_state import LiveState
 
+NO_SAMPLE = "the topics could not be read"
 NO_CONFIG = "the live connector config could not be read"
 NO_ROUTER = "no OutboxRouter"
 STATUS_INTERVAL_MS = 10_000  # default in Debezium
@@ -188,8 +189,8 @@ def _offset_covers_slot(state: LiveState) -> Finding:
 def _empty_topics(state: LiveState) -> Finding:
     names, error = state.unsent_types.value, state.unsent_types.error
     expected = "records on every topic for which `backfill` returns a state"
-    if names is None or state.kafka.value is None:
-        message, hint = (error.message, error.hint) if error else ("the state of Kafka could not be read", "")
+    if names is None or not _has_sample(state):
+        message, hint = (error.message, error.hint) if error else (NO_SAMPLE, "")
         return Finding(None, message, expected, hint)
     actual = f"no record: {', '.join(names)}" if names else expected
     return Finding(not names, actual, expected, backfill_steps(state.deployment.pipeline, names))
@@ -203,10 +204,14 @@ def _empty_topics(state: LiveState) -> Finding:
     severity=Severity.WARNING,
 )
 def _source_sequence(state: LiveState) -> Finding:
-    if state.kafka.value is None:
-        return Finding(None, "the state of Kafka could not be read", SAME_ORDER)
+    if state.kafka.value is None or not _has_sample(state):
+        return Finding(None, NO_SAMPLE, SAME_ORDER)
     found = {name: records.keys for name, records in state.kafka.value.unsequenced.items()}
     return unsequenced_finding(state.deployment, found)
+
+
+def _has_sample(state: LiveState) -> bool:
+    return state.kafka.value is not None and state.kafka.value.misplaced_keys is not None
 
 
 def unsequenced_finding(deployment: Deployment, found: Mapping[str, Mapping[tuple[int, int], str]]) -> Finding:

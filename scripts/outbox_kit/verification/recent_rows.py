@@ -200,11 +200,12 @@ def _wait_for_proof(
     rows = list(_newest_rows(pipeline, connection, suspects))
     lsn = postgres_client.read_insert_position(connection)
     position = None if lsn is None else WalPosition(live_state.lock.source_epoch, lsn)
-    dead_letters = first_versions(dead_letter_topic.read_dead_letters(deployment.kafka, pipeline, list_all=True))
+    found = dead_letter_topic.read_dead_letters(deployment.kafka, pipeline, list_all=True, seconds=MAX_FULL_READ_S)
+    dead_letters = first_versions(found).keys()
     is_sent = False
 
     def is_proven(row: Row) -> bool:
-        has_dead_letter = not dead_letters.keys().isdisjoint(row["event_ids"])
+        has_dead_letter = not dead_letters.isdisjoint(row["event_ids"])
         return has_dead_letter or recent.has_record(row) or is_confirmed(row, recent.newest_record(row), position)
 
     def poll() -> Observation[bool]:

@@ -163,6 +163,16 @@ def test_reports_an_empty_topic_of_a_type_with_states(live: LiveState) -> None:
     assert (unread.status, unread.seen, unread.remedy) == (Status.UNKNOWN, error.message, error.hint)
 
 
+def test_topics_that_were_not_read_are_unknown(live: LiveState) -> None:
+    kafka = live.kafka.value
+    assert kafka is not None
+    checks = run(replace(live, kafka=ReadResult(replace(kafka, misplaced_keys=None))))
+    assert {name for name, check in checks.items() if check.status is Status.UNKNOWN} == {
+        "path.empty-topics",
+        "kafka.source-sequence",
+    }
+
+
 def with_unsequenced(live: LiveState) -> LiveState:
     """Return the live state with a record of another producer on the topic of books."""
     kafka = live.kafka.value
