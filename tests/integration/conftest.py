@@ -151,10 +151,15 @@ def deploy_once(make_pipeline: Callable[..., Path], stack: Stack) -> Iterator[De
 
 @pytest.fixture(scope="session")
 def make_pipeline(project: Path) -> Callable[..., Path]:
-    """Write a pipeline file whose names (topics, slot, table) are unique, so that tests do not conflict."""
+    """Write a pipeline file whose names (topics, slot, table) are unique, so that tests do not conflict.
+
+    By default, no aggregate has a `backfill`, because other tests write to the business tables of the library.
+    """
 
     def make(name: str, **changes: object) -> Path:
         data = yaml.safe_load((project / "connectors" / "library.yaml").read_text())
+        for aggregate in data["aggregates"].values():
+            del aggregate["backfill"]
         data |= {
             "name": name,
             "prefix": name,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,7 +64,13 @@ class FakeTopic:
         self._first_offsets = dict.fromkeys(range(partitions), 0)
         monkeypatch.setattr(KafkaClient, "bounds", lambda *_: self.bounds(""))
         monkeypatch.setattr(KafkaClient, "topic_id", lambda *_: self.topic_id(""))
+        monkeypatch.setattr(KafkaClient, "offsets_at", lambda _, *arguments: self.offsets_at(*arguments))
         monkeypatch.setattr(latest_records, "read_records", self.read_records)
+
+    def offsets_at(self, _: str, numbers: Iterable[int], seconds: float) -> dict[int, int]:
+        """The record at offset n was written at the Unix time n."""
+        ends = {number: bound.end for number, bound in self.bounds("").items()}
+        return {number: round(seconds) if seconds < ends[number] else -1 for number in numbers}
 
     def latest_records(self, **limits: Any) -> LatestRecords:  # noqa: ANN401 - arguments of LatestRecords
         return LatestRecords(self, "library.book", **limits)  # type: ignore[arg-type]

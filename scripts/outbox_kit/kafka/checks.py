@@ -10,6 +10,7 @@ from outbox_kit.kafka.client import ActualTopic
 from outbox_kit.kafka.preconditions import MOVE_HINT
 from outbox_kit.kafka.state import Topic, different_settings
 from outbox_kit.kafka.topic_identity import RecordedTopics, is_recreated, types_with_pending_backfill
+from outbox_kit.kafka.unsequenced_records import UnsequencedRecords
 from outbox_kit.kafka.verify_queries import Cluster, InternalTopic, internal_topic_problems
 from outbox_kit.pipeline import Kafka, Pipeline
 from outbox_kit.results.checks import Finding, Rules
@@ -36,7 +37,7 @@ class KafkaState:
     `recorded_topics` contains the topics in the lock file. `misplaced_keys` maps topics to numbers of misplaced keys.
     It is None if the keys could not be read, for the reason in `sampling_error`. `internal_topics` contains Connect's
     internal topics. It is None if the login is not allowed to read their settings. `open_transactions` maps topics and
-    partitions to last stable offsets.
+    partitions to last stable offsets. `empty_types` contains the types whose topics have no record.
     """
 
     pipeline: Pipeline
@@ -52,6 +53,8 @@ class KafkaState:
     sampling_error: str = ""
     open_transactions: dict[tuple[str, int], int] = field(default_factory=dict)
     removed_dead_letters: int = 0
+    empty_types: list[str] = field(default_factory=list)
+    unsequenced: dict[str, UnsequencedRecords] = field(default_factory=dict)
 
     @property
     def existing_topics(self) -> list[Topic]:

@@ -189,6 +189,12 @@ class KafkaClient:
             times = sorted((future.result(self._timeout_s + 5).timestamp, key.topic) for key, future in futures.items())
         return {topic: timestamp / 1000 for timestamp, topic in times if timestamp >= 0}
 
+    def offsets_at(self, topic: str, partitions: Iterable[int], seconds: float) -> dict[int, int]:
+        """Map each partition to the offset of its first record at or after a Unix time; -1 if there is no record."""
+        spec = OffsetSpec.for_timestamp(round(seconds * 1000))
+        with self._request(f"read offsets of topic {topic}"):
+            return topic_requests.offsets(self._admin, topic, [*partitions], spec, seconds=self._timeout_s)
+
     def open_transactions(self, topics: Mapping[str, int]) -> dict[tuple[str, int], int]:
         """Return the last stable offset of each partition with an open transaction. `topics` maps names to counts.
 

@@ -17,6 +17,7 @@ from outbox_events.kafka.record import text_headers
 from outbox_events.kafka.topic_reader import read_records
 from outbox_events.kafka.topic_requests import Bounds
 from outbox_kit.kafka.client import KafkaClient, client_settings
+from outbox_kit.kafka.unsequenced_records import UnsequencedRecords
 
 MAX_KEYS = 20_000
 MAX_BYTES = 64 * 2**20
@@ -79,8 +80,9 @@ class LatestRecords:
     """Latest record of each key in a topic. The first read() reads the entire topic. Later calls read only new records.
 
     If the topic was recreated, or records at its beginning were deleted, read() reads the entire topic again.
-    `sample` receives the values of the records, and `event_ids` receives the event id of every record. If
-    `hashed_keys` is true, a hash determines the partition of a key. Otherwise, its newest record does.
+    `sample` receives the values of the records, and `event_ids` receives the event id of every record. Records before
+    the Unix time `since` are not read. If `hashed_keys` is true, a hash determines the partition of a key. Otherwise,
+    its newest record does.
     """
 
     kafka: KafkaClient
@@ -91,6 +93,7 @@ class LatestRecords:
     sample: ValueSample | None = None
     hashed_keys: bool = False
     event_ids: set[str] | None = None
+    since: float | None = None
 
     def __post_init__(self) -> None:
         self._read_count = 0
@@ -101,6 +104,7 @@ class LatestRecords:
 
     def _clear(self) -> None:
         self.by_key: dict[str, LatestRecord] = {}
+        self.unsequenced = UnsequencedRecords()
         self.overwritten: dict[str, bool] = {}
         """Keys whose newest record precedes an older record. True if the older record, which remains, is a state."""
         self._last: dict[str, dict[int, LatestRecord]] = {}
@@ -120,10 +124,13 @@ class LatestRecords:
             self._topic_id, self._first_offsets, self._next_offsets = topic_id, {}, {}
             self._clear()
             bounds = self.kafka.bounds(self.topic)
+            if self.since is not None:
+                first = self.kafka.offsets_at(self.topic, bounds, self.since)
+                self._next_offsets = {n: bounds[n].end if offset < 0 else offset for n, offset in first.items()}
         self._read_count = 0
         self._first_offsets = {number: bound.first for number, bound in bounds.items()}
         unread = {n: replace(bound, first=self._next_offsets.get(n, bound.first)) for n, bound in bounds.items()}
-        read_records(client_settings(self.kafka.kafka), {self.topic: unread}, self._add_record, seconds=seconds)
+        read_records(client_settings(self.kafka.kafka), {self.topic: unread}, self.add, seconds=seconds)
         # Transaction markers also have offsets.
         for number, bound in bounds.items():
             self._next_offsets[number] = max(self._next_offsets.get(number, 0), bound.end)
@@ -169,7 +176,8 @@ class LatestRecords:
             for number, bound in bounds.items()
         )
 
-    def _add_record(self, record: Message) -> None:
+    def add(self, record: Message) -> None:
+        """Add one record of the topic. Raises RefusedError after `max_records` records."""
         if self._read_count == self.max_records:
             message = f"topic {self.topic} has more than {self.max_records} unread records"
             raise RefusedError(message, "allow more records with --max-records")
@@ -189,6 +197,7 @@ class LatestRecords:
             headers.get(self.header, "") if self.header else "",
             schema_id(record.value()),
         )
+        self.unsequenced.add(record, latest.version)
         if self.event_ids is not None:
             self.event_ids.add(latest.event_id)
         previous = self.by_key.get(key)

@@ -87,14 +87,18 @@ def internal_topic_problems(topics: list[InternalTopic], kafka: Kafka) -> Iterat
             yield from _problems(topic.name, topic.key, topic.actual, kafka)
 
 
+def set_config(kafka: Kafka, topic: str, settings: str) -> str:
+    """Return the command that changes settings of a topic, and what it requires."""
+    command = f"kafka-configs --bootstrap-server {kafka.bootstrap_servers}"
+    command += f"{' --command-config client.properties' if kafka.client else ''} --alter --topic {topic}"
+    requirement = " (client.properties contains the settings of kafka.client under their names in Java clients)"
+    return f"`{command} --add-config {settings}`{requirement if kafka.client else ''}"
+
+
 def _problems(name: str, key: str, actual: ActualTopic, kafka: Kafka) -> Iterator[TopicProblem]:
     policy = actual.config.get(POLICY, "")
     if policy != "compact":
-        servers, login = kafka.bootstrap_servers, " --command-config client.properties" if kafka.client else ""
-        command = f"kafka-configs --bootstrap-server {servers}{login} --alter --topic {name}"
-        remedy = f"run `{command} --add-config {POLICY}=compact`, then `outbox offsets show`"
-        if kafka.client:
-            remedy += "; client.properties must contain the settings of kafka.client under their names in Java clients"
+        remedy = f"run {set_config(kafka, name, f'{POLICY}=compact')}, then `outbox offsets show`"
         yield TopicProblem(f"{name}: {POLICY} is {policy}, so Kafka deletes old entries", remedy)
     if key == CONFIG_TOPIC and actual.partitions != 1:
         remedy = (

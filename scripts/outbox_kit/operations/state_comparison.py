@@ -231,7 +231,7 @@ class _TypeComparison:
 
     def stuck_aggregates(self, aggregate_type: str) -> list[StuckAggregate]:
         latest = self.topic.by_key
-        entries = {row["key"]: _stuck_row(aggregate_type, row, latest.get(row["key"])) for row in self.rows}
+        entries = {row["key"]: stuck_row(aggregate_type, row, latest.get(row["key"])) for row in self.rows}
         kinds: dict[Kind, Collection[str]] = {
             "missing": self._missing_keys,
             "ghost": self._ghost_keys,
@@ -315,7 +315,8 @@ class _TypeComparison:
         return aggregate_queries.live_keys(self.connection, self.business_table, seconds=self.deadline.seconds_left)
 
 
-def _stuck_row(aggregate_type: str, row: Row, record: LatestRecord | None) -> StuckAggregate:
+def stuck_row(aggregate_type: str, row: Row, record: LatestRecord | None) -> StuckAggregate:
+    """Return the stuck aggregate of a row that is not confirmed. `row` comes from latest_events()."""
     kind: Kind = "missing" if record is None else "stale"
     return StuckAggregate(aggregate_type, row["key"], kind, row["event_ids"][0], row["created_at"])
 

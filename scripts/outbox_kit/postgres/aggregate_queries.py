@@ -26,7 +26,8 @@ LATEST_EVENTS: LiteralString = """
                        {is_null} or {event_type} = any(%(tombstones)s) as deleted, {created_at} > now() as in_future,
                        {created_at} < now() - make_interval(secs => %(seconds)s) as old,
                        row_number() over (partition by {key} order by {insertion_order}) as number
-                from {table} where {type} = %(type)s) numbered) rows
+                from {table}
+                where {type} = %(type)s and (%(keys)s::text[] is null or {key} = any(%(keys)s))) numbered) rows
     where number >= due group by key"""
 SEQUENCE: LiteralString = """
     select name, coalesce(pg_sequence_last_value(name::regclass), 0) as last
@@ -68,12 +69,14 @@ def latest_events(
     *,
     older_than: float,
     seconds: float = QUERY_TIMEOUT_S,
+    keys: list[str] | None = None,
 ) -> list[Row]:
     """Return key, event_ids, created_at, recent and deleted for each aggregate that has a due outbox row.
 
     A row is due if it is older than `older_than` seconds, or if its created_at is in the future. `created_at` is the
     time of the newest due row. `event_ids` contains the ids of this row and of the rows inserted after it. `deleted` is
-    true if one of these rows is a deletion. `recent` is true if one of these rows may have just been committed.
+    true if one of these rows is a deletion. `recent` is true if one of these rows may have just been committed. If
+    `keys` is set, the rows of other keys are ignored.
     """
     columns, types = source.columns, read_column_types(connection, source.table)
     is_json_null = IS_JSONB_NULL if types.get(columns.payload) == "jsonb" else IS_JSON_NULL
@@ -91,15 +94,17 @@ def latest_events(
     with connection.transaction():
         _set_query_timeout(connection, seconds)
         parameters = {"type": aggregate_type, "seconds": older_than, "tombstones": aggregate.tombstone_event_types}
-        return connection.execute(query, parameters).fetchall()
+        return connection.execute(query, {**parameters, "keys": keys}).fetchall()
 
 
-def live_keys(connection: Connection, backfill: Backfill, *, seconds: float = QUERY_TIMEOUT_S) -> set[str]:
-    """Return the keys of all aggregates for which the backfill query returns a state.
+def live_keys(
+    connection: Connection, backfill: Backfill, *, seconds: float = QUERY_TIMEOUT_S, limit: int | None = None
+) -> set[str]:
+    """Return the keys of all aggregates for which the backfill query returns a state, or of the first `limit` ones.
 
     Raises UnreadableStatesError. Raises ConfigurationError if PostgreSQL rejects the query or its values.
     """
-    all_keys = sql.SQL("array(select {} from {})").format(*_key_and_table(backfill)).as_string(None)
+    all_keys = sql.SQL("array(select {} from {} limit {})").format(*_key_and_table(backfill), limit).as_string(None)
     query = LIVE_KEYS.replace("{query}", backfill.query_for(all_keys))
     return {row["key"] for row in _run_backfill_query(connection, backfill, query, seconds)}
 

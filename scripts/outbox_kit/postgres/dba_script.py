@@ -36,8 +36,9 @@ CONNECTOR = """\
 -- Connector: reads the slot. It writes only heartbeat messages, which requires no privilege."""
 VERIFIER = """\
 -- Verifier: login of `outbox verify` and `outbox status`. It cannot update rows or read payloads: it reads only columns
--- that are used for routing. It inserts the canary and deletes it in the same transaction. PostgreSQL cannot restrict
--- DELETE to the canary, so the role can delete any row. A delete does not affect the connector, which reads the WAL.
+-- that are used for routing, and the positions of rows. It inserts the canary and deletes it in the same transaction.
+-- PostgreSQL cannot restrict DELETE to the canary, so the role can delete any row. A delete does not affect the
+-- connector, which reads the WAL.
 -- To avoid granting DELETE, remove source.verifier, and run verify with --no-canary."""
 VERIFIER_OF_MESSAGES = """\
 -- Verifier: login of `outbox verify` and `outbox status`. Its canary is a message, which requires no privilege."""
@@ -126,7 +127,7 @@ def _verifier(pipeline: Pipeline, environment: Environment) -> Iterator[str]:
     if not source.uses_table:
         return
     columns = [source.columns.id, source.columns.aggregate_type, source.columns.aggregate_id]
-    columns += [source.columns.event_type, source.columns.created_at]
+    columns += [source.columns.event_type, source.columns.created_at, "seq", "ctid"]
     columns += [aggregate.partition_field for aggregate in pipeline.aggregates.values() if aggregate.partition_field]
     column_list = sql.SQL(", ").join(map(sql.Identifier, dict.fromkeys(columns)))
     table = ddl.qualified_name(source.table)

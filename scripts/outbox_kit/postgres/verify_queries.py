@@ -138,8 +138,7 @@ def _moved_key_counts(connection: Connection, pipeline: Pipeline) -> tuple[dict[
     if not pipeline.source.uses_table:
         return {}, ""
     fields = {name: entry.partition_field for name, entry in pipeline.aggregates.items() if entry.partition_field}
-    table = ddl.quoted_text(pipeline.source.table)
-    tables = connection.execute(LEAF_PARTITIONS, {"table": table}).fetchall() if fields else []
+    tables = last_pages(connection, pipeline.source.table) if fields else []
     if not tables:
         return {}, ""  # no aggregate has a partition_field, or postgres.table reports a missing table
     try:
@@ -153,19 +152,32 @@ def _moved_key_counts(connection: Connection, pipeline: Pipeline) -> tuple[dict[
     return counts, ""
 
 
+def last_pages(connection: Connection, table: str) -> list[tuple[sql.Identifier, sql.Literal]]:
+    """Return the table, or each of its leaf partitions, and the ctid at which its last pages begin."""
+    tables = connection.execute(LEAF_PARTITIONS, {"table": ddl.quoted_text(table)}).fetchall()
+    pages_per_table = SAMPLE_PAGES // max(1, len(tables))
+    return [
+        (sql.Identifier(row["schema"], row["name"]), sql.Literal(f"({max(0, row['pages'] - pages_per_table)},0)"))
+        for row in tables
+    ]
+
+
 def _count_moved_keys(
-    connection: Connection, source: Source, tables: list[Row], aggregate_type: str, field: str
+    connection: Connection,
+    source: Source,
+    tables: list[tuple[sql.Identifier, sql.Literal]],
+    aggregate_type: str,
+    field: str,
 ) -> int:
-    pages_per_table = SAMPLE_PAGES // len(tables)
     queries = [
         sql.SQL(LATEST_ROWS).format(
             key=sql.Identifier(source.columns.aggregate_id),
             type=sql.Identifier(source.columns.aggregate_type),
             field=sql.Identifier(field),
-            table=sql.Identifier(table["schema"], table["name"]),
-            first=sql.Literal(f"({max(0, table['pages'] - pages_per_table)},0)"),
+            table=table,
+            first=first,
         )
-        for table in tables
+        for table, first in tables
     ]
     statement = sql.SQL(MOVED_KEYS).format(rows=sql.SQL(" union all ").join(queries))
     parameters: dict[str, Any] = {"type": aggregate_type, "limit": SAMPLE_ROWS}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterable
+
 from outbox_kit.pipeline import Pipeline
 
 # After a loss of rows, these commands send the latest states and the tombstones of deleted aggregates again.
@@ -30,6 +33,11 @@ def states_steps(pipeline: Pipeline, aggregate_type: str) -> str:
     if _types_with_backfill(pipeline, [aggregate_type]):
         return f"run `outbox backfill --restart {aggregate_type}`"
     return f"have the service write every state of {aggregate_type} again"
+
+
+def republish_command(aggregate_type: str, keys: Iterable[str]) -> str:
+    """Return the command that sends the latest states of these aggregates."""
+    return " ".join(["outbox republish", aggregate_type, *(f"--key {shlex.quote(key)}" for key in keys)])
 
 
 def resend_steps(pipeline: Pipeline, aggregate_types: list[str] | None = None) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from fastavro.schema import SchemaParseException, UnknownType
 from psycopg import sql
 
-from outbox_events.text import format_size
+from outbox_events.text import format_size, plural, shortened_list
 from outbox_kit.connect.conflicts import slots_of
 from outbox_kit.connect.connector_config import (
     MAX_BLOCK_MS_LIMIT,
@@ -20,16 +20,38 @@ from outbox_kit.connect.connector_config import (
     router_routes,
     schema_versions,
 )
+from outbox_kit.deployment import Deployment
+from outbox_kit.kafka.verify_queries import set_config
 from outbox_kit.pipeline.avro import same_schema, without_docs
 from outbox_kit.results.checks import Finding, Rules, Severity
-from outbox_kit.results.repair_commands import RECOVER_HINT, RESEND_HINT, resend_steps
+from outbox_kit.results.repair_commands import (
+    RECOVER_HINT,
+    RESEND_HINT,
+    backfill_steps,
+    republish_command,
+    resend_steps,
+)
 from outbox_kit.verification.live_state import LiveState
 
+NO_SAMPLE = "the topics could not be read"
 NO_CONFIG = "the live connector config could not be read"
 NO_ROUTER = "no OutboxRouter"
 SEGMENT_BYTES = 2**30  # default in Kafka, which rejects a batch that is larger than a segment
 STATUS_INTERVAL_MS = 10_000  # default in Debezium
 STATUS_UPDATES_PER_TIMEOUT = 2
+
+MAX_LISTED = 5
+SAME_ORDER = "all records of a state topic, or none of them, have the header source_sequence"
+# The next record closes the segment, and the log cleaner compacts the segment without delay.
+COMPACT_NOW = "segment.ms=1000,min.compaction.lag.ms=0,min.cleanable.dirty.ratio=0.01"
+CLEANING = (
+    "the log cleaner then removes the records within about log.cleaner.backoff.ms of the broker (15 s by default), and "
+    "kafka.topic-settings has the command that restores the settings"
+)
+UNSEQUENCED_REMEDY = (
+    "stop the other producer; run `outbox republish AGGREGATE --key KEY --tombstones`; set "
+    f"{COMPACT_NOW} with kafka-configs; run `outbox republish` again; {CLEANING}"
+)
 
 RULES = Rules[LiveState]()
 
@@ -159,6 +181,64 @@ def _offset_covers_slot(state: LiveState) -> Finding:
     )
     actual = f"slot at {slot_lsn}, connector's offset at {offset_lsn}"
     return Finding(slot_lsn <= offset_lsn, actual, expected, remedy)
+
+
+@RULES.rule(
+    "path.empty-topics",
+    condition="no state topic is empty although the `backfill` query of its type returns a state",
+    remedy="run `outbox backfill --restart` for the aggregate types",
+)
+def _empty_topics(state: LiveState) -> Finding:
+    names, error = state.unsent_types.value, state.unsent_types.error
+    expected = "records on every topic for which `backfill` returns a state"
+    if names is None or not _has_sample(state):
+        message, hint = (error.message, error.hint) if error else (NO_SAMPLE, "")
+        return Finding(None, message, expected, hint)
+    actual = f"no record: {', '.join(names)}" if names else expected
+    return Finding(not names, actual, expected, backfill_steps(state.deployment.pipeline, names))
+
+
+@RULES.rule(
+    "kafka.source-sequence",
+    condition=f"{SAME_ORDER}, because Spark jobs reject a topic with both kinds (checked for the oldest and the newest "
+    "records)",
+    remedy=UNSEQUENCED_REMEDY,
+    severity=Severity.WARNING,
+)
+def _source_sequence(state: LiveState) -> Finding:
+    if state.kafka.value is None or not _has_sample(state):
+        return Finding(None, NO_SAMPLE, SAME_ORDER)
+    found = {name: records.keys for name, records in state.kafka.value.unsequenced.items()}
+    return unsequenced_finding(state.deployment, found)
+
+
+def _has_sample(state: LiveState) -> bool:
+    return state.kafka.value is not None and state.kafka.value.misplaced_keys is not None
+
+
+def unsequenced_finding(deployment: Deployment, found: Mapping[str, Mapping[tuple[int, int], str]]) -> Finding:
+    """Return the finding for records without source_sequence. `found` maps topics and places to the records' keys."""
+    pipeline = deployment.pipeline
+    keys = {name: found.get(pipeline.topic_of(name), {}) for name in pipeline.aggregates}
+    records = [
+        f"{pipeline.topic_of(name)} {partition}/{offset} ({key})"
+        for name, places in keys.items()
+        for (partition, offset), key in places.items()
+    ]
+    remedies = [_remove_records(deployment, name, list(places.values())) for name, places in keys.items() if places]
+    actual = f"{plural(len(records), 'record')} without source_sequence: {shortened_list(records, MAX_LISTED)}"
+    remedy = f"stop the other producer; {'; '.join(remedies)}; {CLEANING}"
+    severity = Severity.ERROR if pipeline.materializations else None
+    return Finding(not records, actual if records else SAME_ORDER, SAME_ORDER, remedy, severity)
+
+
+def _remove_records(deployment: Deployment, name: str, keys: list[str]) -> str:
+    """Return the commands after which compaction removes the records of the first keys."""
+    pipeline = deployment.pipeline
+    command = f"run `{republish_command(name, list(dict.fromkeys(keys))[:MAX_LISTED])} --tombstones`"
+    write = command if pipeline.aggregates[name].backfill else f"have the service write states of these {name} keys"
+    settings = set_config(deployment.environment.kafka, pipeline.topic_of(name), COMPACT_NOW)
+    return f"{write}; run {settings}; {write} again"
 
 
 @RULES.rule(

@@ -11,10 +11,13 @@ from dataclasses import dataclass, field
 from confluent_kafka import Message
 
 from outbox_events.contract.partitioner import partition_of
+from outbox_events.contract.source_sequence import version_of
+from outbox_events.kafka.record import text_headers
 from outbox_events.kafka.topic_reader import read_records
 from outbox_kit.deployment import Deployment
 from outbox_kit.kafka.client import client_settings
 from outbox_kit.kafka.state import Topic
+from outbox_kit.kafka.unsequenced_records import UnsequencedRecords
 
 MAX_RECORDS = 2000  # in total for all topics
 MAX_SECONDS = 5
@@ -26,15 +29,19 @@ class KeySample:
     """Sampled keys of one topic, each with the partitions in which its last sampled record is a state.
 
     The partition of a key is known unless it depends on a `partition_field` or the key contains a schema id.
-    `incomplete_partitions` contains the partitions of which only some records were sampled.
+    `incomplete_partitions` contains the partitions of which only some records were sampled. `is_empty` means that the
+    topic has no record.
     """
 
     topic: Topic
     has_partition_field: bool
+    is_empty: bool = False
     partitions_by_key: dict[bytes, set[int]] = field(default_factory=dict)
     incomplete_partitions: set[int] = field(default_factory=set)
+    unsequenced: UnsequencedRecords = field(default_factory=UnsequencedRecords)
 
     def add(self, message: Message) -> None:
+        self.unsequenced.add(message, version_of(text_headers(message)))
         key, partition = message.key(), message.partition() or 0
         if not isinstance(key, bytes):
             return
@@ -55,18 +62,22 @@ class KeySample:
         return bool(partitions - {partition_of(key, self.topic.partitions)})
 
 
-def count_misplaced_keys(deployment: Deployment, topics: list[Topic]) -> dict[str, int]:
-    """Sample each state topic in `topics`, and return a mapping from the topic to its number of misplaced keys.
+def sample_keys(deployment: Deployment, topics: list[Topic]) -> dict[str, KeySample]:
+    """Sample the state topics in `topics`, and return a mapping from topic to sample.
 
     Raises UnreachableError, WaitTimeoutError.
     """
     aggregates = deployment.pipeline.aggregates
+    ranges = {topic.name: deployment.kafka.bounds(topic.name) for topic in topics if topic.aggregate_type is not None}
     samples = {
-        topic.name: KeySample(topic, aggregates[topic.aggregate_type].partition_field is not None)
+        topic.name: KeySample(
+            topic,
+            aggregates[topic.aggregate_type].partition_field is not None,
+            is_empty=all(bound.first == bound.end for bound in ranges[topic.name].values()),
+        )
         for topic in topics
         if topic.aggregate_type is not None
     }
-    ranges = {name: deployment.kafka.bounds(name) for name in samples}
     count = sum(bound.first < bound.end for bounds in ranges.values() for bound in bounds.values())
     incomplete = read_records(
         client_settings(deployment.environment.kafka),
@@ -77,4 +88,4 @@ def count_misplaced_keys(deployment: Deployment, topics: list[Topic]) -> dict[st
     )
     for name, number in incomplete:
         samples[name].incomplete_partitions.add(number)
-    return {name: sample.misplaced_count() for name, sample in samples.items()}
+    return samples

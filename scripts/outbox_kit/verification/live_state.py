@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
-from outbox_events.errors import OutboxError
+from outbox_events.errors import ConfigurationError, OutboxError
 from outbox_kit.connect import verify_queries as connect_queries
 from outbox_kit.connect.checks import ConnectState
 from outbox_kit.connect.connector_config import outbox_router, parse_int, schema_versions
@@ -26,18 +26,21 @@ from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import state as postgres_state
 from outbox_kit.postgres import verify_queries as postgres_queries
+from outbox_kit.postgres.aggregate_queries import live_keys
 from outbox_kit.postgres.checks import DatabaseState
+from outbox_kit.postgres.recent_events import has_row
 from outbox_kit.registry import state as registry_state
 from outbox_kit.registry.checks import RegistryState
 from outbox_kit.registry.client import SchemaVersion
 from outbox_kit.results import Reporter
 from outbox_kit.results.repair_commands import resend_steps
-from outbox_kit.verification.key_sample import count_misplaced_keys
+from outbox_kit.verification.key_sample import sample_keys
 
 T = TypeVar("T")
 # Maximum number of dead letters to count. One dead letter fails the check, so a large count does not have to be exact.
 MAX_DEAD_LETTERS = 1000
 DEAD_LETTER_TIMEOUT_S = 10
+FIRST_KEYS = 100  # number of keys for which the state of a type with an empty topic is read
 RegisteredSchemas = dict[tuple[str, int], SchemaVersion | None]
 """Registered schemas by subject and version number."""
 
@@ -52,7 +55,8 @@ class ReadResult(Generic[T]):
 
 @dataclass(frozen=True)
 class LiveState:
-    """State of all systems. `heartbeat_offset` is the end offset of the heartbeat topic.
+    """State of all systems. `heartbeat_offset` is the end offset of the heartbeat topic. `unsent_types` contains the
+    types whose topic is empty although the database has a state and no outbox row, which would be sent.
 
     `registered` and `wal_position` are read after the config. `registered` contains the versions that the config names.
     """
@@ -66,6 +70,7 @@ class LiveState:
     wal_position: int
     registered: RegisteredSchemas
     heartbeat_offset: int | None
+    unsent_types: ReadResult[list[str]] = ReadResult([])
 
     @property
     def config(self) -> dict[str, str] | None:
@@ -96,26 +101,44 @@ def read_live_state(deployment: Deployment, lock: Lock, progress: Reporter) -> L
     for system in ("postgres", "kafka", "registry"):
         progress(f"read {system}")
     with ThreadPoolExecutor() as executor:
-        postgres_future = executor.submit(_try_read, partial(_read_postgres, deployment, lock))
-        kafka_future = executor.submit(_try_read, partial(_read_kafka, deployment, lock))
-        registry_future = executor.submit(_try_read, partial(_read_registry, deployment, lock))
+        postgres_future = executor.submit(try_read, partial(_read_postgres, deployment, lock))
+        kafka_future = executor.submit(try_read, partial(_read_kafka, deployment, lock))
+        registry_future = executor.submit(try_read, partial(_read_registry, deployment, lock))
     postgres, kafka, registry = postgres_future.result(), kafka_future.result(), registry_future.result()
     progress("read connect")
     cluster_id = kafka.value.cluster.id if kafka.value else None
-    connect = _try_read(lambda: _read_connect(deployment, lock, cluster_id))
+    connect = try_read(lambda: _read_connect(deployment, lock, cluster_id))
     config = connect.value.observed.actual.config if connect.value else None
-    wal_lsn = _try_read(lambda: _read_wal_position(deployment)).value if postgres.value and connect.value else None
-    registered = _try_read(lambda: _read_registered(deployment, config or {})).value if registry.value else None
+    wal_lsn = try_read(lambda: _read_wal_position(deployment)).value if postgres.value and connect.value else None
+    registered = try_read(lambda: _read_registered(deployment, config or {})).value if registry.value else None
     topic = deployment.pipeline.heartbeat_topic
-    end_offset = _try_read(lambda: deployment.kafka.end_offset(topic)).value if kafka.value else None
-    return LiveState(deployment, lock, postgres, kafka, registry, connect, wal_lsn or 0, registered or {}, end_offset)
+    end_offset = try_read(lambda: deployment.kafka.end_offset(topic)).value if kafka.value else None
+    unsent = try_read(lambda: _read_unsent_types(deployment, kafka.value.empty_types if kafka.value else []))
+    systems = postgres, kafka, registry, connect
+    return LiveState(deployment, lock, *systems, wal_lsn or 0, registered or {}, end_offset, unsent)
 
 
-def _try_read(read_state: Callable[[], T]) -> ReadResult[T]:
+def try_read(read_state: Callable[[], T]) -> ReadResult[T]:
+    """Return the result of `read_state`, or the OutboxError that it raises."""
     try:
         return ReadResult(read_state())
     except OutboxError as error:
         return ReadResult(None, error)
+
+
+def _read_unsent_types(deployment: Deployment, empty_types: list[str]) -> list[str]:
+    """Read the business tables of the types with source.admin, because source.verifier cannot read business tables."""
+    pipeline, seconds = deployment.pipeline, deployment.read_seconds
+    backfills = {name: backfill for name in empty_types if (backfill := pipeline.aggregates[name].backfill)}
+    if not backfills or not pipeline.source.uses_table:
+        return []
+    names = []
+    with postgres_client.connected(deployment.environment.source, seconds=seconds) as connection:
+        for name, backfill in backfills.items():
+            with suppress(ConfigurationError):  # the table does not exist yet, or `outbox backfill` reports the query
+                if live_keys(connection, backfill, limit=FIRST_KEYS) and not has_row(connection, pipeline.source, name):
+                    names.append(name)
+    return names
 
 
 def _read_wal_position(deployment: Deployment) -> int:
@@ -140,7 +163,7 @@ def _read_postgres(deployment: Deployment, lock: Lock) -> DatabaseState:
     pipeline, environment = deployment.pipeline, deployment.environment
     with connect_database(deployment) as connection:
         # If the identifier cannot be read, it is set to an empty text, and the check postgres.identity is unknown.
-        identifier = _try_read(lambda: postgres_client.read_system_identifier(connection)).value or ""
+        identifier = try_read(lambda: postgres_client.read_system_identifier(connection)).value or ""
         actual = postgres_state.read_actual(connection, pipeline, environment, system_identifier=identifier)
         role_exists = actual.role is not None
         additional = postgres_queries.read_additional_state(connection, pipeline, environment, role_exists=role_exists)
@@ -155,13 +178,14 @@ def _read_kafka(deployment: Deployment, lock: Lock) -> KafkaState:
     dead_letter_count: int | None = 0
     removed_offsets: dict[Place, int] = {}
     if pipeline.dead_letter_topic in actual:
-        dead_letter_count = _try_read(
+        dead_letter_count = try_read(
             partial(dead_letter_topic.count, client, pipeline, limit=MAX_DEAD_LETTERS, seconds=DEAD_LETTER_TIMEOUT_S)
         ).value
-        removed_offsets = _try_read(lambda: dead_letter_topic.removed_offsets(client, pipeline)).value or {}
+        removed_offsets = try_read(lambda: dead_letter_topic.removed_offsets(client, pipeline)).value or {}
     existing_topics = [topic for topic in topics if topic.name in actual]
-    sample = _try_read(lambda: count_misplaced_keys(deployment, existing_topics))
-    internal_topics = _try_read(lambda: read_internal_topics(client, deployment.environment.connect)).value
+    sample = try_read(lambda: sample_keys(deployment, existing_topics))
+    samples = sample.value or {}
+    internal_topics = try_read(lambda: read_internal_topics(client, deployment.environment.connect)).value
     return KafkaState(
         pipeline=pipeline,
         kafka=client.kafka,
@@ -172,10 +196,12 @@ def _read_kafka(deployment: Deployment, lock: Lock) -> KafkaState:
         cluster=cluster,
         dead_letter_count=dead_letter_count,
         removed_dead_letters=sum(removed_offsets.values()),
-        misplaced_keys=sample.value,
+        misplaced_keys=None if sample.error else {name: entry.misplaced_count() for name, entry in samples.items()},
         internal_topics=internal_topics,
         sampling_error=sample.error.message if sample.error else "",
-        open_transactions=_try_read(lambda: read_open_transactions(client, actual)).value or {},
+        open_transactions=try_read(lambda: read_open_transactions(client, actual)).value or {},
+        empty_types=[entry.topic.aggregate_type or "" for entry in samples.values() if entry.is_empty],
+        unsequenced={name: entry.unsequenced for name, entry in samples.items()},
     )
 
 

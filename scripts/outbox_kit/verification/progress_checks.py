@@ -157,7 +157,7 @@ def check(live_state: LiveState, *, canary_sent: bool) -> list[Check]:
     reason = _no_progress_reason(first)
     if first is None or reason:
         return skip_rules(RULES, reason)
-    seconds = _timeout_s(live_state)
+    seconds = timeout_s(live_state)
     after_canary = last = first
 
     def poll() -> Observation[bool]:
@@ -198,6 +198,11 @@ def _first_sample(live_state: LiveState) -> Sample | None:
     return _sample(database.actual.slot, live_state.heartbeat_offset, actual, with_offsets=with_offsets)
 
 
+def can_progress(live_state: LiveState) -> bool:
+    """Return whether the connector was running and reading its slot when the state was read."""
+    return not _no_progress_reason(_first_sample(live_state))
+
+
 def _no_progress_reason(first: Sample | None) -> str:
     """Return the reason why no progress is possible, or an empty text if progress is possible."""
     if first is None:
@@ -209,7 +214,8 @@ def _no_progress_reason(first: Sample | None) -> str:
     return ""
 
 
-def _timeout_s(live_state: LiveState) -> float:
+def timeout_s(live_state: LiveState) -> float:
+    """Return the time limit of a wait for progress, which is two heartbeats and a delay."""
     interval_ms = parse_int((live_state.config or {}).get("heartbeat.interval.ms"), HEARTBEAT_MS)
     return HEARTBEAT_COUNT * interval_ms / 1000 + GRACE_S
 

@@ -20,7 +20,7 @@ from outbox_kit.postgres import slot_checks
 from outbox_kit.registry import checks as registry_checks
 from outbox_kit.results import Reporter
 from outbox_kit.results.checks import Check, Finding, Rule, Status, evaluate, skip_rules
-from outbox_kit.verification import canary, cross_checks, progress_checks, state_checks
+from outbox_kit.verification import canary, cross_checks, progress_checks, recent_rows, state_checks
 from outbox_kit.verification.canary import CanaryContract
 from outbox_kit.verification.live_state import LiveState, ReadResult, read_live_state
 
@@ -76,6 +76,7 @@ def verify(
 
 
 def _default_checks(live_state: LiveState, canary_seconds: float | None, progress: Reporter) -> list[Check]:
+    recent = recent_rows.read(live_state)
     checks = [
         *_system_checks([*postgres_checks.RULES, *slot_checks.RULES], live_state.postgres),
         *_system_checks(kafka_checks.RULES, live_state.kafka),
@@ -87,7 +88,8 @@ def _default_checks(live_state: LiveState, canary_seconds: float | None, progres
     canary_checks = _canary_checks(live_state, checks, canary_seconds, progress)
     progress("check for progress")
     canary_sent = any(check.status is not Status.UNKNOWN for check in canary_checks)
-    return [*checks, *progress_checks.check(live_state, canary_sent=canary_sent), *canary_checks]
+    checks += [*progress_checks.check(live_state, canary_sent=canary_sent), *canary_checks]
+    return [*checks, *recent_rows.check(live_state, recent, checks, progress)]
 
 
 def _with_start_remedies(checks: list[Check]) -> list[Check]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -12,17 +11,20 @@ from typing import Any
 from fastavro.schema import fullname
 
 from outbox_events.errors import ConfigurationError, OutboxError, RefusedError
+from outbox_events.kafka.topic_reader import read_record
 from outbox_events.text import plural, shortened_list
 from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.dead_letters.dead_letter import DeadLetter
 from outbox_kit.deployment import Deployment
-from outbox_kit.operations.state_comparison import ComparisonResult, StateComparison
+from outbox_kit.kafka.client import client_settings
+from outbox_kit.operations.state_comparison import ComparisonResult, StateComparison, StuckAggregate
 from outbox_kit.pipeline import Pipeline
 from outbox_kit.pipeline.schema_references import inlined_schema
 from outbox_kit.postgres.aggregate_queries import UnreadableStatesError
 from outbox_kit.results import Reporter
 from outbox_kit.results.checks import Check, Finding, Rule, Rules, Severity, evaluate, skip_rules
-from outbox_kit.results.repair_commands import backfill_steps
+from outbox_kit.results.repair_commands import backfill_steps, republish_command
+from outbox_kit.verification.cross_checks import SAME_ORDER, UNSEQUENCED_REMEDY, unsequenced_finding
 from outbox_kit.verification.stuck_causes import likely_causes, sequence_repair
 
 OLDER_THAN_S = 60.0
@@ -59,6 +61,7 @@ class StaleDeadLetters:
 
 COMPARISON_RULES = Rules[ComparedStates]()
 SCHEMA_RULES = Rules[StateSchemas]()
+SEQUENCE_RULES = Rules[StateComparison]()
 DEAD_LETTER_RULES = Rules[StaleDeadLetters]()
 
 
@@ -92,9 +95,9 @@ def _complete(states: ComparedStates) -> Finding:
     actual = f"{plural(len(stuck), 'stuck aggregate')}: {shortened_list(texts, MAX_LISTED)}; {count} compared"
     behind = ["the sequence of column seq is behind the table's rows"] if states.sequence_repair else []
     actual = "; ".join([actual, *behind, *states.causes])
-    remedy = _ahead_remedy(states) or _stuck_remedy(states)
+    remedy = _ahead_remedy(states) or stuck_remedy(states.pipeline, states.result.stuck)
     if behind:
-        remedy = f"run `{states.sequence_repair}`, then {remedy or COMPLETE_REMEDY}"
+        remedy = f"run `{states.sequence_repair}`, then {remedy}"
     return Finding(False, actual, expected, remedy)
 
 
@@ -104,12 +107,12 @@ def _ahead_remedy(states: ComparedStates) -> str:
     if not types:
         return ""
     steps = f"run `outbox apply --recover`; then {backfill_steps(states.pipeline, types)}"
-    return f"stop the other source; {steps}; then {_stuck_remedy(states) or COMPLETE_REMEDY}"
+    return f"stop the other source; {steps}; then {stuck_remedy(states.pipeline, states.result.stuck)}"
 
 
-def _stuck_remedy(states: ComparedStates) -> str:
+def stuck_remedy(pipeline: Pipeline, stuck: Collection[StuckAggregate]) -> str:
     """Return the commands that send the states again, with the limit for the tombstones that the commands write."""
-    aggregates, stuck = states.pipeline.aggregates, states.result.stuck
+    aggregates = pipeline.aggregates
     types = sorted({entry.aggregate_type for entry in stuck})
     names = ", ".join(name for name in types if aggregates[name].backfill is None)
     if names:
@@ -125,18 +128,18 @@ def _stuck_remedy(states: ComparedStates) -> str:
     limit = max(*Counter(entry.aggregate_type for entry in stuck).values(), *misplaced.values())
     command = f"`outbox stuck --resend --max-deletions {limit}`, which asks before it writes"
     if not deleted and not any(misplaced.values()):
-        return ""
+        return COMPLETE_REMEDY
     if not deleted:
         return f"run `outbox status` and fix what it reports, then run {command} tombstones into wrong partitions"
-    tables = ", ".join(f"{count} of {name} from {_table(states, name)}" for name, count in sorted(deleted.items()))
+    tables = ", ".join(f"{count} of {name} from {_table(pipeline, name)}" for name, count in sorted(deleted.items()))
     return (
         f"run `outbox status` and fix what it reports; if these aggregates were deleted on purpose ({tables}), run "
         f"{command} their tombstones"
     )
 
 
-def _table(states: ComparedStates, aggregate_type: str) -> str:
-    backfill = states.pipeline.aggregates[aggregate_type].backfill
+def _table(pipeline: Pipeline, aggregate_type: str) -> str:
+    backfill = pipeline.aggregates[aggregate_type].backfill
     return backfill.table if backfill else "no table"
 
 
@@ -208,8 +211,27 @@ def _resend_remedy(stale: StaleDeadLetters) -> str:
     keys = dict.fromkeys(
         dead_letter.key for dead_letter in stale.dead_letters[:MAX_LISTED] if dead_letter.aggregate_type == name
     )
-    command = " ".join(["outbox republish", name, *(f"--key {shlex.quote(key)}" for key in keys)])
+    command = republish_command(name, keys)
     return f"run `outbox dead-letter show {stale.dead_letters[0].place}`, fix the cause, and run `{command}`"
+
+
+@SEQUENCE_RULES.rule(
+    "states.source-sequence",
+    condition=SAME_ORDER,
+    remedy=UNSEQUENCED_REMEDY,
+    severity=Severity.WARNING,
+)
+def _source_sequence(comparison: StateComparison) -> Finding:
+    deployment = comparison.deployment
+    settings, found = client_settings(deployment.environment.kafka), dict[str, dict[tuple[int, int], str]]()
+    for topic in map(comparison.topic, deployment.pipeline.aggregates):
+        topic.read(seconds=comparison.seconds)
+        # With --every, the log cleaner might have removed a record since it was read.
+        places = {
+            place: key for place, key in topic.unsequenced.keys.items() if read_record(settings, topic.topic, *place)
+        }
+        found[topic.topic] = places
+    return unsequenced_finding(deployment, found)
 
 
 def read_wrong_ids(comparison: StateComparison, aggregate_types: Collection[str]) -> dict[str, list[str]]:
@@ -249,7 +271,7 @@ def _record_name(text: str) -> str:
     return str(fullname(schema)) if isinstance(schema, dict) and "name" in schema else text
 
 
-RULES: list[Rule[Any]] = [*COMPARISON_RULES, *SCHEMA_RULES, *DEAD_LETTER_RULES]
+RULES: list[Rule[Any]] = [*COMPARISON_RULES, *SCHEMA_RULES, *SEQUENCE_RULES, *DEAD_LETTER_RULES]
 
 
 def comparison_of(deployment: Deployment, *, seconds: float, max_records: int) -> StateComparison:
@@ -285,6 +307,10 @@ def check(comparison: StateComparison, progress: Reporter, *, canary_arrived: bo
         checks += evaluate(SCHEMA_RULES, StateSchemas(pipeline, wrong_ids))
     except OutboxError as error:
         checks += skip_rules(SCHEMA_RULES, _reason(error))
+    try:
+        checks += evaluate(SEQUENCE_RULES, comparison)
+    except OutboxError as error:
+        checks += skip_rules(SEQUENCE_RULES, _reason(error))
     progress("compare dead letters with the topics")
     try:
         dead_letters = _stale_dead_letters(comparison, result)

@@ -10,7 +10,7 @@ from outbox_kit.postgres import checks as postgres_checks
 from outbox_kit.postgres import slot_checks
 from outbox_kit.registry import checks as registry_checks
 from outbox_kit.results.checks import Rule
-from outbox_kit.verification import canary, cross_checks, progress_checks, state_checks
+from outbox_kit.verification import canary, cross_checks, progress_checks, recent_rows, state_checks
 
 SECTIONS: list[tuple[str, list[Any]]] = [
     ("Source database", [*postgres_checks.RULES, *slot_checks.RULES]),
@@ -20,6 +20,7 @@ SECTIONS: list[tuple[str, list[Any]]] = [
     ("Consistency between systems", cross_checks.RULES),
     ("Progress between two samples", progress_checks.RULES),
     ("Canary", canary.RULES),
+    ("Newest outbox rows", recent_rows.RULES),
     ("States", state_checks.RULES),
 ]
 RULES: list[Rule[Any]] = [rule for _, rules in SECTIONS for rule in rules]

@@ -37,15 +37,18 @@ REMEDIES_RUN_BY_TESTS = frozenset(
         "kafka.dead-letters",
         "kafka.min-insync",
         "kafka.pending-backfill",
+        "kafka.source-sequence",
         "kafka.timestamp-limit",
         "kafka.topic-identity",
         "kafka.topic-settings",
         "kafka.topics",
         "kafka.unclean-election",
+        "path.empty-topics",
         "path.offset-covers-slot",
         "path.offset-not-ahead",
         "path.partitions",
         "path.producer-gives-up",
+        "path.recent-rows",
         "path.record-size",
         "path.schema-ids",
         "path.unread-slots",
@@ -127,6 +130,7 @@ REMEDIES_NOT_RUN = {
         "connect.restarts",
         "canary.latency",
     ),
+    "A test runs the same remedy for kafka.source-sequence": ("states.source-sequence",),
 }
 
 

@@ -17,6 +17,7 @@ from tests.integration.support import Outbox
 
 from outbox_kit.pipeline import load_environment, load_pipeline
 from outbox_kit.postgres import client
+from outbox_kit.postgres.recent_events import recent_events
 from outbox_kit.postgres.state import read_actual
 from outbox_kit.stack import StackState
 
@@ -180,6 +181,7 @@ def test_verifier_can_read_what_the_checks_need(as_role: object, project: Path) 
         requests = connection.execute("select current_user as name").fetchone()
         assert requests == {"name": ROLES["verifier"]}
         actual = read_actual(connection, pipeline, result)
+        assert recent_events(connection, pipeline.source, pipeline.aggregates, older_than=60) == []
     assert actual.slot is not None
     assert actual.publication is not None
     assert actual.role is not None

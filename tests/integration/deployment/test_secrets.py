@@ -58,7 +58,9 @@ class PipelineWithSecrets:
 
 @pytest.fixture(scope="module")
 def pipeline(project: Path, state: StackState, make_pipeline: Callable[..., Path]) -> PipelineWithSecrets:
-    make_pipeline("secretive", materializations=[{"aggregate": "book", "target": "ice", "table": "book"}])
+    library = yaml.safe_load((project / "connectors" / "library.yaml").read_text())
+    materializations = [{"aggregate": "book", "target": "ice", "table": "book"}]
+    make_pipeline("secretive", aggregates=library["aggregates"], materializations=materializations)
     environment = yaml.safe_load((project / "connectors" / "environments" / "local.yaml").read_text())
     environment["name"] = "secretive"
     environment["source"]["admin"]["password"] = "{{ env.ADMIN_PASSWORD }}"

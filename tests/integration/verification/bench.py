@@ -15,7 +15,15 @@ from uuid import uuid4
 import psycopg
 import requests
 from confluent_kafka import Message
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
 from tests.integration.support import decode, records, run, run_remedy
 
 from outbox_events.waiting import Observation, wait_for
@@ -29,6 +37,7 @@ from outbox_kit.pipeline import Lock
 from outbox_kit.results.checks import Check, Status
 from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.services.java import find_java
+from outbox_kit.stack.services.kafka import NODE_ID
 from outbox_kit.verification import verify
 
 SECONDS = 60
@@ -290,6 +299,12 @@ class Bench:
 
     def topic_setting(self, topic: str, key: str, value: str) -> None:
         self.deployment.kafka.set_config(topic, {key: value})
+
+    def broker_setting(self, key: str, value: str) -> None:
+        """Set a setting of the broker without a restart."""
+        entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.BROKER, str(NODE_ID), incremental_configs=[entry])
+        self.admin.incremental_alter_configs([resource])[resource].result(SECONDS)
 
     def restore_settings(self, topic: str) -> None:
         topics = kafka_state.desired_topics(self.deployment.pipeline, self.deployment.environment)

@@ -9,6 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from confluent_kafka import Producer
+from tests.integration.support import records
 from tests.integration.verification.bench import AUTHORS, SECONDS, Bench
 from tests.integration.verification.servers import reading
 
@@ -358,6 +359,22 @@ def state_in_another_partition(bench: Bench, _: pytest.MonkeyPatch) -> None:
     wrong_partition = (partition_of(b"moved", partitions) + 1) % partitions
     producer.produce(bench.topic("book"), key=b"moved", value=b"state", partition=wrong_partition)
     assert producer.flush(SECONDS) == 0
+
+
+def record_without_headers(bench: Bench, topic: str, key: str) -> str:
+    """Write a record after the records of the key, as a producer without outbox-kit does. Return its place."""
+    partition = next(item.partition() for item in records(bench.deployment, topic, 4) if item.key() == key.encode())
+    places: list[str] = []
+    producer = Producer({"bootstrap.servers": bench.deployment.environment.kafka.bootstrap_servers})
+    producer.produce(
+        topic,
+        key=key.encode(),
+        value=b"not avro",
+        partition=partition,
+        on_delivery=lambda _, record: places.append(f"{record.partition()}/{record.offset()}"),
+    )
+    assert producer.flush(SECONDS) == 0
+    return places[0]
 
 
 def open_transaction(bench: Bench, _: pytest.MonkeyPatch) -> None:

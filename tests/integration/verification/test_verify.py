@@ -29,13 +29,14 @@ from tests.remedies import commands_of
 from tests.variations import variations
 
 from outbox_events.errors import RefusedError
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect import checks as connect_checks
 from outbox_kit.deployment import apply, open_deployment
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import slot_checks
 from outbox_kit.results import silent
-from outbox_kit.results.checks import Status
-from outbox_kit.verification import canary, verify
+from outbox_kit.results.checks import Check, Status
+from outbox_kit.verification import canary, recent_rows, verify
 from outbox_lab.documents.check_catalogue import DEFAULT_IDS as IDS
 from outbox_lab.documents.check_reference import REMEDIES_RUN_BY_TESTS
 
@@ -332,15 +333,20 @@ def bench(make_pipeline: Callable[..., Path], project: Path, source_dsn: str) ->
         yield created
 
 
+# Each of these checks is made to fail and healed by its own test.
+HEALED_BY_OWN_TEST = {"path.recent-rows", "path.empty-topics", "kafka.source-sequence"}
+
+
 def test_every_check_has_a_breakage_or_a_reason() -> None:
     covered = [item.id for item in BREAKAGES] + [item for row in BREAKAGES for item in row.follows]
+    covered += HEALED_BY_OWN_TEST
     assert set(IDS) - set(covered) == set(NOT_BROKEN_HERE)
     assert set(covered) <= set(IDS)
     assert not set(NOT_BROKEN_HERE) & set(covered)
 
 
 def test_documentation_counts_the_remedies_that_are_run() -> None:
-    run_here = {item.id for item in BREAKAGES if item.heals}
+    run_here = {item.id for item in BREAKAGES if item.heals} | HEALED_BY_OWN_TEST
     assert run_here == {name for name in REMEDIES_RUN_BY_TESTS if not name.startswith("states.")}
 
 
@@ -379,6 +385,68 @@ def test_remedy_heals_equal_states_in_two_partitions(bench: Bench) -> None:
         record.partition(): False,
         other_partition: True,
     }
+
+
+def test_remedy_heals_rows_that_another_client_confirmed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connector was stopped and resumed outside outbox-kit, so that no other check finds the advanced slot."""
+    monkeypatch.setattr(recent_rows, "OLDER_THAN_S", 0.01)
+    bench.names.clear()
+    changed = bench.write_author("before")
+    bench.wait_authors()
+    bench.stop()
+    bench.write_author("changed while stopped", changed)
+    added = bench.write_author("added while stopped")
+    bench.sql(f"select pg_replication_slot_advance('{bench.slot}', pg_current_wal_lsn())")
+    bench.resume()
+    failing = bench.failing_checks(bench.deployment, None, silent)
+    assert set(failing) == {"path.recent-rows"}
+    seen = failing["path.recent-rows"].seen
+    assert seen.startswith("2 lost rows: ")
+    assert f"author {changed} (stale)" in seen
+    assert f"author {added} (missing)" in seen
+    bench.run_remedy(failing["path.recent-rows"])
+    bench.wait_authors()
+    assert bench.failing_checks(bench.deployment, None, silent) == {}
+
+
+def test_remedy_fills_an_empty_topic(bench: Bench) -> None:
+    bench.names.clear()
+    bench.write_author("only in the business table")
+    bench.wait_authors()
+    bench.sql(f"delete from {bench.table}")
+    bench.delete_topic(bench.topic("author"))
+    bench.create_topic(bench.topic("author"))
+    failing = bench.failing_checks(bench.deployment, None, silent)
+    assert set(failing) == {"path.empty-topics"}
+    bench.run_remedy(failing["path.empty-topics"])
+    bench.wait_authors()
+    assert bench.failing_checks(bench.deployment, None, silent) == {}
+
+
+@pytest.mark.long
+def test_remedy_removes_a_record_without_source_sequence(bench: Bench, request: pytest.FixtureRequest) -> None:
+    """By default, the broker's log cleaner runs only every 15 s."""
+    bench.broker_setting("log.cleaner.backoff.ms", "100")
+    request.addfinalizer(lambda: bench.broker_setting("log.cleaner.backoff.ms", "15000"))
+    bench.names.clear()
+    key = bench.write_author("before")
+    bench.wait_authors()
+    topic = bench.topic("author")
+    place = b.record_without_headers(bench, topic, key)
+    failing = bench.failing_checks(bench.deployment, None, silent)
+    assert set(failing) == {"kafka.source-sequence"}
+    assert f"{topic} {place} ({key})" in failing["kafka.source-sequence"].seen
+    bench.run_remedy(failing["kafka.source-sequence"])
+
+    def poll() -> Observation[dict[str, Check]]:
+        actual = bench.failing_checks(bench.deployment, None, silent)
+        return Observation(None if "kafka.source-sequence" in actual else actual, ", ".join(actual))
+
+    failing = wait_for("the log cleaner to remove the record", poll, seconds=60)
+    assert set(failing) == {"kafka.topic-settings"}
+    bench.run_remedy(failing["kafka.topic-settings"])
+    assert bench.failing_checks(bench.deployment, None, silent) == {}
+    bench.wait_authors()
 
 
 @pytest.mark.parametrize(

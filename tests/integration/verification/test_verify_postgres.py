@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from outbox_kit.postgres import client, count_undelivered, ddl, role_limits, sta
 from outbox_kit.postgres.checks import RULES, DatabaseState
 from outbox_kit.postgres.ddl import insertion
 from outbox_kit.postgres.other_tables import read_shadowing_tables
+from outbox_kit.postgres.recent_events import has_row, recent_events
 from outbox_kit.postgres.replication_slot import read_slot
 from outbox_kit.postgres.slot_checks import RULES as SLOT_RULES
 from outbox_kit.results import silent
@@ -489,6 +491,55 @@ def test_samples_the_newest_rows_of_partitions(database: Database, monkeypatch: 
         assert sampled() == (None, "reading the latest rows of the table exceeded statement_timeout")
     finally:
         database.sql("set statement_timeout = '30s'", "drop table parted")
+
+
+def test_reads_the_newest_rows_of_aggregates(database: Database) -> None:
+    """A row is due if it is neither too young nor too old. Rows after the newest due row can replace its record."""
+    source = database.pipeline.source.model_copy(update={"table": "public.recent"})
+    database.sql(
+        "create table recent (like outbox_event including defaults including identity) partition by list (event_type)",
+        "create table recent_1 partition of recent for values in ('1')",
+        "create table recent_2 partition of recent for values in ('2')",
+        "insert into recent (aggregate_type, aggregate_id, event_type, created_at) values "
+        "('book', 'a', '1', now() - interval '3 min'), ('book', 'a', '2', now() - interval '2 min'), "
+        "('book', 'a', '1', now()), ('book', 'young', '1', now()), ('book', 'old', '1', now() - interval '8 days'), "
+        "('author', 'a', '1', now() - interval '2 min'), ('other', 'a', '1', now() - interval '2 min')",
+    )
+    try:
+        rows = recent_events(database.connection, source, ["author", "book"], older_than=60)
+        ids = database.connection.execute("select id::text as id, seq from recent")
+        seqs = {row["id"]: row["seq"] for row in ids}
+        actual = [
+            (row["aggregate_type"], row["key"], [seqs[event_id] for event_id in row["event_ids"]]) for row in rows
+        ]
+        assert actual == [("author", "a", [6]), ("book", "a", [2, 3])]
+        assert [time.time() - row["seconds"] for row in rows] == pytest.approx([120, 120], abs=30)
+        assert [has_row(database.connection, source, name) for name in ("book", "canary")] == [True, False]
+        database.sql("grant usage on schema public to reader", "set role reader")
+        with pytest.raises(RejectedError, match="permission denied") as caught:
+            recent_events(database.connection, source, ["book"], older_than=60)
+        assert 'select ("id", "aggregate_type", "aggregate_id", "created_at", "seq", "ctid")' in caught.value.hint
+        database.sql("reset role", "alter table recent drop column seq")
+        with pytest.raises(RejectedError, match="no column seq"):
+            recent_events(database.connection, source, ["book"], older_than=60)
+    finally:
+        database.sql("reset role", "drop table recent")
+
+
+def test_reads_only_the_last_pages(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify_queries, "SAMPLE_PAGES", 1)
+    source = database.pipeline.source.model_copy(update={"table": "public.recent"})
+    database.sql(
+        "create table recent (like outbox_event including defaults including identity)",
+        "insert into recent (aggregate_type, aggregate_id, event_type, created_at) "
+        "select 'book', i::text, repeat('x', 500), now() - interval '1 hour' from generate_series(1, 100) i",
+    )
+    try:
+        rows = recent_events(database.connection, source, ["book"], older_than=60)
+    finally:
+        database.sql("drop table recent")
+    assert 0 < len(rows) < 20
+    assert rows[0]["key"] == "100"
 
 
 def test_slow_slot_is_not_reported_as_a_lock(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -179,3 +179,16 @@ def test_limits_the_time_of_a_call(topic: FakeTopic) -> None:
     topic.append(Record(b"a", b"x", "1"))
     with pytest.raises(WaitTimeoutError):
         topic.latest_records().read(seconds=0)
+
+
+def test_reads_records_since_a_time(topic: FakeTopic) -> None:
+    topic.append(*(Record(b"a", b"x", f"0001_{number}", f"event {number}") for number in range(3)))
+    newest = topic.latest_records(since=1, event_ids=set())
+    newest.read()
+    assert newest.event_ids == {"event 1", "event 2"}
+    topic.append(Record(b"a", b"x", "0001_3", "event 3"))
+    newest.read()
+    assert newest.event_ids == {"event 1", "event 2", "event 3"}
+    later = topic.latest_records(since=99, event_ids=set())
+    later.read()
+    assert later.event_ids == set()

@@ -134,7 +134,8 @@ def test_grants_each_role_only_required_privileges(library: Pipeline, environmen
             'connect on database "library"',
             "pg_read_all_stats",
             'usage on schema "public"',
-            f'insert, delete, select ("id", "aggregate_type", "aggregate_id", "event_type", "created_at") {table}',
+            'insert, delete, select ("id", "aggregate_type", "aggregate_id", "event_type", "created_at", "seq", '
+            f'"ctid") {table}',
         ],
         "filler": ['connect on database "warehouse"', 'usage, create on schema "library"'],
     }

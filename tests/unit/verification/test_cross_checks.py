@@ -6,11 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from tests.remedies import commands_of
 from tests.unit.postgres.samples import DETAILS, SLOT
 from tests.unit.verification.samples import REACHED, live_state, with_error, with_live
 
-from outbox_events.errors import UnreachableError
+from outbox_events.errors import RejectedError, UnreachableError
 from outbox_kit.deployment import Deployment
+from outbox_kit.kafka.unsequenced_records import UnsequencedRecords
 from outbox_kit.pipeline import Lock
 from outbox_kit.registry.client import SchemaVersion
 from outbox_kit.results.checks import Check, Status, evaluate
@@ -162,3 +164,41 @@ def test_skips_routes_of_another_template(live: LiveState) -> None:
     actual = run(replace(live, connect=ReadResult(replace(state, observed=observed))))
     assert actual["path.partitions"].seen == "no OutboxRouter"
     assert {check.status for check in actual.values()} == {Status.PASS}
+
+
+def test_reports_an_empty_topic_of_a_type_with_states(live: LiveState) -> None:
+    named = run(replace(live, unsent_types=ReadResult(["book"])))["path.empty-topics"]
+    assert (named.status, named.seen) == (Status.FAIL, "no record: book")
+    error = RejectedError("permission denied for table book", "run `grant select`")
+    unread = run(replace(live, unsent_types=ReadResult(None, error)))["path.empty-topics"]
+    assert (unread.status, unread.seen, unread.remedy) == (Status.UNKNOWN, error.message, error.hint)
+
+
+def test_topics_that_were_not_read_are_unknown(live: LiveState) -> None:
+    kafka = live.kafka.value
+    assert kafka is not None
+    checks = run(replace(live, kafka=ReadResult(replace(kafka, misplaced_keys=None))))
+    assert {name for name, check in checks.items() if check.status is Status.UNKNOWN} == {
+        "path.empty-topics",
+        "kafka.source-sequence",
+    }
+
+
+def with_unsequenced(live: LiveState) -> LiveState:
+    """Return the live state with a record of another producer on the topic of books."""
+    kafka = live.kafka.value
+    assert kafka is not None
+    records = UnsequencedRecords(has_sequences=True, _keys={(2, 877): "k"})
+    return replace(live, kafka=ReadResult(replace(kafka, unsequenced={"library.book": records})))
+
+
+def test_names_records_without_source_sequence(live: LiveState) -> None:
+    """Only Spark jobs reject such a topic, so the check is a warning if the pipeline has no materialization."""
+    actual = run(with_unsequenced(live))["kafka.source-sequence"]
+    assert (actual.status, actual.seen) == (Status.FAIL, "1 record without source_sequence: library.book 2/877 (k)")
+    republish, configure, last = commands_of(actual.remedy)
+    assert republish == last == "outbox republish book --key k --tombstones"
+    assert "--topic library.book --add-config segment.ms=" in configure
+    pipeline = live.deployment.pipeline.model_copy(update={"materializations": []})
+    live = replace(live, deployment=replace(live.deployment, pipeline=pipeline))
+    assert run(with_unsequenced(live))["kafka.source-sequence"].status is Status.WARN

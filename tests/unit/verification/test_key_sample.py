@@ -14,9 +14,10 @@ from outbox_events.kafka.topic_requests import Bounds
 from outbox_kit.deployment import Deployment
 from outbox_kit.kafka.state import Topic
 from outbox_kit.verification import key_sample
-from outbox_kit.verification.key_sample import MAX_RECORDS, MAX_SECONDS, KeySample, count_misplaced_keys
+from outbox_kit.verification.key_sample import MAX_RECORDS, MAX_SECONDS, KeySample, sample_keys
 
 BOOK = Topic("library.book", 8, {}, "states", aggregate_type="book")
+AUTHOR = Topic("library.author", 1, {}, "states", aggregate_type="author")
 KEYS = [str(number).encode() for number in range(100)]
 MOVED_KEYS = [key for key in KEYS if partition_of(key, 4) != partition_of(key, 8)]
 
@@ -24,8 +25,10 @@ MOVED_KEYS = [key for key in KEYS if partition_of(key, 4) != partition_of(key, 8
 class _Record:
     """Record as the consumer returns it."""
 
-    def __init__(self, key: bytes | None, partition: int, value: bytes | None = b"state") -> None:
-        self._key, self._partition, self._value = key, partition, value
+    def __init__(
+        self, key: bytes | None, partition: int, value: bytes | None = b"state", sequence: bytes | None = b"1"
+    ) -> None:
+        self._key, self._partition, self._value, self._sequence = key, partition, value, sequence
 
     def topic(self) -> str:
         return BOOK.name
@@ -38,6 +41,12 @@ class _Record:
 
     def value(self) -> bytes | None:
         return self._value
+
+    def offset(self) -> int:
+        return 7
+
+    def headers(self) -> list[tuple[str, bytes | None]]:
+        return [] if self._sequence is None else [("source_sequence", self._sequence)]
 
 
 def misplaced(*records: _Record, has_partition_field: bool = False, incomplete: int | None = None) -> int:
@@ -80,6 +89,14 @@ def test_compares_partitions_that_the_key_does_not_determine(key: bytes, has_fie
     assert misplaced(*records, has_partition_field=has_field, incomplete=1) == 0, "a tombstone may follow"
 
 
+def test_names_records_without_a_sequence_unless_all_lack_it() -> None:
+    sample, foreign = KeySample(BOOK, has_partition_field=False), _Record(b"1", 2, sequence=None)
+    sample.add(cast("Message", foreign))
+    assert sample.unsequenced.keys == {}
+    sample.add(cast("Message", _Record(b"1", 2)))
+    assert sample.unsequenced.keys == {(2, 7): "1"}
+
+
 def test_all_partitions_together_are_read_up_to_the_limits(
     deployed: Callable[..., Deployment], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,6 +104,7 @@ def test_all_partitions_together_are_read_up_to_the_limits(
     kafka, read = FakeKafka({}), list[dict[str, Any]]()
     kafka.bounds_by_topic = {
         BOOK.name: {number: Bounds(number, number + 10_000) for number in range(7)} | {7: Bounds(3, 3)},
+        AUTHOR.name: {0: Bounds(5, 5)},
         "dead-letter": {0: Bounds(0, 10_000)},
     }
 
@@ -100,8 +118,10 @@ def test_all_partitions_together_are_read_up_to_the_limits(
     monkeypatch.setattr(Deployment, "kafka", kafka)
     monkeypatch.setattr(key_sample, "read_records", read_records)
     other = Topic("dead-letter", 1, {}, "no states")
-    assert count_misplaced_keys(deployed(), [BOOK, other]) == {BOOK.name: 1}
-    ranges = {BOOK.name: kafka.bounds_by_topic[BOOK.name]}
+    samples = sample_keys(deployed(), [BOOK, AUTHOR, other])
+    assert {name: entry.misplaced_count() for name, entry in samples.items()} == {BOOK.name: 1, AUTHOR.name: 0}
+    assert [name for name, entry in samples.items() if entry.is_empty] == [AUTHOR.name]
+    ranges = {name: kafka.bounds_by_topic[name] for name in (BOOK.name, AUTHOR.name)}
     assert read == [{"ranges": ranges, "limit": MAX_RECORDS // 7, "seconds": MAX_SECONDS}]
     assert MAX_RECORDS <= 10_000
     assert MAX_SECONDS <= 10

@@ -154,7 +154,7 @@ def test_a_connector_that_cannot_be_read_is_not_called_stopped(live: LiveState) 
 
 def test_fails_after_two_heartbeats(live: LiveState, monkeypatch: pytest.MonkeyPatch) -> None:
     replace_sample(monkeypatch, Sample(slot_at(1, 7), 5, 1, RUNNING))
-    monkeypatch.setattr(progress_checks, "_timeout_s", lambda _: 0.05)
+    monkeypatch.setattr(progress_checks, "timeout_s", lambda _: 0.05)
     monkeypatch.setattr(progress_checks, "POLL_S", 0.01)
     actual = {check.id: check for check in progress_checks.check(live, canary_sent=False)}
     assert [name for name, check in actual.items() if check.status is Status.FAIL] == IDS[:3]
@@ -162,7 +162,7 @@ def test_fails_after_two_heartbeats(live: LiveState, monkeypatch: pytest.MonkeyP
 
 
 def test_the_timeout_follows_the_live_heartbeat(live: LiveState) -> None:
-    assert progress_checks._timeout_s(live) == 2 * 10 + 5
+    assert progress_checks.timeout_s(live) == 2 * 10 + 5
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,10 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.pipeline import Connect, Environment, HttpService, Kafka, Lock
 from outbox_kit.postgres.triggers_and_rules import TriggersAndRules
 from outbox_kit.results.checks import Check, Status
-from outbox_kit.verification import canary, comparison_of, progress_checks, run, verify
+from outbox_kit.verification import canary, comparison_of, progress_checks, recent_rows, run, verify
 from outbox_kit.verification.canary import CanaryContract
 from outbox_kit.verification.live_state import LiveState, ReadResult
+from outbox_kit.verification.recent_rows import RecentRows
 from outbox_lab.documents.check_catalogue import DEFAULT_IDS as IDS
 
 SYSTEMS = ["postgres", "kafka", "registry", "connect"]
@@ -47,6 +48,7 @@ def live(deployment: Deployment, lock: Lock, monkeypatch: pytest.MonkeyPatch) ->
     actual = live_state(deployment, lock)
     monkeypatch.setattr(run, "read_live_state", lambda *_: actual)
     monkeypatch.setattr(progress_checks, "check", lambda *_, **__: [])
+    monkeypatch.setattr(recent_rows, "read", lambda _: ReadResult(RecentRows([], {})))
     return actual
 
 
