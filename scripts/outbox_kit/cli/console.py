@@ -103,8 +103,7 @@ def print_table(
 ) -> None:
     """Print a table, or on a terminal that is too narrow, one block per row. Values are never truncated or broken."""
     rows = [[printable(cell) for cell in row] for row in rows]
-    width = sum(max(map(cell_len, cells)) + 2 for cells in zip(columns, *rows, strict=True))
-    width = max(width - 2, cell_len(title))
+    width = max(_table_width(columns, rows), cell_len(title))
     if console.is_terminal and width > console.width:
         if title:
             print_line(Text(title, style="italic"), console)
@@ -117,6 +116,10 @@ def print_table(
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     Console(file=console.file, width=width, highlight=False).print(table)
+
+
+def _table_width(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+    return sum(max(map(cell_len, cells)) + 2 for cells in zip(columns, *rows, strict=True)) - 2
 
 
 def _print_blocks(columns: Sequence[str], rows: Sequence[Sequence[str]], console: Console) -> None:
@@ -167,7 +170,11 @@ def print_line(text: Text, console: Console = stdout) -> None:
 
 
 def print_changes(changes: Sequence[Change], *, console: Console = stdout) -> None:
-    """Print the changes as a table. An exclamation mark after the action marks a dangerous change."""
+    """Print the changes as a table, or as a list on a terminal that is too narrow.
+
+    An exclamation mark after the action marks a dangerous change.
+    """
+    columns = ["system", "object", "action", "change", "reason"]
     rows = [
         [
             change.system,
@@ -178,7 +185,13 @@ def print_changes(changes: Sequence[Change], *, console: Console = stdout) -> No
         ]
         for change in changes
     ]
-    print_table(["system", "object", "action", "change", "reason"], rows, console=console)
+    if not console.is_terminal or _table_width(columns, rows) <= console.width:
+        print_table(columns, rows, console=console)
+        return
+    for _, target, action, *details in rows:
+        print_line(Text(printable(f"{action} {target}"), style="bold"), console)
+        for detail in filter(None, details):
+            print_line(Text(f"    {wrapped(printable(detail), console, 4)}"), console)
 
 
 def write_file(path: Path, text: str) -> None:
