@@ -11,7 +11,7 @@ from outbox_kit.deployment.plan import make_plan
 from outbox_kit.deployment.plan_model import EXCLUDED_OBJECTS_MESSAGE, SYSTEMS, Plan, RollOut, read_plan, to_document
 from outbox_kit.deployment.preconditions import refuse_protected
 from outbox_kit.deployment.source_epochs import connector_epoch
-from outbox_kit.deployment.teardown import DestroyOptions, Removal, destroy, plan_destroy, recorded_unused_topics
+from outbox_kit.deployment.teardown import DestroyOptions, Removal, destroy, plan_destroy, unused_topics
 
 __all__ = [
     "EXCLUDED_OBJECTS_MESSAGE",
@@ -31,10 +31,10 @@ __all__ = [
     "pending_backfill_steps",
     "plan_destroy",
     "read_plan",
-    "recorded_unused_topics",
     "refuse_protected",
     "render_config",
     "render_sql",
     "to_document",
+    "unused_topics",
     "wait_until_reading",
 ]

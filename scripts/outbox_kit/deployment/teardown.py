@@ -16,7 +16,7 @@ from outbox_kit.deployment.plan_model import SYSTEMS
 from outbox_kit.deployment.preconditions import refuse_protected
 from outbox_kit.kafka import apply as kafka_apply
 from outbox_kit.kafka import state as kafka_state
-from outbox_kit.kafka.topic_identity import require_backfill, unused_topics
+from outbox_kit.kafka.topic_identity import require_backfill
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import count_undelivered
@@ -99,14 +99,14 @@ def _refuse_foreign_objects(deployment: Deployment, lock: Lock, changes: Sequenc
             raise RefusedError(message, "check the files, --set and the variables OUTBOX__..., or run `outbox apply`")
 
 
-def recorded_unused_topics(deployment: Deployment) -> list[str]:
-    """Return the topics in the lock file that the pipeline file no longer uses. Only files are read."""
+def unused_topics(deployment: Deployment) -> list[str]:
+    """Return the pipeline's existing topics that its file no longer declares. Raises UnreachableError."""
     lock, desired = deployment.lock(), kafka_state.desired_topics(deployment.pipeline, deployment.environment)
-    return unused_topics([topic.name for topic in desired], lock.topics if lock else {})
+    return kafka_apply.unused_topics(deployment.kafka, desired, lock.topics) if lock else []
 
 
 def _subject_changes(deployment: Deployment, options: DestroyOptions) -> tuple[list[Change], list[str]]:
-    subjects = [f"{topic}-value" for topic in recorded_unused_topics(deployment)]
+    subjects = [f"{topic}-value" for topic in unused_topics(deployment)]
     if not options.unused:
         subjects += [subject.name for subject in registry_state.desired_subjects(deployment.pipeline)]
     names = [name for name in subjects if deployment.registry.latest(name) is not None]
@@ -118,7 +118,7 @@ def _subject_changes(deployment: Deployment, options: DestroyOptions) -> tuple[l
 
 def _topic_changes(deployment: Deployment, options: DestroyOptions) -> tuple[list[Change], list[str]]:
     partitions = {name: count for name, (count, _) in deployment.kafka.topics().items()}
-    reasons = dict.fromkeys(recorded_unused_topics(deployment), "the pipeline file no longer uses the topic")
+    reasons = dict.fromkeys(unused_topics(deployment), "the pipeline file no longer uses the topic")
     if not options.unused:
         desired = kafka_state.desired_topics(deployment.pipeline, deployment.environment)
         reasons |= {topic.name: topic.reason for topic in desired}
@@ -266,7 +266,7 @@ def _reset_lock(deployment: Deployment, deleted_topics: set[str]) -> None:
     desired = kafka_state.desired_topics(deployment.pipeline, deployment.environment)
     topics = [topic for topic in desired if topic.name not in deleted_topics]
     remaining = kafka_apply.existing_topics(deployment.kafka, topics, lock.topics)
-    unused = set(recorded_unused_topics(deployment)) - deleted_topics
+    unused = set(unused_topics(deployment)) - deleted_topics
     remaining |= {name: lock.topics[name] for name in unused}
     if not remaining:
         deployment.lock_file.unlink()

@@ -6,7 +6,7 @@ from outbox_events.errors import RejectedError
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.kafka.client import ActualTopic, KafkaClient
 from outbox_kit.kafka.state import Topic
-from outbox_kit.kafka.topic_identity import RecordedTopics, locked_topic, unused_topics
+from outbox_kit.kafka.topic_identity import RecordedTopics, is_recreated, locked_topic, undeclared_topics
 from outbox_kit.pipeline import Environment, LockedTopic
 from outbox_kit.results import Reporter
 from outbox_kit.results.changes import Change
@@ -39,7 +39,7 @@ def recorded_topics(
 
     `recorded` contains the current entries. Raises UnreachableError, WaitTimeoutError.
     """
-    unused = client.describe(unused_topics([topic.name for topic in topics], recorded))
+    unused = unused_topics(client, topics, recorded)
     actual = _wait_for_topics(client, [topic.name for topic in topics])
     created_names = {change.name for change in changes if change.action == "create"}
     return {
@@ -47,7 +47,16 @@ def recorded_topics(
             topic.name, actual[topic.name], topic.aggregate_type, recorded, created=topic.name in created_names
         )
         for topic in topics
-    } | {name: locked_topic(name, entry, None, {}) for name, entry in unused.items()}
+    } | {name: recorded[name].model_copy(update={"aggregate_type": None, "pending_backfill": None}) for name in unused}
+
+
+def unused_topics(client: KafkaClient, topics: list[Topic], recorded: RecordedTopics) -> list[str]:
+    """Return the recorded topics that exist, although the pipeline no longer has them. Raises UnreachableError.
+
+    A topic that was created again belongs to somebody else.
+    """
+    actual = client.describe(undeclared_topics([topic.name for topic in topics], recorded))
+    return [name for name, entry in actual.items() if not is_recreated(entry, recorded[name])]
 
 
 def existing_topics(client: KafkaClient, topics: list[Topic], recorded: RecordedTopics) -> dict[str, LockedTopic]:

@@ -42,8 +42,8 @@ def locked_topic(
     )
 
 
-def unused_topics(names: Collection[str], recorded: RecordedTopics) -> list[str]:
-    """Return the recorded topics that the pipeline, which has the topics `names`, no longer uses."""
+def undeclared_topics(names: Collection[str], recorded: RecordedTopics) -> list[str]:
+    """Return the recorded topics that are not in `names`, the topics that the pipeline file declares."""
     return sorted(recorded.keys() - set(names))
 
 

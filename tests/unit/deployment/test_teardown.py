@@ -16,7 +16,7 @@ from tests.unit.support import Request
 from outbox_events.errors import RefusedError, RejectedError
 from outbox_events.kafka.topic_requests import Bounds
 from outbox_kit.connect.state import ActualConnector
-from outbox_kit.deployment import Deployment, DestroyOptions, apply, destroy, plan_destroy, recorded_unused_topics
+from outbox_kit.deployment import Deployment, DestroyOptions, apply, destroy, plan_destroy, unused_topics
 from outbox_kit.deployment.teardown import delivered_position
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres.count_undelivered import DeliveredPosition
@@ -109,12 +109,12 @@ def test_deletes_only_what_the_pipeline_no_longer_uses(
     stock = lock.topics["library.book"].model_copy(update={"aggregate_type": "stock"})
     deployment.write_lock(lock.model_copy(update={"topics": {**lock.topics, "library.stock": stock}}))
     apply(deployment, silent, only=["kafka"])
-    assert recorded_unused_topics(deployment) == ["library.stock"]
+    assert unused_topics(deployment) == ["library.stock"]
     assert destroy(deployment, silent, DestroyOptions(unused=True)).changes == ()
     done = destroy(deployment, silent, DestroyOptions(unused=True, delete_topics=True, delete_schemas=True))
     assert [change.object for change in done.changes] == ["schema library.stock-value", "topic library.stock"]
     assert "library.stock" not in kafka.states.keys() | subjects
-    assert recorded_unused_topics(deployment) == []
+    assert unused_topics(deployment) == []
     assert (connect.states[NAME], "library.book" in kafka.states) == ("RUNNING", True)
 
 

@@ -44,7 +44,7 @@ def plan(
     with common.deployment() as deployment:
         new_plan = deployments.make_plan(deployment, recover=recover, only=_parse_systems(only))
         pending_backfills = deployments.pending_backfill_steps(deployment)
-        unused = deployments.recorded_unused_topics(deployment)
+        unused = deployments.unused_topics(deployment) if "kafka" in new_plan.systems else []
     if saved_plan_file is not None:
         write_file(saved_plan_file, json.dumps(deployments.to_document(new_plan), indent=2) + "\n")
     if common.output is Output.JSON:
