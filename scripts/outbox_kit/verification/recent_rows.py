@@ -41,11 +41,11 @@ MAX_READ_S, MAX_FULL_READ_S = 2.0, 10.0
 # A service whose clock is ahead can write a created_at that is later than the timestamp of the record.
 CLOCK_TOLERANCE_S = 300.0
 CAUSE = (
-    "the slot has confirmed them, so the connector will not send them: another client read or advanced the slot, or "
-    "the publication or the connector config omitted them"
+    "the slot has confirmed them, so the connector will not send them: another client read or advanced the slot, the "
+    "publication or the connector config omitted them, or their records were deleted"
 )
 # If the remedy of another failed check has one of these commands, it also sends the lost rows.
-RESENDING_COMMANDS = ("`outbox recover", "`outbox stuck --resend")
+RESENDING_COMMANDS = ("`outbox recover", "`outbox stuck --resend", "`outbox backfill --restart")
 
 
 @dataclass
