@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from outbox_events.receiving.strategies.stored_offsets import StoredOffsets
     from outbox_events.receiving.strategies.without_deduplication import WithoutDeduplication
     from outbox_events.receiving.strategy import Strategy, Work
+    from outbox_events.sending.composite_id import composite_id
     from outbox_events.sending.emit import emit, emit_async, emit_many
     from outbox_events.sending.event import InvalidEventError, OutboxEvent
     from outbox_events.sending.outbox_table import OutboxTable
@@ -93,6 +94,7 @@ _MODULES = {
     "receiving.strategy": "Strategy Work",
     "receiving.avro_values": "AvroValues",
     "sending.event": "InvalidEventError OutboxEvent",
+    "sending.composite_id": "composite_id",
     "sending.emit": "emit emit_async emit_many",
     "sending.outbox_table": "OutboxTable",
     "waiting": "Observation wait_for",
@@ -148,6 +150,7 @@ __all__ = [
     "Work",
     "claim",
     "claim_async",
+    "composite_id",
     "default_reaction",
     "delivery_proof",
     "emit",

@@ -13,13 +13,14 @@ import psycopg
 from psycopg import sql
 from tests.unit.postgres.samples import DEPLOYED
 
-from outbox_kit.postgres import advisory_lock, client, count_undelivered, replication_slot
+from outbox_kit.postgres import advisory_lock, client, count_undelivered, privileges, replication_slot
 from outbox_kit.postgres.replication_slot import Slot
 from outbox_kit.postgres.state import ActualDatabase
 
 Rows = list[dict[str, Any]]
 COMMAND = re.compile("set local|drop publication|select pg_drop_replication_slot")
 HAS_ROWS = re.compile(r"select exists \(select from ([^)]*)\) as found")
+PRIVILEGED_SERVER = {"wal_level": "logical", "database": "library", "has_slot": True, "has_publication": True}
 LOCK_HOLDER = {"pid": 7, "application": "outbox-kit apply library", "address": "10.0.0.1", "since": "2026-11-20"}
 BACKEND_PID = 42
 SERVER_COLUMNS = ("version", "wal_level", "database", "is_standby", "timeline", "wal_position")
@@ -55,8 +56,12 @@ class FakePostgres:
         self.users.append(user)
         return FakeConnection(self)
 
-    def rows(self, query: str) -> Rows:
+    def rows(self, query: str, parameters: Any) -> Rows:  # noqa: ANN401 - parameters of any query
         actual = self.actual
+        if query == privileges.GRANTED:
+            return [
+                {"role": role, "object": "", "privileges": [*privileges.STATEMENTS]} for role in parameters["roles"]
+            ]
         if query == replication_slot.SLOT:
             return self._slot()
         if query == client.HEARTBEAT:
@@ -78,6 +83,7 @@ class FakePostgres:
             client.PUBLICATION: [actual.publication] if actual.publication else [],
             client.ROLE: [actual.role] if actual.role else [],
             advisory_lock.BACKEND: [{"pid": BACKEND_PID}],
+            privileges.SERVER: [PRIVILEGED_SERVER],
             advisory_lock.SETTINGS: [],
             advisory_lock.ACQUIRE: [{"acquired": not self.is_locked}],
             advisory_lock.HOLDER: [LOCK_HOLDER],
@@ -128,9 +134,11 @@ class FakeConnection:
     def transaction(self) -> Iterator[None]:
         yield
 
-    def execute(self, query: str | sql.Composable, _: object = None) -> FakeCursor:
+    def execute(self, query: str | sql.Composable, parameters: object = None) -> FakeCursor:
         text = query if isinstance(query, str) else query.as_string(None)
-        return FakeCursor(self._database.command(text) if COMMAND.match(text) else self._database.rows(text))
+        if COMMAND.match(text):
+            return FakeCursor(self._database.command(text))
+        return FakeCursor(self._database.rows(text, parameters))
 
 
 class FakeCursor(Rows):

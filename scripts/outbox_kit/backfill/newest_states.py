@@ -18,21 +18,21 @@ from psycopg import sql
 from outbox_common.error_text import postgres_message
 from outbox_events.errors import ConfigurationError, RefusedError
 from outbox_kit.pipeline import Backfill, Pipeline, Source
+from outbox_kit.pipeline.key_columns import COMMA, aggregate_id, has_all_parts, identifiers, key_values
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.aggregate_queries import privilege_error, refuse_row_security
-from outbox_kit.postgres.client import Connection
+from outbox_kit.postgres.client import Connection, read_column_types
 
 EMPTY_SQL = sql.SQL("").format()
 IS_DELETED = sql.SQL("coalesce(q.payload::jsonb = 'null'::jsonb, true)")
-# Partial and expression indexes do not make the column unique. pg_index also contains indexes of partitioned tables.
-UNIQUE_KEY_SQL: LiteralString = """
-    select format_type(a.atttypid, a.atttypmod) as type,
-           exists (select 1 from pg_index i
-                   where i.indrelid = a.attrelid and i.indisunique and i.indisvalid and i.indpred is null
-                     and i.indnkeyatts = 1 and i.indkey[0] = a.attnum) as is_unique
-    from pg_attribute a
-    where a.attrelid = to_regclass(%s) and a.attname = %s and a.attnum > 0 and not a.attisdropped"""
-
+# Partial and expression indexes do not make the columns unique. pg_index also contains indexes of partitioned tables.
+UNIQUE_INDEX_SQL: LiteralString = """
+    select array_agg(a.attname::text order by k.position) as columns
+    from pg_index i cross join unnest(i.indkey::int2[]) with ordinality as k (number, position)
+    join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.number
+    where i.indrelid = to_regclass(%(table)s) and i.indisunique and i.indisvalid and i.indpred is null
+      and i.indnkeyatts = cardinality(%(columns)s::text[]) and k.position <= i.indnkeyatts
+    group by i.indexrelid having array_agg(a.attname::text) @> %(columns)s::text[] limit 1"""
 TOMBSTONES: LiteralString = """
     select gen_random_uuid(), %(type)s::text, k, %(event)s::text, null::jsonb from unnest(%(keys)s::text[]) as k"""
 PARTITIONED_TOMBSTONES: LiteralString = """
@@ -47,35 +47,41 @@ PARTITIONED_TOMBSTONES: LiteralString = """
 class AggregateStates:
     """Reads the latest states of one aggregate type from its business table, and writes them to the outbox table.
 
-    The methods do not open transactions. Keys are values of the key column, cast to text.
+    The methods do not open transactions. Keys are aggregate ids. `key_types` maps each key column, in the order of
+    `backfill.key`, to its type. `index_columns` contains the key columns in the order of their unique index.
     """
 
     aggregate_type: str
     source: Source
     backfill: Backfill
-    key_type: str
+    key_types: Mapping[str, str]
+    index_columns: Sequence[str]
     partition_field: str | None
     deletes_rows: bool
     """Whether each outbox row is deleted again in the transaction that inserts it."""
 
     def next_keys(self, connection: Connection, after: str | None, limit: int) -> list[str]:
         """Return at most `limit` keys after the key `after`, or the first keys if it is None. Rows are not locked."""
-        identifiers = self._identifiers()
-        condition = EMPTY_SQL if after is None else sql.SQL("where {key} > %(after)s::{type}").format(**identifiers)
-        query = sql.SQL("select {key}::text as key from {table} {condition} order by {key} limit %(limit)s")
-        rows = connection.execute(query.format(**identifiers, condition=condition), {"after": after, "limit": limit})
-        return [row["key"] for row in rows]
+        order, condition = COMMA.join(identifiers(self.index_columns)), EMPTY_SQL
+        if after is not None:
+            values = key_values(self.key_types, sql.SQL("%(after)s"))
+            start = COMMA.join(values[name] for name in self.index_columns)
+            condition = sql.SQL("and ({}) > ({})").format(order, start)
+        query = sql.SQL(
+            "select {id} as key from {table} where ({key}) is not null {condition} order by {order} limit %(limit)s"
+        ).format(**self._parts(), condition=condition, order=order)
+        return [row["key"] for row in connection.execute(query, {"after": after, "limit": limit})]
 
     def normalize_keys(self, connection: Connection, keys: Sequence[str]) -> list[str]:
-        """Cast `keys` to the type of the key column and back to text. Keep their order, and remove duplicates.
+        """Cast `keys` to the types of the key columns and back to text. Keep their order, and remove duplicates.
 
-        Keys that are not valid for the type are returned unchanged, because a topic can contain any key.
+        Keys that are not valid for the types are returned unchanged, because a topic can contain any key.
         """
         normalized = self._cast_keys(connection, keys)
         return list(dict.fromkeys(normalized.get(key, key) for key in keys))
 
     def row_keys(self, connection: Connection, keys: Sequence[str]) -> list[str]:
-        """Return those `keys` that a business row can have, because they equal the text of a valid column value."""
+        """Return those `keys` that a business row can have, because they equal the text of valid column values."""
         normalized = self._cast_keys(connection, keys)
         return [key for key in keys if normalized.get(key) == key]
 
@@ -98,7 +104,7 @@ class AggregateStates:
         The business table is locked against all writers, because a missing row cannot be locked. If the row of a key
         was inserted before the lock was granted, its state is written instead of a tombstone.
         """
-        connection.execute(sql.SQL("lock table {table} in share mode").format(**self._identifiers()))
+        connection.execute(sql.SQL("lock table {table} in share mode").format(**self._parts()))
         locked_keys = self._lock_rows(connection, self.row_keys(connection, keys))
         written_keys = self._write_locked(connection, locked_keys, event_type, EMPTY_SQL)
         missing_keys = [key for key in keys if key not in set(locked_keys)]
@@ -114,18 +120,22 @@ class AggregateStates:
         """
         row_keys = self.row_keys(connection, keys)
         query = sql.SQL(
-            "select requested.key from unnest(%(keys)s::text[]) as requested (key)"
-            " where not exists (select from {table} as existing where existing.{key} = requested.key::{type})"
-            " union all select q.aggregate_id::text from {query}"
-            " where q.aggregate_id::text = any(%(keys)s::text[]) and {is_deleted}"
-        ).format(**self._identifiers(), query=self._subquery(), is_deleted=IS_DELETED)
+            "select k as key from unnest(%(keys)s::text[]) as requested (k)"
+            " where not exists (select from {table} as existing where ({existing_key}) = ({values}))"
+            " union all select {row_id} from {query} where {row_id} = any(%(keys)s::text[]) and {is_deleted}"
+        ).format(
+            **self._parts(),
+            existing_key=COMMA.join(identifiers(self.backfill.key, "existing")),
+            query=self._subquery(),
+            is_deleted=IS_DELETED,
+        )
         rows = connection.execute(query, {"keys": row_keys})
         live_keys = set(row_keys) - {row["key"] for row in rows}
         return [key for key in keys if key not in live_keys]
 
     def table_is_empty(self, connection: Connection) -> bool:
         """Return whether the business table is empty."""
-        query = sql.SQL("select not exists (select from {table}) as is_empty").format(**self._identifiers())
+        query = sql.SQL("select not exists (select from {table}) as is_empty").format(**self._parts())
         return bool(connection.execute(query).fetchall()[0]["is_empty"])
 
     def check_query(self, connection: Connection) -> None:
@@ -136,27 +146,29 @@ class AggregateStates:
                 refuse_row_security(connection)
                 columns = connection.execute(query, {"keys": []}).description or []
                 # This fails if row security hides rows, because the aggregates of hidden rows would look deleted.
-                connection.execute(sql.SQL("select from {table} limit 0").format(**self._identifiers()))
+                connection.execute(sql.SQL("select from {table} limit 0").format(**self._parts()))
         except psycopg.errors.InsufficientPrivilege as error:
-            raise privilege_error(connection, self._config_key, self.backfill, error) from None
+            raise privilege_error(connection, self._config_key, error) from None
         except psycopg.Error as error:
             message = f"{self._config_key}.query: {postgres_message(error)}"
             raise ConfigurationError(message, "run the query in psql, and correct it in the pipeline file") from None
-        required_columns = ["aggregate_id", "payload", *([self.partition_field] if self.partition_field else [])]
+        required_columns = [*self.backfill.id_columns, "payload", *filter(None, [self.partition_field])]
         missing_columns = [name for name in required_columns if name not in {column.name for column in columns}]
         if missing_columns:
             message = f"{self._config_key}.query does not return column {', '.join(missing_columns)}"
             raise ConfigurationError(message, f"change the query to return {', '.join(required_columns)}")
 
     def _cast_keys(self, connection: Connection, keys: Sequence[str]) -> dict[str, str]:
-        """Return the normalized text of each key that is valid for the type of the key column.
+        """Return the normalized text of each key that is valid for the types of the key columns.
 
         PostgreSQL rejects all keys if one key is invalid. The keys are therefore halved until the invalid key is found.
         """
-        query = sql.SQL("select k as given, k::{type}::text as key from unnest(%s::text[]) as u (k)")
+        query = sql.SQL(
+            "select k as given, {id_of_values} as key from unnest(%s::text[]) as requested (k) where {has_all_parts}"
+        )
         try:
             with connection.transaction():
-                rows = connection.execute(query.format(**self._identifiers()), (list(keys),)).fetchall()
+                rows = connection.execute(query.format(**self._parts()), (list(keys),)).fetchall()
         except psycopg.DataError:
             middle = len(keys) // 2
             halves = (keys[:middle], keys[middle:]) if middle else ()
@@ -165,10 +177,8 @@ class AggregateStates:
 
     def _lock_rows(self, connection: Connection, keys: Sequence[str]) -> list[str]:
         """Lock the business rows of `keys`. Return the keys that have a row."""
-        query = sql.SQL(
-            "select {key}::text as key from {table} where {key} = any(%s::text[]::{type}[]) order by {key} for update"
-        )
-        return [row["key"] for row in connection.execute(query.format(**self._identifiers()), (list(keys),))]
+        query = sql.SQL("select {id} as key from {table} where ({key}) in ({values_of_keys}) order by {key} for update")
+        return [row["key"] for row in connection.execute(query.format(**self._parts()), {"keys": list(keys)})]
 
     def _write_locked(
         self, connection: Connection, keys: Sequence[str], event_type: str, condition: sql.Composed
@@ -201,9 +211,9 @@ class AggregateStates:
     def _state_rows(self, condition: sql.Composed) -> sql.Composed:
         field = sql.SQL(", q.{}").format(sql.Identifier(self.partition_field)) if self.partition_field else EMPTY_SQL
         return sql.SQL(
-            "select gen_random_uuid(), %(type)s::text, q.aggregate_id::text, %(event)s::text, q.payload::jsonb{field}"
-            " from {query} where q.aggregate_id::text = any(%(keys)s::text[]){condition}"
-        ).format(field=field, query=self._subquery(), condition=condition)
+            "select gen_random_uuid(), %(type)s::text, {row_id}, %(event)s::text, q.payload::jsonb{field}"
+            " from {query} where {row_id} = any(%(keys)s::text[]){condition}"
+        ).format(**self._parts(), field=field, query=self._subquery(), condition=condition)
 
     def _tombstone_rows(self) -> sql.Composed:
         """Return the query for tombstones. If there is a partition field, keys without a value for it are excluded."""
@@ -219,15 +229,31 @@ class AggregateStates:
     def _subquery(self) -> sql.Composed:
         """Return the query of the pipeline file as a subquery `(...) q`, with a typed parameter in place of `:keys`."""
         escaped = self.backfill.model_copy(update={"query": self.backfill.query.replace("%", "%%")})
-        text = escaped.query_for(f"%(keys)s::text[]::{self.key_type}[]")
+        text = escaped.query_for(self._requested_keys().as_string(None))
         # The line break after the query ends a `--` comment in the last line of the query.
         return sql.SQL("(\n{}\n) q").format(sql.SQL(text))
 
-    def _identifiers(self) -> dict[str, sql.Composable]:
+    def _requested_keys(self) -> sql.Composable:
+        """Return the SQL in place of `:keys`: an array, or a subquery if there are several key columns."""
+        if len(self.key_types) > 1:
+            return self._parts()["values_of_keys"]
+        return sql.SQL("%(keys)s::text[]::{}[]").format(*map(sql.SQL, self.key_types.values()))
+
+    def _parts(self) -> dict[str, sql.Composable]:
+        """Return parts of queries. `values` are the values of the key in the column requested.k."""
+        text = sql.Identifier("requested", "k")
+        values = list(key_values(self.key_types, text).values())
         return {
             "table": ddl.qualified_name(self.backfill.table),
-            "key": sql.Identifier(self.backfill.key),
-            "type": sql.SQL(self.key_type),
+            "key": COMMA.join(identifiers(self.backfill.key)),
+            "id": aggregate_id(identifiers(self.backfill.key)),
+            "row_id": aggregate_id(identifiers(self.backfill.id_columns, "q")),
+            "values": COMMA.join(values),
+            "id_of_values": aggregate_id(values),
+            "has_all_parts": has_all_parts(self.key_types, text),
+            "values_of_keys": sql.SQL("select {} from unnest(%(keys)s::text[]) as requested (k)").format(
+                COMMA.join(values)
+            ),
         }
 
     @property
@@ -245,16 +271,22 @@ def open_states(connection: Connection, pipeline: Pipeline, aggregate_type: str,
         message = f"aggregate type {aggregate_type!r} has no `backfill` in the pipeline file"
         raise ConfigurationError(message, f"set aggregates.{aggregate_type}.backfill; see docs/backfill.md")
     config_key = f"aggregates.{aggregate_type}.backfill"
-    table, key = aggregate.backfill.table, aggregate.backfill.key
-    column = connection.execute(UNIQUE_KEY_SQL, (ddl.quoted_text(table), key)).fetchone()
-    if column is None:
-        message = f"{config_key}: there is no table {table} with a column {key}"
-        raise ConfigurationError(message, f"correct {config_key}.table or {config_key}.key in the pipeline file")
-    if not column["is_unique"]:
-        message = f"{config_key}.key: {table} has no unique index on {key} alone"
-        hint = f"create a unique index on {key}, or set {config_key}.key to a column that has a unique index"
-        raise ConfigurationError(message, hint)
     source, backfill, partition_field = pipeline.source, aggregate.backfill, aggregate.partition_field
-    states = AggregateStates(aggregate_type, source, backfill, column["type"], partition_field, delete)
+    types = read_column_types(connection, backfill.table)
+    missing_columns = [name for name in backfill.key if name not in types]
+    if missing_columns:
+        message = f"{config_key}: there is no table {backfill.table} with a column {', '.join(missing_columns)}"
+        raise ConfigurationError(message, f"correct {config_key}.table or {config_key}.key in the pipeline file")
+    parameters = {"table": ddl.quoted_text(backfill.table), "columns": backfill.key}
+    index = connection.execute(UNIQUE_INDEX_SQL, parameters).fetchone()
+    if index is None:
+        key = ", ".join(backfill.key)
+        message = f"{config_key}.key: {backfill.table} has no unique index on {key} alone"
+        hint = f"create a unique index on {key}, or set {config_key}.key to the columns of a unique index"
+        raise ConfigurationError(message, hint)
+    key_types = {name: types[name] for name in backfill.key}
+    states = AggregateStates(
+        aggregate_type, source, backfill, key_types, index["columns"], partition_field, deletes_rows=delete
+    )
     states.check_query(connection)
     return states

@@ -23,7 +23,7 @@ from outbox_kit.pipeline import (
 )
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.advisory_lock import pipeline_lock
-from outbox_kit.postgres.dba_script import script
+from outbox_kit.postgres.dba_script import script, target_script
 from outbox_kit.postgres.state import ActualDatabase, read_actual
 from outbox_kit.registry.client import RegistryClient
 from outbox_kit.results import Reporter
@@ -56,9 +56,15 @@ def render_config(
     return pipeline.connector.name, render_connector(pipeline, settings, lock, templates_of(pipeline_file))
 
 
-def render_sql(pipeline_file: Path, environment: str, overrides: Overrides | None = None) -> str:
-    """Return the SQL script for a DBA, without secrets. Only files are read. Raises ConfigurationError."""
-    return script(*load_files(pipeline_file, environment, overrides, needs=SQL_KEYS))
+def render_sql(
+    pipeline_file: Path, environment: str, overrides: Overrides | None = None, *, target: str | None = None
+) -> str:
+    """Return the SQL script for the source database, or for a target, without secrets. Only files are read.
+
+    Raises ConfigurationError.
+    """
+    pipeline, settings = load_files(pipeline_file, environment, overrides, needs=SQL_KEYS)
+    return script(pipeline, settings) if target is None else target_script(settings, target)
 
 
 @dataclass(frozen=True)

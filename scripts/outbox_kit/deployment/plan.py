@@ -20,6 +20,7 @@ from outbox_kit.deployment.identity import refuse_wrong_cluster
 from outbox_kit.deployment.plan_model import SYSTEMS, Plan, RollOut
 from outbox_kit.deployment.preconditions import (
     refuse_lost_lock,
+    refuse_missing_privileges,
     refuse_skipped_rows,
     refuse_violated_rules,
 )
@@ -69,6 +70,8 @@ def make_plan(deployment: Deployment, *, recover: bool = False, only: Collection
 def _plan_systems(deployment: Deployment, lock: Lock | None, systems: Collection[System], *, recover: bool) -> Plan:
     """Return a plan with every pending change to `systems`."""
     # The database is read first, because most refusals depend only on the database.
+    if {"postgres", CONNECTOR} & set(systems):
+        refuse_missing_privileges(deployment)
     database = deployment.read_database() if {"postgres", CONNECTOR} & set(systems) else None
     changes = plan_postgres(deployment, lock, database) if database else []
     cluster_id = refuse_wrong_cluster(deployment, lock, systems)

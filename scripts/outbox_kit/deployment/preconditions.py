@@ -16,6 +16,7 @@ from outbox_kit.deployment.source_epochs import highest_epoch, highest_version
 from outbox_kit.pipeline import Lock, LockedSchema, LockedSource
 from outbox_kit.pipeline.lock import RETAINED_VERSIONS
 from outbox_kit.postgres import client as postgres_client
+from outbox_kit.postgres import privileges
 from outbox_kit.postgres import state as postgres_state
 from outbox_kit.postgres.count_undelivered import count_between
 from outbox_kit.postgres.replication_slot import Slot
@@ -33,6 +34,19 @@ def refuse_protected(deployment: Deployment) -> None:
         name = deployment.environment.name
         message = f"environment {name} is protected: `outbox destroy` and `outbox offsets reset` are refused"
         raise RefusedError(message, f"check -e; to run the command anyway, set `protected: false` in {name}.yaml")
+
+
+def refuse_missing_privileges(deployment: Deployment) -> None:
+    """Raise RefusedError if PostgreSQL lacks a setting, or a login lacks a privilege, without which `apply` fails."""
+    pipeline, environment = deployment.pipeline, deployment.environment
+    with postgres_client.connected(environment.source) as connection:
+        access = privileges.read_access(connection, pipeline, environment)
+    missing = [
+        item for item in privileges.missing_privileges(pipeline, environment, access) if item.needed_by == "apply"
+    ]
+    if missing:
+        items = "; ".join(f"{item.role} lacks {item.privilege}" for item in missing)
+        raise RefusedError(f"missing in PostgreSQL: {items}", postgres_client.DOCTOR_HINT)
 
 
 def require_connector(deployment: Deployment) -> ActualConnector:

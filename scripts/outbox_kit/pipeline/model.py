@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from outbox_events.contract.headers import CLOUDEVENTS_HEADERS
@@ -121,18 +129,45 @@ _KEYS_PLACEHOLDER = re.compile(r"(?<!:):keys\b")
 """Placeholder for the requested keys in a backfill query. A cast (`x::keys`) is not a placeholder."""
 
 
+def _as_list(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+def _reject_duplicates(columns: list[str]) -> list[str]:
+    if len(set(columns)) < len(columns):
+        raise ValueError(f"a column is listed more than once: {', '.join(columns)}")
+    return columns
+
+
+KeyColumns = Annotated[
+    list[Identifier],
+    Field(min_length=1),
+    BeforeValidator(_as_list, json_schema_input_type=Identifier | list[Identifier]),
+    AfterValidator(_reject_duplicates),
+]
+
+
 class Backfill(Model):
     """Query that reads the current states of aggregates from the business tables."""
 
     table: QualifiedTable = Field(
         description=f"Table with one row per aggregate: {TABLE_SYNTAX}. The row is locked while its state is read."
     )
-    key: Identifier = Field(description="Unique column of the table. The value, as text, is the aggregate_id.")
+    key: KeyColumns = Field(
+        description="Unique column of the table, whose value, as text, is the aggregate_id. Or a list of columns that "
+        "are unique together, whose values are joined as by `outbox_events.composite_id`.",
+    )
     query: str = Field(
         min_length=1,
         description="SELECT that returns `aggregate_id` (text), `payload` (jsonb), and the `partition_field` if it is "
-        "set. `:keys` is replaced with an array of the requested keys, as in `where id = any(:keys)`.",
+        "set. `:keys` is replaced with an array of the requested keys, as in `where id = any(:keys)`. If `key` is a "
+        "list, the query returns these columns instead of `aggregate_id`, as in `where (a, b) = any(:keys)`.",
     )
+
+    @property
+    def id_columns(self) -> list[str]:
+        """Columns of the query's result that contain the aggregate_id, or the values that form it."""
+        return self.key if len(self.key) > 1 else ["aggregate_id"]
 
     def query_for(self, keys: str) -> str:
         """Return the query without its final semicolon, and with the SQL expression `keys` in place of `:keys`."""

@@ -9,8 +9,9 @@ from psycopg import errors, sql
 
 from outbox_events.errors import ConfigurationError, RejectedError
 from outbox_kit.pipeline import Aggregate, Backfill, Source
+from outbox_kit.pipeline.key_columns import EVERY_ROW, aggregate_id, all_keys, identifiers
 from outbox_kit.postgres import ddl
-from outbox_kit.postgres.client import Connection, Row, read_column_types
+from outbox_kit.postgres.client import DOCTOR_HINT, Connection, Row, read_column_types
 
 QUERY_TIMEOUT_S = 600
 
@@ -39,12 +40,12 @@ BY_SEQ: LiteralString = "seq nulls first"
 BY_TRANSACTION: LiteralString = "age(xmin) desc, ctid"
 # Keys of the existing aggregates. A null payload means that the aggregate is deleted although it has a business row.
 LIVE_KEYS = """
-    select aggregate_id::text as key from (
+    select {id} as key from (
     {query}
     ) as aggregates where coalesce(payload::jsonb <> 'null'::jsonb, false)"""
 # States, as text, of the aggregates whose keys are requested.
 STATES = """
-    select aggregate_id::text as key, payload::jsonb::text as state from (
+    select {id} as key, payload::jsonb::text as state from (
     {query}
     ) as aggregates where coalesce(payload::jsonb <> 'null'::jsonb, false)"""
 # Foreign keys that delete rows of a table when the rows they reference in another table are deleted.
@@ -104,8 +105,8 @@ def live_keys(
 
     Raises UnreadableStatesError. Raises ConfigurationError if PostgreSQL rejects the query or its values.
     """
-    all_keys = sql.SQL("array(select {} from {} limit {})").format(*_key_and_table(backfill), limit).as_string(None)
-    query = LIVE_KEYS.replace("{query}", backfill.query_for(all_keys))
+    condition = EVERY_ROW if limit is None else sql.SQL(" limit {}").format(limit)
+    query = _backfill_query(LIVE_KEYS, backfill, condition)
     return {row["key"] for row in _run_backfill_query(connection, backfill, query, seconds)}
 
 
@@ -113,9 +114,8 @@ def states(
     connection: Connection, backfill: Backfill, keys: Collection[str], *, seconds: float = QUERY_TIMEOUT_S
 ) -> dict[str, str]:
     """Return a mapping from each existing key in `keys` to its JSON state. Raises the same errors as live_keys()."""
-    key, table = _key_and_table(backfill)
-    requested_keys = sql.SQL("array(select {0} from {1} where {0}::text = any({2}))").format(key, table, list(keys))
-    query = STATES.replace("{query}", backfill.query_for(requested_keys.as_string(None)))
+    requested = sql.SQL(" where {} = any({})").format(aggregate_id(identifiers(backfill.key)), list(keys))
+    query = _backfill_query(STATES, backfill, requested)
     return {row["key"]: row["state"] for row in _run_backfill_query(connection, backfill, query, seconds)}
 
 
@@ -125,8 +125,11 @@ def cascading_foreign_keys(connection: Connection, table: str) -> dict[str, str]
     return {row["name"]: row["parent"] for row in rows}
 
 
-def _key_and_table(backfill: Backfill) -> tuple[sql.Composable, sql.Composable]:
-    return sql.Identifier(backfill.key), ddl.qualified_name(backfill.table)
+def _backfill_query(template: str, backfill: Backfill, condition: sql.Composable) -> str:
+    """Insert the backfill query, for the keys of all business rows that meet the condition, into a template."""
+    keys = all_keys(backfill.key, ddl.qualified_name(backfill.table), condition)
+    row_id = aggregate_id(identifiers(backfill.id_columns)).as_string(None)
+    return template.replace("{id}", row_id).replace("{query}", backfill.query_for(keys.as_string(None)))
 
 
 def _run_backfill_query(connection: Connection, backfill: Backfill, query: str, seconds: float) -> list[Row]:
@@ -137,7 +140,7 @@ def _run_backfill_query(connection: Connection, backfill: Backfill, query: str, 
             # Without parameters, psycopg does not interpret `%` in the query.
             return connection.execute(query.encode()).fetchall()
     except errors.InsufficientPrivilege as error:
-        raise privilege_error(connection, f"backfill of table {backfill.table}", backfill, error) from None
+        raise privilege_error(connection, f"backfill of table {backfill.table}", error) from None
     except (errors.ProgrammingError, errors.DataError) as error:
         message = f"backfill of table {backfill.table}: {error.diag.message_primary}"
         hint = "correct `table`, `key` and `query` of this `backfill` in the pipeline file"
@@ -149,24 +152,13 @@ def refuse_row_security(connection: Connection) -> None:
     connection.execute("set local row_security = off")
 
 
-def privilege_error(
-    connection: Connection, subject: str, backfill: Backfill, error: errors.InsufficientPrivilege
-) -> UnreadableStatesError:
+def privilege_error(connection: Connection, subject: str, error: errors.InsufficientPrivilege) -> UnreadableStatesError:
     """Return the error to raise for a query that failed because of a missing privilege or row security."""
-    message, role = f"{subject}: {error.diag.message_primary}", sql.Identifier(connection.info.user)
-    schema, table = backfill.table.split(".", maxsplit=1)
-    if "row-level security" in message:
-        statement, grantor = sql.SQL("alter role {} bypassrls").format(role), "a superuser"
-    elif message.endswith(f"permission denied for table {table}"):
-        # A backfill locks the rows, which requires UPDATE.
-        qualified_name = ddl.qualified_name(backfill.table)
-        statement, grantor = sql.SQL("grant select, update on {} to {}").format(qualified_name, role), "its owner"
-    elif message.endswith(f"permission denied for schema {schema}"):
-        statement = sql.SQL("grant usage on schema {} to {}").format(sql.Identifier(schema), role)
-        grantor = "its owner"
-    else:
-        return UnreadableStatesError(message, f"grant the privilege to role {connection.info.user}")
-    return UnreadableStatesError(message, f"run `{statement.as_string(None)}` as {grantor}")
+    message = f"{subject}: {error.diag.message_primary}"
+    if "row-level security" not in message:
+        return UnreadableStatesError(message, DOCTOR_HINT)
+    statement = sql.SQL("alter role {} bypassrls").format(sql.Identifier(connection.info.user))
+    return UnreadableStatesError(message, f"run `{statement.as_string(None)}` as a superuser")
 
 
 def _set_query_timeout(connection: Connection, seconds: float) -> None:

@@ -77,6 +77,7 @@ OPEN_TRANSACTIONS: LiteralString = """
     union all
     select null, '', '', gid, extract(epoch from now() - prepared)::int from pg_prepared_xacts
     order by seconds desc limit 3"""
+DOCTOR_HINT = "run `outbox doctor`, which prints the SQL that grants every missing privilege"
 END_TRANSACTIONS_HINT = (
     "end these transactions (a prepared transaction with COMMIT PREPARED or ROLLBACK PREPARED), "
     "then run the command again"
@@ -108,7 +109,8 @@ def connected(
         raise RejectedError(message, hint) from error
     except psycopg.Error as error:
         message = f"PostgreSQL at {address}: {postgres_message(error)}"
-        raise RejectedError(message, "see the log of PostgreSQL") from error
+        is_permission = isinstance(error, psycopg.errors.InsufficientPrivilege)
+        raise RejectedError(message, DOCTOR_HINT if is_permission else "see the log of PostgreSQL") from error
 
 
 def _connect(database: SourceDatabase, login: Login, address: str, seconds: float | None) -> Connection:

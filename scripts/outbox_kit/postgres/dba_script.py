@@ -1,28 +1,38 @@
-"""Render the SQL script with which a DBA creates a deployment's database objects and roles, and grants privileges."""
+"""Render the SQL scripts with which a DBA creates a deployment's database objects and roles, and grants privileges."""
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
 from typing import LiteralString
 
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
 
 from outbox_common.error_text import one_line
-from outbox_kit.pipeline import Environment, Pipeline, PostgresTarget
+from outbox_events.errors import ConfigurationError
+from outbox_kit.pipeline import Environment, Pipeline, PostgresTarget, Source
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import SLOT_TIMEOUT_MS
 from outbox_kit.postgres.state import FAILOVER_SLOTS_SINCE
 
 HEAD = """\
--- Database objects and roles of pipeline {pipeline} in environment {environment}.
--- Run this script once as a superuser. Each statement is a transaction, because a slot cannot be created after a write.
---   psql --set ON_ERROR_STOP=1 --dbname {database} --file THIS_FILE
+-- Database objects and roles of {subject} in environment {environment}.
+-- Run this script as a superuser. It can be run again. It contains no passwords: set the password of each new role with
+-- \\password ROLE. Each statement is a transaction, because a slot cannot be created after a write.
+--   psql --set ON_ERROR_STOP=1 --dbname {database} --file THIS_FILE"""
+SOURCE_HEAD = """\
 -- On Amazon RDS and Aurora, omit `replication` from ALTER ROLE; grant rds_replication to the owner and the connector.
 -- If EXECUTE on pg_control_system() was revoked from PUBLIC, grant it to the owner and the verifier.
 -- `outbox apply` uses the same statements, so `outbox plan` does not show changes to PostgreSQL afterwards.
--- The file contains no passwords. Set the password of each new role with \\password ROLE."""
+-- For target tables in PostgreSQL: outbox render --format sql --target NAME"""
+WAL_LEVEL = "-- Logical decoding requires wal_level = logical, which takes effect after a restart of the server."
+CHECK_WAL_LEVEL = """begin
+  if current_setting('wal_level') <> 'logical' then
+    raise exception 'wal_level is %, not logical', current_setting('wal_level')
+      using hint = 'run ALTER SYSTEM SET wal_level = logical, restart the server, then run this script again';
+  end if;
+end"""
 OWNER = """\
 -- Owner: login of `outbox apply`. It owns the table and the publication. REPLICATION allows it to recreate the slot
 -- (`outbox apply --recover`); pg_read_all_stats allows it to report sessions that delay the creation of a slot."""
@@ -43,35 +53,62 @@ VERIFIER = """\
 VERIFIER_OF_MESSAGES = """\
 -- Verifier: login of `outbox verify` and `outbox status`. Its canary is a message, which requires no privilege."""
 NO_VERIFIER = "-- No verifier: source.verifier is not set, so `outbox verify` logs in as the owner."
-BACKFILL = "-- `outbox backfill` reads each row with FOR UPDATE, which requires UPDATE."
+BACKFILL = """\
+-- `outbox backfill` creates the table outbox_backfill in the schema of the outbox table, and reads each business row
+-- with FOR UPDATE, which requires UPDATE. Tables that a query names without a schema also require SELECT."""
 PUBLICATION = """\
 -- The publication is created before the slot: rows written after the slot but before the publication would be lost.
 -- PostgreSQL 18 reports such a loss only in its log."""
+CREATE_PUBLICATION = """begin
+  if exists (select from pg_publication where pubname = {publication}) then
+    raise notice 'publication % exists', {publication};
+  elsif exists (select from pg_replication_slots where slot_name = {slot}) then
+    raise exception 'slot % exists, but publication % does not', {slot}, {publication}
+      using hint = 'run outbox recover, which creates both again and sends the rows in between';
+  else
+    {create};
+  end if;
+end"""
 SLOT = """\
 -- The slot is created last, because the server then retains WAL for it. Its creation waits for every open writing
 -- transaction, up to the statement_timeout.
 -- On PostgreSQL 17 and later, it is a failover slot, which standbys can copy (sync_replication_slots)."""
-MATERIALIZER = "-- Materializer of target {name}: owns the tables that it creates; it has no access to the outbox."
+MATERIALIZER = "-- Materializer: owns the tables that it creates; it has no access to the outbox."
+# A table in a backfill query: a name with a schema after FROM or JOIN. A name before a parenthesis is a function.
+JOINED_TABLE = re.compile(r"""\b(?:from|join)\s+("[^"]+"|\w+)\s*\.\s*("[^"]+"|\w+)(?!\w|\s*\()""", re.IGNORECASE)
+COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 def script(pipeline: Pipeline, environment: Environment) -> str:
-    """Return the SQL script with comments. The statements for another database follow a `\\connect` command."""
-    source = environment.source
-    current_address = (source.host, source.port, source.database)
-    paragraphs = [*_source(pipeline, environment)]
-    for name, target in environment.targets.items():
-        if isinstance(target, PostgresTarget):
-            address = (target.host, target.port, target.database)
-            paragraphs += [] if address == current_address else [_connect_command(target)]
-            paragraphs += _materializer(name, target)
-            current_address = address
-    return "\n\n".join(paragraphs) + "\n"
+    """Return the SQL script, with comments, for the source database."""
+    return "\n\n".join(_source(pipeline, environment)) + "\n"
+
+
+def target_script(environment: Environment, name: str) -> str:
+    """Return the SQL script, with comments, for the database of a target. Raises ConfigurationError."""
+    target = environment.targets.get(name)
+    if not isinstance(target, PostgresTarget):
+        targets = [key for key, value in environment.targets.items() if isinstance(value, PostgresTarget)]
+        hint = f"use a target of kind postgres: {', '.join(targets) or 'the environment file has none'}"
+        raise ConfigurationError(f"environment {environment.name} has no PostgreSQL target {name!r}", hint)
+    return "\n\n".join([_head(f"target {one_line(name)}", environment, target.database), *_materializer(target)]) + "\n"
+
+
+def tables_with_schema(query: str) -> set[str]:
+    """Return the tables, as schema.table, that the query names with their schema."""
+    matches = JOINED_TABLE.finditer(COMMENT.sub(" ", query))
+    return {".".join(part[1:-1] if part[0] == '"' else part.lower() for part in match.groups()) for match in matches}
+
+
+def _head(subject: str, environment: Environment, database: str) -> str:
+    return HEAD.format(subject=subject, environment=environment.name, database=shlex.quote(database))
 
 
 def _source(pipeline: Pipeline, environment: Environment) -> Iterator[str]:
     source, database = pipeline.source, environment.source
     owner = sql.Identifier(database.admin.user)
-    yield HEAD.format(pipeline=pipeline.name, environment=environment.name, database=shlex.quote(database.database))
+    yield f"{_head(f'pipeline {pipeline.name}', environment, database.database)}\n{SOURCE_HEAD}"
+    yield f"{WAL_LEVEL}\n{_do_block(CHECK_WAL_LEVEL)}"
     yield from _create_role(OWNER, owner, database.database, "login replication")
     yield _text(sql.SQL("grant pg_read_all_stats to {}").format(owner))
     if source.uses_table:
@@ -82,7 +119,7 @@ def _source(pipeline: Pipeline, environment: Environment) -> Iterator[str]:
     yield from _create_role(CONNECTOR, sql.Identifier(database.connector.user), database.database, "login replication")
     yield from map(_text, ddl.grant_read(database.connector.user, source.table) if source.uses_table else [])
     yield from _verifier(pipeline, environment)
-    yield f"{PUBLICATION}\n{_text(ddl.create_publication(source))}"
+    yield f"{PUBLICATION}\n{_publication_block(source)}"
     yield _text(sql.SQL("alter publication {} owner to {}").format(sql.Identifier(source.publication), owner))
     yield f"{SLOT}\n{_text(sql.SQL('set statement_timeout = {}').format(SLOT_TIMEOUT_MS))}"
     yield _slot_block(source.slot)
@@ -101,18 +138,25 @@ def _create_role(comment: str, role: sql.Identifier, database: str, attributes: 
 def _table(pipeline: Pipeline, owner: sql.Identifier) -> Iterator[str]:
     schema, table = ddl.schema_of(pipeline.source.table), ddl.qualified_name(pipeline.source.table)
     yield f"{TABLE}\n{_text(ddl.create_schema(schema))}"
-    yield _text(ddl.create_table(pipeline))
+    yield _text(ddl.create_table(pipeline, if_not_exists=True))
     yield _text(sql.SQL("alter table {} owner to {}").format(table, owner))
     yield _text(sql.SQL("grant usage on schema {} to {}").format(schema, owner))
 
 
 def _backfill(pipeline: Pipeline, owner: sql.Identifier) -> Iterator[str]:
-    tables = sorted({aggregate.backfill.table for aggregate in pipeline.aggregates.values() if aggregate.backfill})
-    for schema in sorted({table.split(".")[0] for table in tables}):
-        grant_usage = sql.SQL("grant usage on schema {} to {}").format(sql.Identifier(schema), owner)
-        yield f"{BACKFILL}\n{_text(grant_usage)}"
-    for table in tables:
+    backfills = [aggregate.backfill for aggregate in pipeline.aggregates.values() if aggregate.backfill]
+    if not backfills:
+        return
+    outbox_schema = ddl.schema_of(pipeline.source.table)
+    yield f"{BACKFILL}\n{_text(sql.SQL('grant create on schema {} to {}').format(outbox_schema, owner))}"
+    locked_tables = {backfill.table for backfill in backfills}
+    read_tables = set().union(*(tables_with_schema(backfill.query) for backfill in backfills)) - locked_tables
+    for schema in sorted({table.split(".")[0] for table in locked_tables | read_tables}):
+        yield _text(sql.SQL("grant usage on schema {} to {}").format(sql.Identifier(schema), owner))
+    for table in sorted(locked_tables):
         yield _text(sql.SQL("grant select, update on {} to {}").format(ddl.qualified_name(table), owner))
+    for table in sorted(read_tables):
+        yield _text(sql.SQL("grant select on {} to {}").format(ddl.qualified_name(table), owner))
 
 
 def _verifier(pipeline: Pipeline, environment: Environment) -> Iterator[str]:
@@ -126,27 +170,44 @@ def _verifier(pipeline: Pipeline, environment: Environment) -> Iterator[str]:
     yield _text(sql.SQL("grant pg_read_all_stats to {}").format(role))
     if not source.uses_table:
         return
-    columns = [source.columns.id, source.columns.aggregate_type, source.columns.aggregate_id]
-    columns += [source.columns.event_type, source.columns.created_at, "seq", "ctid"]
-    columns += [aggregate.partition_field for aggregate in pipeline.aggregates.values() if aggregate.partition_field]
-    column_list = sql.SQL(", ").join(map(sql.Identifier, dict.fromkeys(columns)))
+    column_list = sql.SQL(", ").join(map(sql.Identifier, verified_columns(pipeline)))
     table = ddl.qualified_name(source.table)
     yield _text(sql.SQL("grant usage on schema {} to {}").format(ddl.schema_of(source.table), role))
     yield _text(sql.SQL("grant insert, delete, select ({}) on {} to {}").format(column_list, table, role))
 
 
-def _materializer(name: str, target: PostgresTarget) -> Iterator[str]:
+def verified_columns(pipeline: Pipeline) -> list[str]:
+    """Return the columns of the outbox table that `outbox verify` reads."""
+    names = pipeline.source.columns
+    columns = [names.id, names.aggregate_type, names.aggregate_id, names.event_type, names.created_at, "seq", "ctid"]
+    columns += [aggregate.partition_field for aggregate in pipeline.aggregates.values() if aggregate.partition_field]
+    return list(dict.fromkeys(columns))
+
+
+def _materializer(target: PostgresTarget) -> Iterator[str]:
     role, schema = sql.Identifier(target.user), sql.Identifier(target.target_schema)
-    yield from _create_role(MATERIALIZER.format(name=one_line(name)), role, target.database, "login")
+    yield from _create_role(MATERIALIZER, role, target.database, "login")
     yield _text(ddl.create_schema(schema))
     yield _text(sql.SQL("grant usage, create on schema {} to {}").format(schema, role))
+
+
+def _publication_block(source: Source) -> str:
+    """Return a DO block that creates the publication if neither the publication nor the slot exists."""
+    body = sql.SQL(CREATE_PUBLICATION).format(
+        publication=sql.Literal(source.publication),
+        slot=sql.Literal(source.slot),
+        create=ddl.create_publication(source),
+    )
+    return _do_block(body.as_string(None))
 
 
 def _slot_block(name: str) -> str:
     """Return a DO block that every server version accepts, because PostgreSQL parses only the executed branch."""
     failover, basic = (ddl.create_slot(name, failover=value).as_string(None) for value in (True, False))
     return (
-        f"do $version$ begin\n  if current_setting('server_version_num')::int >= {FAILOVER_SLOTS_SINCE} then\n"
+        f"do $version$ begin\n  if exists (select from pg_replication_slots where slot_name = '{name}') then\n"
+        f"    raise notice 'slot {name} exists';\n"
+        f"  elsif current_setting('server_version_num')::int >= {FAILOVER_SLOTS_SINCE} then\n"
         f"    execute $slot${failover}$slot$;\n  else\n    execute $slot${basic}$slot$;\n  end if;\nend $version$;"
     )
 
@@ -157,12 +218,6 @@ def _do_block(body: str) -> str:
     while tag in body:
         tag = f"$_{tag[1:]}"
     return f"do {tag} {body} {tag};"
-
-
-def _connect_command(target: PostgresTarget) -> str:
-    conninfo = make_conninfo(host=target.host, port=target.port, dbname=target.database)
-    quoted = conninfo.replace("\\", "\\\\").replace("'", "\\'").replace("\n", " ")
-    return f"\\connect -reuse-previous=on '{quoted}'"
 
 
 def _text(statement: sql.Composed) -> str:

@@ -10,7 +10,7 @@ from outbox_kit.pipeline import Pipeline, Source
 
 CREATE_TABLE = sql.SQL(
     dedent("""\
-        create table {table} (
+        create table {if_not_exists}{table} (
           {id} uuid primary key default gen_random_uuid(),
           seq bigint generated always as identity,
           {aggregate_type} text not null,
@@ -44,7 +44,7 @@ def create_schema(schema: sql.Identifier) -> sql.Composed:
     return sql.SQL("create schema if not exists {}").format(schema)
 
 
-def create_table(pipeline: Pipeline) -> sql.Composed:
+def create_table(pipeline: Pipeline, *, if_not_exists: bool = False) -> sql.Composed:
     """Return CREATE TABLE with the columns of docs/contract.md and the additional columns of the pipeline file.
 
     Additional columns are nullable, because the rows of other aggregate types do not have values for them.
@@ -56,6 +56,7 @@ def create_table(pipeline: Pipeline) -> sql.Composed:
     additional_columns = [name for name in candidates if name not in {*names.values(), "seq"}]
     columns: dict[str, sql.Composable] = {key: sql.Identifier(name) for key, name in names.items()}
     columns |= {"table": qualified_name(source.table), "payload_type": sql.SQL(pipeline.payload_type)}
+    columns["if_not_exists"] = sql.SQL("if not exists " if if_not_exists else "")
     definitions = [sql.SQL(",\n  {} text").format(sql.Identifier(name)) for name in additional_columns]
     return CREATE_TABLE.format(**columns) + sql.SQL("").join(definitions) + sql.SQL(")")
 

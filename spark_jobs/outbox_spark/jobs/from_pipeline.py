@@ -6,10 +6,11 @@ from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
-from psycopg.sql import SQL, Identifier
+from psycopg.sql import Identifier
 
 from outbox_events.errors import ConfigurationError
 from outbox_kit.pipeline import Backfill, Environment, Materialization, Overrides, Pipeline, load_files
+from outbox_kit.pipeline.key_columns import aggregate_id, all_keys, identifiers
 from outbox_spark.jobs.job_file import reference, select
 from outbox_spark.jobs.model import (
     IcebergTarget,
@@ -84,7 +85,7 @@ def load_sources(pipeline_file: Path, environment_name: str, aggregates: Collect
         name: SourceTable(
             server,
             aggregate.backfill.table,
-            aggregate.backfill.key,
+            aggregate_id(identifiers(aggregate.backfill.key, "t")).as_string(),
             pipeline.source.slot,
             _query_of_all(aggregate.backfill) if aggregate.payload == "json" else "",
         )
@@ -98,6 +99,10 @@ def load_sources(pipeline_file: Path, environment_name: str, aggregates: Collect
 
 
 def _query_of_all(backfill: Backfill) -> str:
-    """Return the backfill query for the keys of all rows in the backfill table."""
-    table, key = Identifier(*backfill.table.split(".")), Identifier(backfill.key)
-    return backfill.query_for(SQL("array(select {} from {})").format(key, table).as_string())
+    """Return the backfill query for the keys of all rows in the backfill table, with the column aggregate_id."""
+    query = backfill.query_for(all_keys(backfill.key, Identifier(*backfill.table.split("."))).as_string())
+    if len(backfill.key) == 1:
+        return query
+    # The line break after the query ends a `--` comment in the last line of the query.
+    row_id = aggregate_id(identifiers(backfill.key, "q")).as_string()
+    return f"select {row_id} as aggregate_id, q.payload from (\n{query}\n) q"  # noqa: S608 - of the pipeline file

@@ -110,11 +110,12 @@ Target = PostgresTarget | DeltaTarget | IcebergTarget
 
 @dataclass(frozen=True)
 class SourceTable:
-    """A source table with one row per aggregate. The key column, converted to text, is the aggregate_id."""
+    """A source table with one row per aggregate."""
 
     server: PostgresTarget
     table: str
     key: str
+    """SQL expression for the aggregate_id of a row. The table has the alias `t`."""
     slot: str
     query: str = ""
     """Query that returns every aggregate's `aggregate_id` and `payload` (JSON); empty if payloads are not JSON."""

@@ -192,8 +192,8 @@ def source_rows(spark: SparkSession, source: SourceTable) -> DataFrame:
 
     If `source.query` is empty, `payload` is always NULL.
     """
-    key, table = Identifier(source.key), Identifier(*source.table.split("."))
-    query = SQL("select t.{}::text as {}, t.xmin::text as xmin, {} as payload from {} t").format(
+    key, table = SQL(source.key), Identifier(*source.table.split("."))
+    query = SQL("select {} as {}, t.xmin::text as xmin, {} as payload from {} t").format(
         key, Identifier(KEY_COLUMN), SQL("q.payload" if source.query else "null::text"), table
     )
     if source.query:
@@ -203,7 +203,7 @@ def source_rows(spark: SparkSession, source: SourceTable) -> DataFrame:
             f"from (\n{_PARAMETER_SIGN.sub(lambda match: match[1] or '??', source.query)}\n) s"
             " where payload::jsonb <> 'null'::jsonb"
         )
-        query += SQL(" left join ({}) q on q.key = t.{}::text").format(SQL(states), key)
+        query += SQL(" left join ({}) q on q.key = {}").format(SQL(states), key)
     return read_query(spark, source.server, query.as_string())
 
 

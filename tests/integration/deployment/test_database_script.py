@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +32,10 @@ INSERT = (
 )
 
 
-def paragraphs(text: str) -> Iterator[tuple[str, str]]:
-    """Yield (database, statement) of a psql script."""
-    database = "library"
-    for paragraph in re.sub(r"^--.*\n", "", text, flags=re.MULTILINE).strip().split("\n\n"):
-        match = re.fullmatch(r"\\connect -reuse-previous=on '.* dbname=(\w+)'", paragraph.strip())
-        if match:
-            database = match[1]
-        elif paragraph.strip():
-            yield database, paragraph
+def statements(text: str) -> list[str]:
+    """Return the statements of a psql script."""
+    without_comments = re.sub(r"^--.*\n", "", text, flags=re.MULTILINE)
+    return [paragraph for paragraph in without_comments.strip().split("\n\n") if paragraph.strip()]
 
 
 @pytest.fixture(scope="module")
@@ -57,24 +53,37 @@ def environment(project: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def script(outbox: Outbox, environment: str, make_pipeline: Callable[..., Path]) -> str:
-    """Return the SQL that `outbox render` prints."""
-    aggregates = {"book": {"schema": "schemas/book.avsc", "partition_field": "tenant"}}
+def scripts(
+    outbox: Outbox, environment: str, make_pipeline: Callable[..., Path], source_dsn: str
+) -> dict[str, list[str]]:
+    """Return the SQL statements that `outbox render` prints, by database."""
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        connection.execute(f"create schema {NAME}_shop")
+        for table in ("item", "price"):
+            connection.execute(f"create table {NAME}_shop.{table} (id uuid primary key)")
+    columns = "id::text as aggregate_id, null as payload, null as tenant"
+    query = f"select {columns} from {NAME}_shop.item join {NAME}_shop.price using (id)"
+    backfill = {"table": f"{NAME}_shop.item", "key": "id", "query": query}
+    aggregates = {"book": {"schema": "schemas/book.avsc", "partition_field": "tenant", "backfill": backfill}}
     make_pipeline(NAME, aggregates=aggregates)
-    done = outbox("render", "--format", "sql", pipeline=NAME, environment=environment)
-    assert done.code == 0, done.output
-    return done.stdout
+    result = {}
+    for database, options in (("library", []), ("warehouse", ["--target", "warehouse"])):
+        done = outbox("render", "--format", "sql", *options, pipeline=NAME, environment=environment)
+        assert done.code == 0, done.output
+        result[database] = statements(done.stdout)
+    return result
 
 
 @pytest.fixture(scope="module")
-def as_role(script: str, state: StackState) -> Callable[..., Any]:
-    """Run the script as a superuser, then log in as one of the script's roles."""
+def as_role(scripts: dict[str, list[str]], state: StackState) -> Callable[..., Any]:
+    """Run each script twice as a superuser. Return a function that logs in as one of the roles."""
     superuser = {name: state.dsn(state.admin_user, state.admin_password, name) for name in ("library", "warehouse")}
     with psycopg.connect(superuser["library"]) as connection:
         assert connection.execute("select rolsuper from pg_roles where rolname = current_user").fetchone() == (True,)
-    for database, statement in paragraphs(script):
+    for database, script in scripts.items():
         with psycopg.connect(superuser[database], autocommit=True) as connection:
-            connection.execute(statement.encode())
+            for statement in [*script, *script]:
+                connection.execute(statement.encode())
     with psycopg.connect(superuser["library"], autocommit=True) as connection:
         # An earlier module may have run the relay as another role. The relay creates its tables when it starts.
         connection.execute("drop table if exists outbox_relay, outbox_relay_batch")
@@ -187,3 +196,56 @@ def test_verifier_can_read_what_the_checks_need(as_role: object, project: Path) 
     assert actual.role is not None
     assert actual.role["can_read"]
     assert actual.columns["tenant"] == "text"
+
+
+def test_doctor_lists_every_missing_privilege_with_its_grant(
+    outbox: Outbox, as_role: object, environment: str, source_dsn: str
+) -> None:
+    """The plan refuses the same privileges, before it fails at the first of them."""
+    del as_role
+    run = partial(outbox, pipeline=NAME, environment=environment)
+    done = run("doctor", "--output", "json")
+    assert done.code == 0, done.output
+    assert [entry["system"].split()[0] for entry in json.loads(done.stdout)["systems"]] == [
+        *("postgres", "postgres", "kafka", "registry", "connect")
+    ]
+    owner, connector, verifier = (
+        sql.Identifier(ROLES[name]).as_string(None) for name in ("owner", "connector", "verifier")
+    )
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        connection.execute("create table outbox_relay (outbox text primary key, source_epoch int)")
+        connection.execute("create table outbox_backfill (pipeline text)")
+        for revocation in (
+            f"alter table {TABLE} owner to current_user",
+            f"revoke select on {TABLE} from {connector}",
+            f"revoke insert, select (tenant) on {TABLE} from {verifier}",
+            f"revoke usage on schema {NAME}_shop from {owner}",
+            f"revoke select on {NAME}_shop.item, {NAME}_shop.price from {owner}",
+            f"revoke pg_read_all_stats from {owner}",
+        ):
+            connection.execute(revocation)
+        done = run("doctor", "--output", "json")
+        assert done.code == 1
+        missing = json.loads(done.stdout)["missing"]
+        grants = [
+            f"grant pg_read_all_stats to {owner}",
+            f'alter table "public"."{NAME}_event" owner to {owner}',
+            f'grant select on "public"."{NAME}_event" to {connector}',
+            f'grant select on "public"."outbox_relay" to {owner}',
+            f'grant select, insert, update, delete on "public"."outbox_backfill" to {owner}',
+            f'grant usage on schema "{NAME}_shop" to {owner}',
+            f'grant select on "{NAME}_shop"."item" to {owner}',
+            f'grant select on "{NAME}_shop"."price" to {owner}',
+            f'grant insert, select ("tenant") on "public"."{NAME}_event" to {verifier}',
+            f'grant select on "public"."outbox_relay" to {verifier}',
+        ]
+        assert sorted(item["statement"] for item in missing) == sorted(grants)
+        refused = run("plan")
+        assert refused.code == 1
+        required = [item["privilege"] for item in missing if item["needed_by"] == "apply"]
+        assert len(required) == 3
+        assert all(privilege in refused.output for privilege in required)
+        for item in missing:
+            connection.execute(item["statement"])
+        assert run("doctor").code == 0
+        connection.execute("drop table outbox_relay, outbox_backfill")

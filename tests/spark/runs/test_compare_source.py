@@ -42,7 +42,7 @@ def source(postgres: psycopg.conninfo.ConninfoDict) -> SourceTable:
             password=str(postgres["password"]),
         ),
         table="public.thing",
-        key="id",
+        key="t.id::text",
         slot="thing",
         query=(
             "select id::text as aggregate_id, jsonb_build_object('n', n, 'tags', tags) as payload from public.thing "
@@ -169,9 +169,16 @@ def test_source_is_read_from_the_files(tmp_path: Path) -> None:
     assert replace(book, query="") == SourceTable(
         PostgresTarget("postgres_host", 5433, "source_database", "admin_user", "admin_password"),
         "library.book",
-        "id",
+        '"t"."id"::text',
         "library_outbox",
     )
     assert "admin_password" not in repr(book)
+    text = (connectors / "library.yaml").read_text()
+    changed = text.replace("key: id", "key: [id, title]").replace("= any(:keys)", "in (select id from (:keys) k)")
+    (connectors / "library.yaml").write_text(changed)
+    book = load_sources(connectors / "library.yaml", "local", {"book"})["book"]
+    assert book.key.count('"t".') == 2
+    assert book.query.startswith('select replace(replace("q"."id"::text, ')
+    assert '(select "id", "title" from "library"."book")' in book.query
     with pytest.raises(ConfigurationError, match="no selected aggregate type has `backfill`"):
         load_sources(connectors / "library.yaml", "local", {"other"})

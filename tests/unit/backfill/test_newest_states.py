@@ -11,8 +11,9 @@ from outbox_kit.pipeline import Backfill, Columns, Source
 def states(query: str, *, partition_field: str | None = None, key_type: str = "uuid") -> AggregateStates:
     columns = Columns(id="event", aggregate_id="key", payload="Body")
     source = Source(table="Shop.outbox", publication="p", slot="s", columns=columns)
-    backfill = Backfill(table="shop.item", key="Id", query=query)
-    return AggregateStates("item", source, backfill, key_type, partition_field, deletes_rows=False)
+    backfill = Backfill.model_validate({"table": "shop.item", "key": "Id", "query": query})
+    types = {"Id": key_type}
+    return AggregateStates("item", source, backfill, types, ["Id"], partition_field, deletes_rows=False)
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,7 @@ def test_lists_the_commands() -> None:
         "dead-letter show",
         "demo",
         "destroy",
+        "doctor",
         "lint",
         "log-level",
         "offsets",

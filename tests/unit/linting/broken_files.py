@@ -38,8 +38,9 @@ LAKE = IcebergTarget(kind="iceberg", namespace="n", catalog={"type": "hadoop", "
 SCHEMAS = Path(__file__).with_name("schemas")
 
 
-def with_backfill(query: str, **changes: object) -> LintInput:
-    return with_book(backfill=Backfill(table="public.book", key="id", query=query), **changes)
+def with_backfill(query: str, key: str | list[str] = "id", **changes: object) -> LintInput:
+    backfill = Backfill.model_validate({"table": "public.book", "key": key, "query": query})
+    return with_book(backfill=backfill, **changes)
 
 
 def with_invalid_schema(schema: str) -> LintInput:
@@ -102,6 +103,7 @@ FILE_CASES: list[tuple[str, Callable[[], LintInput | Sequence[LintInput]]]] = [
     ("materialization.columns", lambda: with_book(schema_file=SCHEMAS / "decimal.avsc")),
     ("backfill.query", lambda: with_backfill("select id, to_jsonb(b) as payload from book b")),
     ("backfill.query", lambda: with_backfill(QUERY, partition_field="tenant")),
+    ("backfill.query", lambda: with_backfill(QUERY, ["id", "shelf"])),
     ("backfill.query", lambda: with_backfill(f"{QUERY}; delete from book")),
     ("backfill.query", lambda: with_backfill(f"delete from book returning {QUERY}")),
     ("backfill.query", lambda: with_backfill("select id as aggregate_id /* payload */ from book")),

@@ -40,6 +40,6 @@ def backfilled(deployment: Deployment, *names: str) -> Deployment:
     aggregates = {}
     for name in names or ("author", "book"):
         query = f"select id as aggregate_id, payload from library.{name}"
-        table = Backfill(table=f"library.{name}", key="id", query=query) if names else None
+        table = Backfill(table=f"library.{name}", key=["id"], query=query) if names else None
         aggregates[name] = deployment.pipeline.aggregates[name].model_copy(update={"backfill": table})
     return replace(deployment, pipeline=deployment.pipeline.model_copy(update={"aggregates": aggregates}))

@@ -241,6 +241,13 @@ def test_names_the_syntax_of_tables(workspace: Path, table: str) -> None:
     assert TABLE_SYNTAX in caught.value.message
 
 
+@pytest.mark.parametrize("key", [[], ["id", "id"], ["id", "no-name"], 5, {"id": 1}])
+def test_rejects_an_invalid_key(workspace: Path, key: Any) -> None:  # noqa: ANN401 - invalid values
+    path = changed(workspace, {"aggregates/book/backfill/key": key})
+    with pytest.raises(ConfigurationError, match=r"aggregates\.book\.backfill\.key"):
+        load_pipeline(path)
+
+
 WITH_LIST = """name: library
 prefix: library
 source: {publication: p, slot: s}

@@ -123,7 +123,7 @@ def check_backfill_query(lint_input: LintInput) -> Iterator[Finding]:
         if aggregate.backfill is None:
             continue
         query = re.sub(r"--[^\n]*|/\*.*?\*/", " ", aggregate.backfill.query, flags=re.DOTALL)
-        required = ["aggregate_id", "payload", *filter(None, [aggregate.partition_field])]
+        required = [*aggregate.backfill.id_columns, "payload", *filter(None, [aggregate.partition_field])]
         missing = [column for column in required if not re.search(rf"\b{re.escape(column)}\b", query, re.IGNORECASE)]
         if missing:
             actual = f"aggregate type {name}: the query does not name {', '.join(missing)}"

@@ -38,7 +38,9 @@ def test_prints_only_sql() -> None:
     result = run(*EXAMPLE, "render", "--format", "sql")
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.startswith("-- Database objects and roles of pipeline library in environment production.\n")
+    result = run(*EXAMPLE, "render", "--format", "sql", "--target", "warehouse")
     assert 'create role "outbox_materializer";' in result.stdout
+    assert run(*EXAMPLE, "render", "--target", "warehouse").exit_code == 2
 
 
 @pytest.mark.parametrize("output_format", ["strimzi", "yaml", ""])
