@@ -131,6 +131,9 @@ def acknowledge_places(
     new_places = {place for place in places if place.offset not in acknowledged[place.partition]}
     bounds = {place.partition: all_bounds[place.partition] for place in new_places}
     unacknowledged = _places(_read_after(client, source, bounds, acknowledged)) - new_places
+    # Offsets that were removed before they were acknowledged remain unacknowledged.
+    entries = {number: acknowledged[number] for number in bounds}
+    unacknowledged |= {Place(n, entry.upto) for n, entry in entries.items() if entry.count_below(bounds[n].first)}
     _write(client, source, acknowledged, bounds, new_places, unacknowledged)
     return len(new_places)
 

@@ -181,7 +181,9 @@ def _read_kafka(deployment: Deployment, lock: Lock) -> KafkaState:
         dead_letter_count = try_read(
             partial(dead_letter_topic.count, client, pipeline, limit=MAX_DEAD_LETTERS, seconds=DEAD_LETTER_TIMEOUT_S)
         ).value
-        removed_offsets = try_read(lambda: dead_letter_topic.removed_offsets(client, pipeline)).value or {}
+        removed = try_read(lambda: dead_letter_topic.removed_offsets(client, pipeline))
+        removed_offsets = removed.value or {}
+        dead_letter_count = None if removed.error else dead_letter_count
     existing_topics = [topic for topic in topics if topic.name in actual]
     sample = try_read(lambda: sample_keys(deployment, existing_topics))
     samples = sample.value or {}
