@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from outbox_events.errors import OutboxError, UnreachableError
 from outbox_kit import __version__
 from outbox_kit.connect.client import root_cause
 from outbox_kit.connect.config_diff import different_keys
+from outbox_kit.connect.foreign_changes import harmful_foreign_keys
 from outbox_kit.connect.lifecycle import has_failed, is_running, status_text
 from outbox_kit.connect.state import INSTALL_HINT, LOST_LOCK_HINT, State, epoch, is_in_state, missing_plugins
 from outbox_kit.connect.verify_queries import Endpoint, ObservedConnect, Worker
 from outbox_kit.results.checks import Check, Finding, Rules, Severity
+from outbox_kit.results.repair_commands import RESEND_HINT
 
 EXACTLY_ONCE = "exactly.once.support"
 KIT_PACKAGE = "io.outboxkit."
 NO_CONNECTOR = "no connector"
+DEBEZIUM_PACKAGE = "io.debezium."
+# Earlier releases can skip events when a task restarts: a COMMIT in PostgreSQL 17 can have the LSN of the next
+# transaction (debezium/debezium#7760), and rows of one COPY or INSERT can have the same LSN (debezium/debezium#7531).
+MIN_DEBEZIUM = (3, 7)
 # Maps each check to the endpoints that it needs. If an endpoint fails, the first check that needs it reports this.
 ENDPOINTS: dict[str, tuple[Endpoint, ...]] = {
     "connect.cluster": ("worker",),
     "connect.plugins": ("plugins",),
     "connect.smt-version": ("plugins",),
+    "connect.debezium-version": ("plugins",),
     "connect.workers": ("worker", "plugins"),
     "connect.connector": ("connectors",),
     "connect.running": ("connectors",),
@@ -39,7 +47,10 @@ UNREAD_REMEDY = (
 
 @dataclass(frozen=True)
 class ConnectState:
-    """Input of the checks. `cluster_id` is the id that kafka.bootstrap_servers report; None if Kafka is down."""
+    """Input of the checks. `cluster_id` is the id that kafka.bootstrap_servers report; None if Kafka is down.
+
+    `last_working` is the lock file's config. `resend_steps` contains the commands that send the states again.
+    """
 
     name: str
     desired: dict[str, str]
@@ -47,6 +58,8 @@ class ConnectState:
     desired_state: State
     exactly_once: str
     cluster_id: str | None
+    last_working: dict[str, str] | None = None
+    resend_steps: str = RESEND_HINT
 
 
 RULES = Rules[ConnectState]()
@@ -93,6 +106,34 @@ def _smt_version(live: ConnectState) -> Finding:
     if not versions:
         return Finding(None if classes else True, "not installed" if classes else "not in the config", __version__)
     return Finding(versions == {__version__}, ", ".join(sorted(versions)), __version__)
+
+
+@RULES.rule(
+    "connect.debezium-version",
+    condition=f"Debezium on every worker is {MIN_DEBEZIUM[0]}.{MIN_DEBEZIUM[1]} or later; an earlier version can skip "
+    "events when the task restarts",
+    remedy="on every worker, install Debezium's PostgreSQL connector 3.7.0 or later and restart the workers; then run "
+    "`outbox stuck --resend`, which sends the states again that a restart has skipped",
+)
+def _debezium_version(live: ConnectState) -> Finding:
+    name, expected = live.desired.get("connector.class", ""), f"{MIN_DEBEZIUM[0]}.{MIN_DEBEZIUM[1]} or later"
+    if not name.startswith(DEBEZIUM_PACKAGE):
+        return Finding(True, "not in the config", expected)
+    plugins = [
+        ("", live.observed.versions),
+        *((f" on {worker.url}", worker.versions) for worker in live.observed.workers),
+    ]
+    versions = {f"{versions[name]}{place}": _release(versions[name]) for place, versions in plugins if name in versions}
+    old = [text for text, release in versions.items() if release and release < MIN_DEBEZIUM]
+    if not old and not (versions and all(versions.values())):
+        return Finding(None, ", ".join(versions) or "not installed", expected)
+    return Finding(not old, ", ".join(old or versions), expected)
+
+
+def _release(version: str) -> tuple[int, int] | None:
+    """Return the major and minor number of a version such as 3.7.0.Final; None if it has another form."""
+    match = re.match(r"(\d+)\.(\d+)", version)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 @RULES.rule(
@@ -150,7 +191,10 @@ def _running(live: ConnectState) -> Finding:
 
 
 @RULES.rule(
-    "connect.config", condition="the connector has the config rendered from the files", remedy="run `outbox apply`"
+    "connect.config",
+    condition="the connector has the config rendered from the files",
+    remedy="run `outbox apply`; if another tool changed a key that can drop, change or reorder records, then run "
+    f"{RESEND_HINT}",
 )
 def _config(live: ConnectState) -> Finding:
     config = live.observed.actual.config
@@ -158,7 +202,13 @@ def _config(live: ConnectState) -> Finding:
         return Finding(None, NO_CONNECTOR, "the config rendered from the files")
     keys = different_keys(live.desired, config)
     actual = f"differs in {', '.join(keys)}" if keys else "no difference"
-    remedy = LOST_LOCK_HINT if epoch(config) > epoch(live.desired) > 0 else ""
+    harmful_keys = harmful_foreign_keys(live.desired, config, live.last_working)
+    remedy = "run `outbox apply`"
+    if epoch(config) > epoch(live.desired) > 0:
+        remedy = LOST_LOCK_HINT
+    elif harmful_keys:
+        names = ", ".join(harmful_keys)
+        remedy = f"{remedy}; then, because another tool changed {names}, {live.resend_steps}"
     return Finding(not keys, actual, "the config rendered from the files", remedy)
 
 

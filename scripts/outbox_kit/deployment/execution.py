@@ -110,12 +110,18 @@ def _apply_postgres(deployment: Deployment, lock: Lock, changes: list[Change], p
     pipeline, environment = deployment.pipeline, deployment.environment
     if any(change.danger for change in changes):
         # These changes lose rows. The loss is recorded first, so that an interruption does not hide it.
-        lock = lock.model_copy(update={"topics": require_backfill(lock.topics or _existing_topics(deployment))})
-        deployment.write_lock(lock)
+        lock = _with_required_backfill(deployment, lock)
     with postgres_client.connected(environment.source) as connection:
         postgres_apply.apply(connection, pipeline, environment, changes, progress)
         source = postgres_apply.source_identity(connection, pipeline, environment, lock.source, changes)
     lock = lock.model_copy(update={"source": source, "destroyed_system_identifier": None})
+    deployment.write_lock(lock)
+    return lock
+
+
+def _with_required_backfill(deployment: Deployment, lock: Lock) -> Lock:
+    """Record in the lock file that every state topic needs a backfill, and return the new lock."""
+    lock = lock.model_copy(update={"topics": require_backfill(lock.topics or _existing_topics(deployment))})
     deployment.write_lock(lock)
     return lock
 
@@ -145,6 +151,8 @@ def _apply_connect(
     changes = plan_connect(deployment, lock, [], database, recover=plan.recover)
     preconditions.refuse_unplanned_changes(plan, changes)
     start = start_position(deployment, lock, database)
+    if any(change.loss for change in changes):
+        lock = _with_required_backfill(deployment, lock)
     if changes:
         connect_apply.refuse_invalid(client, name, config, progress=progress)
         if lock.unfinished is None and not connect_lifecycle.is_paused_or_stopped(client.status(name)):

@@ -12,6 +12,7 @@ from outbox_kit.connect import apply as connect_apply
 from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.config_diff import with_fingerprint
 from outbox_kit.connect.conflicts import refuse_duplicates
+from outbox_kit.connect.foreign_changes import harmful_foreign_keys
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.plan_model import SYSTEMS, Plan, RollOut
@@ -256,6 +257,8 @@ def plan_connect(
     config = connector_config(deployment, lock)
     refuse_duplicates(name, config, actual.other_connectors)
     changes = connect_state.diff(name, config, actual, lock.unfinished if lock else None, state=state)
+    harmful_keys = harmful_foreign_keys(config, actual.config, lock.config if lock else None)
+    changes = _with_loss(changes, deployment.pipeline, harmful_keys) if harmful_keys else changes
     has_new_schema = any(change.kind == "schema" for change in changes_before)
     if (changes or has_new_schema) and state == "running" and not is_recovery:
         refuse_relayed_states(lock, database)
@@ -285,6 +288,16 @@ def _refuse_unsafe_start(deployment: Deployment, lock: Lock | None, offset_lsn: 
     name, confirmed = deployment.pipeline.connector.name, slot.confirmed_flush if slot else None
     connect_state.refuse_advanced_slot(name, deployment.pipeline.source.slot, offset_lsn, confirmed)
     refuse_skipped_rows(deployment, lock, slot, offset_lsn)
+
+
+def _with_loss(changes: list[Change], pipeline: Pipeline, keys: list[str]) -> list[Change]:
+    """Add the loss to the update of the config, in which another tool changed `keys`."""
+    cause = f"another tool changed {', '.join(keys)}, so records can be missing, wrong or in another order"
+    loss = f"{cause}; afterwards {resend_steps(pipeline)}"
+    return [
+        replace(change, loss=loss) if (change.kind, change.action) == ("connector", "update") else change
+        for change in changes
+    ]
 
 
 def _with_new_epoch(changes: list[Change], lock: Lock) -> list[Change]:

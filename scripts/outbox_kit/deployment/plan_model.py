@@ -79,6 +79,7 @@ class ChangeDocument(BaseModel):
     before: str = ""
     after: str = ""
     danger: str = ""
+    loss: str = ""
 
     @field_validator("object")
     @classmethod
@@ -88,7 +89,8 @@ class ChangeDocument(BaseModel):
 
     def to_change(self) -> Change:
         kind, name = parse_object(self.object)
-        return Change(self.system, kind, name, self.action, self.why, self.before, self.after, self.danger)
+        texts = self.why, self.before, self.after, self.danger, self.loss
+        return Change(self.system, kind, name, self.action, *texts)
 
 
 class PlanDocument(BaseModel):

@@ -14,8 +14,10 @@ from outbox_kit.pipeline import Kafka, Pipeline
 from outbox_kit.results.checks import Finding, Rules
 from outbox_kit.results.repair_commands import RESEND_HINT, backfill_steps, resend_steps
 
+TIMESTAMP_LIMITS = ("message.timestamp.after.max.ms", "message.timestamp.before.max.ms")
+UNCLEAN_ELECTION = "unclean.leader.election.enable"
 SEPARATELY_CHECKED_SETTINGS = frozenset(
-    {"cleanup.policy", "min.insync.replicas", "max.message.bytes", "message.timestamp.after.max.ms"}
+    {"cleanup.policy", "min.insync.replicas", "max.message.bytes", UNCLEAN_ELECTION, *TIMESTAMP_LIMITS}
 )
 
 RETENTION_OF_TOMBSTONES = "delete.retention.ms"
@@ -236,11 +238,21 @@ def _in_sync(state: KafkaState) -> Finding:
 
 @RULES.rule(
     "kafka.timestamp-limit",
-    condition="topics accept records with a timestamp ahead of the broker's clock; otherwise the task would fail",
-    remedy="run `outbox apply`",
+    condition="topics accept records with a timestamp ahead of or behind the broker's clock; otherwise the task would "
+    "fail, for example while it sends the backlog of an outage",
+    remedy="run `outbox apply`; if the task has failed, also run `outbox restart`",
 )
 def _timestamps(state: KafkaState) -> Finding:
-    return _setting_finding(state, "message.timestamp.after.max.ms")
+    return _setting_finding(state, *TIMESTAMP_LIMITS)
+
+
+@RULES.rule(
+    "kafka.unclean-election",
+    condition="no topic allows an unclean leader election, after which acknowledged records are missing",
+    remedy="run `outbox apply`, then `outbox stuck --resend`, which sends the states again that an election discarded",
+)
+def _unclean_election(state: KafkaState) -> Finding:
+    return _setting_finding(state, UNCLEAN_ELECTION)
 
 
 @RULES.rule("kafka.topic-settings", condition="all other topic settings are as declared", remedy="run `outbox apply`")
@@ -296,12 +308,13 @@ def _internal_topics(state: KafkaState) -> Finding:
     return Finding(True, ", ".join(topic.name for topic in state.internal_topics), expected)
 
 
-def _setting_finding(state: KafkaState, key: str) -> Finding:
-    problems = []
-    for topic in state.existing_topics:
-        actual, desired = different_settings(topic, state.actual[topic.name]).get(key, ("", ""))
-        if actual != desired:
-            problems.append(f"{topic.name}: {key} is {actual}, not {desired}")
+def _setting_finding(state: KafkaState, *keys: str) -> Finding:
+    problems = [
+        f"{topic.name}: {key} is {actual}, not {desired}"
+        for topic in state.existing_topics
+        for key, (actual, desired) in different_settings(topic, state.actual[topic.name]).items()
+        if key in keys
+    ]
     return _differences_finding(problems)
 
 

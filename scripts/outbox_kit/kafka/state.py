@@ -17,7 +17,8 @@ DAY_MS = 24 * 60 * 60 * 1000
 # Allowance for the framing of a record, because max.record.bytes limits only the key, value and headers.
 FRAMING_BYTES = 65_536
 # The timestamp of a record is its commit time. By default, a broker rejects timestamps more than an hour ahead of its
-# clock. With exactly-once, a rejected record fails the task, so that clock skew would stop the pipeline.
+# clock. With exactly-once, a rejected record fails the task, so that clock skew would stop the pipeline. A limit for
+# the past would reject the backlog of an outage that lasted longer.
 NO_LIMIT_MS = str(2**63 - 1)
 
 # Purpose of each topic setting. A plan shows the purpose as the reason for changing the setting.
@@ -31,7 +32,9 @@ SETTING_PURPOSES = {
     "min.insync.replicas": "number of replicas that must have a record before it is acknowledged",
     "max.message.bytes": "maximum size in bytes of a record that the connector sends",
     "message.timestamp.after.max.ms": "records are not rejected because of clock skew",
+    "message.timestamp.before.max.ms": "records are not rejected because they were committed long ago",
     "message.timestamp.type": "the timestamp of a record is its commit time",
+    "unclean.leader.election.enable": "a replica that lacks acknowledged records does not become the leader",
 }
 # Settings of state topics. By default, Kafka deletes tombstones after a day. The table of a sink that was stopped for
 # longer than a day would then retain deleted rows.
@@ -67,7 +70,9 @@ def desired_topics(pipeline: Pipeline, environment: Environment) -> list[Topic]:
         "min.insync.replicas": str(environment.kafka.min_insync_replicas),
         "max.message.bytes": str(environment.connector.max_record_bytes + FRAMING_BYTES),
         "message.timestamp.after.max.ms": NO_LIMIT_MS,
+        "message.timestamp.before.max.ms": NO_LIMIT_MS,
         "message.timestamp.type": "CreateTime",
+        "unclean.leader.election.enable": "false",
     }
     topics = [
         Topic(

@@ -17,7 +17,10 @@ CONNECTOR_OPERATIONS: dict[Kind, str] = {"start": "start", "state": "change stat
 
 @dataclass(frozen=True)
 class Change:
-    """One pending change of one object. `danger` names data that the change can lose. Such a change needs `--allow`."""
+    """One pending change of one object. `danger` names data that the change can lose. Such a change needs `--allow`.
+
+    `loss` names data that was lost before, and the commands that restore it after the change.
+    """
 
     system: System
     kind: Kind
@@ -27,6 +30,7 @@ class Change:
     before: str = ""
     after: str = ""
     danger: str = ""
+    loss: str = ""
 
     @property
     def object(self) -> str:
@@ -58,6 +62,7 @@ class Change:
             "before": self.before,
             "after": self.after,
             "danger": self.danger,
+            "loss": self.loss,
         }
 
 

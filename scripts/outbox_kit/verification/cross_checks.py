@@ -27,6 +27,7 @@ from outbox_kit.verification.live_state import LiveState
 
 NO_CONFIG = "the live connector config could not be read"
 NO_ROUTER = "no OutboxRouter"
+SEGMENT_BYTES = 2**30  # default in Kafka, which rejects a batch that is larger than a segment
 STATUS_INTERVAL_MS = 10_000  # default in Debezium
 STATUS_UPDATES_PER_TIMEOUT = 2
 
@@ -70,8 +71,9 @@ def _record_size(state: LiveState) -> Finding:
     for route in router_routes(router) if router else ():
         topic = state.kafka.value.actual.get(route.topic)
         if topic:
-            topic_size = parse_int(topic.config.get("max.message.bytes"), MAX_MESSAGE_BYTES)
-            limits.append((record_size, (f"max.message.bytes of {route.topic}", topic_size)))
+            sizes = {"max.message.bytes": MAX_MESSAGE_BYTES, "segment.bytes": SEGMENT_BYTES}
+            for key, default in sizes.items():
+                limits.append((record_size, (f"{key} of {route.topic}", parse_int(topic.config.get(key), default))))
     problems = [f"{key} {size} > {limit_key} {limit}" for (key, size), (limit_key, limit) in limits if size > limit]
     return Finding(not problems, "; ".join(problems) or expected, expected)
 

@@ -30,6 +30,7 @@ from outbox_kit.registry import state as registry_state
 from outbox_kit.registry.checks import RegistryState
 from outbox_kit.registry.client import SchemaVersion
 from outbox_kit.results import Reporter
+from outbox_kit.results.repair_commands import resend_steps
 from outbox_kit.verification.key_sample import count_misplaced_keys
 
 T = TypeVar("T")
@@ -190,4 +191,5 @@ def _read_connect(deployment: Deployment, lock: Lock, cluster_id: str | None) ->
     name, desired = deployment.pipeline.connector.name, deployment.render(lock)
     settings = deployment.environment.connector
     observed = connect_queries.observe(deployment.connect, deployment.environment.connect, name, desired)
-    return ConnectState(name, desired, observed, settings.state, settings.exactly_once, cluster_id)
+    steps = resend_steps(deployment.pipeline)
+    return ConnectState(name, desired, observed, settings.state, settings.exactly_once, cluster_id, lock.config, steps)

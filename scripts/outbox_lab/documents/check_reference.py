@@ -41,6 +41,7 @@ REMEDIES_RUN_BY_TESTS = frozenset(
         "kafka.topic-identity",
         "kafka.topic-settings",
         "kafka.topics",
+        "kafka.unclean-election",
         "path.offset-covers-slot",
         "path.offset-not-ahead",
         "path.partitions",
@@ -96,6 +97,7 @@ REMEDIES_NOT_RUN = {
     "The remedy changes plugins, secrets or converters of the Connect workers": (
         "connect.plugins",
         "connect.smt-version",
+        "connect.debezium-version",
         "connect.workers",
         "connect.valid",
         "canary.partition",

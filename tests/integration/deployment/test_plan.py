@@ -280,7 +280,7 @@ def test_documented_json_has_the_structure_of_real_output(outbox: Outbox, make_p
     assert example.keys() == plan.keys()
     assert {key: type(value) for key, value in example.items()} == {key: type(value) for key, value in plan.items()}
     for change in [*example["changes"], *plan["changes"]]:
-        assert list(change) == ["system", "object", "action", "why", "before", "after", "danger"]
+        assert list(change) == ["system", "object", "action", "why", "before", "after", "danger", "loss"]
         assert all(isinstance(value, str) for value in change.values())
     assert [list(entry) for entry in example["rollout"]] == [["aggregate", "added", "removed", "steps"]]
 

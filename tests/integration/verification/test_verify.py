@@ -43,11 +43,18 @@ FOR_EVER = str(2**63 - 1)
 REJECTED = (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName, psycopg.errors.NotNullViolation)
 PREFIX = "transforms.outbox.aggregate."
 CONFIG_CHANGES = {
-    "connect.config": {"max.batch.size": "1000"},
+    "connect.config": {"max.batch.size": "1000", "skipped.operations": "c"},
     "connect.placeholders": {"producer.override.client.id": "${env:OUTBOX_NOT_SET}"},
     "connect.exactly-once": {"exactly.once.support": "requested"},
     "path.producer-gives-up": {"producer.override.max.block.ms": FOR_EVER},
 }
+
+
+def change_config_and_topic(bench: Bench) -> None:
+    """Make all changes to the config in one step, because each restarts the task."""
+    bench.topic_setting(bench.topic("author"), "unclean.leader.election.enable", "true")
+    bench.change_config(**{key: value for changes in CONFIG_CHANGES.values() for key, value in changes.items()})
+
 
 # The order is arbitrary, because each case restores the state.
 BREAKAGES = [
@@ -207,6 +214,7 @@ BREAKAGES = [
         topic("path.record-size", "max.message.bytes", "2000"),  # its remedy also restarts the connector
         topic("kafka.min-insync", "min.insync.replicas", "2"),
         topic("kafka.timestamp-limit", "message.timestamp.after.max.ms", "1000"),
+        replace(topic("kafka.timestamp-limit", "message.timestamp.before.max.ms", "600000"), note="past"),
         topic("kafka.topic-settings", "retention.ms", "60000", aggregate="dead-letter"),
     ),
     Breakage("kafka.dead-letters", b.dead_letter, heals=True),
@@ -242,7 +250,9 @@ BREAKAGES = [
     *together(
         "connector config",
         *(live(check, changes) for check, changes in CONFIG_CHANGES.items()),
-        break_=lambda bench: bench.change_config(**{k: v for item in CONFIG_CHANGES.values() for k, v in item.items()}),
+        # Its remedy also needs the command that sends the states again.
+        topic("kafka.unclean-election", "unclean.leader.election.enable", "true"),
+        break_=change_config_and_topic,
     ),
     Breakage("connect.exclusive", b.second_connector, lambda bench: bench.connector("DELETE", "twin")),
     Breakage("connect.offsets", b.no_offset, follows=STOPPED, heals=True),
@@ -284,6 +294,7 @@ NOT_BROKEN_HERE = {
     "postgres.slot-failover": "on a separate server: test_verify_postgres.py",
     "kafka.in-sync": "the stack has one broker, without which nothing answers: tests/unit/kafka/test_checks.py",
     "connect.cluster": "the stack has one Kafka cluster: tests/unit/connect/test_checks.py",
+    "connect.debezium-version": "the stack has one version of Debezium: tests/unit/connect/test_checks.py",
     "canary.partition": "OutboxRouter sets it itself, no setting can move it: tests/unit/verification/test_canary.py",
     "canary.tombstone": "no setting makes the router send another value: tests/unit/verification/test_canary.py",
 }

@@ -12,6 +12,7 @@ from outbox_kit import __version__
 from outbox_kit.connect import checks
 from outbox_kit.connect.checks import ConnectState
 from outbox_kit.connect.client import ConnectorStatus, Validation
+from outbox_kit.connect.config_diff import with_fingerprint
 from outbox_kit.connect.state import EPOCH_KEY, ActualConnector
 from outbox_kit.connect.verify_queries import ObservedConnect, Worker
 from outbox_kit.results.checks import Check, Status, evaluate
@@ -137,6 +138,32 @@ def test_a_missing_plugin() -> None:
     assert actual["connect.smt-version"].status is Status.UNKNOWN
 
 
+@pytest.mark.parametrize(
+    ("version", "status"),
+    [
+        ("3.6.2.Final", Status.FAIL),
+        ("2.7.4.Final-redhat-00001", Status.FAIL),
+        ("3.7.1.Final", Status.PASS),
+        ("3.10.0.Final", Status.PASS),
+        ("4.0.0.Beta1", Status.PASS),
+        ("unknown", Status.UNKNOWN),
+    ],
+)
+def test_an_old_debezium_fails_on_any_worker(version: str, status: Status) -> None:
+    versions = {**VERSIONS, PLUGIN: version}
+    for live in (observed(versions=versions), observed(workers=[Worker("http://b:1", versions)])):
+        actual = run(live)["connect.debezium-version"]
+        assert (actual.status, version in actual.seen) == (status, True)
+
+
+def test_debezium_is_unknown_if_not_installed_and_passes_if_not_used() -> None:
+    without = {ROUTER: __version__}
+    unknown = run(observed(versions=without, workers=[]))["connect.debezium-version"]
+    assert unknown.status is Status.UNKNOWN
+    live = replace(observed(versions=without, workers=[]), desired={"connector.class": "x.Other"})
+    assert run(live)["connect.debezium-version"].status is Status.PASS
+
+
 def test_checks_are_unknown_without_a_connector() -> None:
     actual = run(observed(actual=ActualConnector(None, None, []), validation=None))
     assert {name for name, check in actual.items() if check.status is Status.FAIL} == {"connect.connector"}
@@ -156,6 +183,14 @@ def test_an_epoch_above_that_of_the_lock_file_needs_the_lock_file(live: str, rem
     desired = {**CONFIG, EPOCH_KEY: "3"}
     actual = run(replace(connector({**CONFIG, EPOCH_KEY: live}), desired=desired))["connect.config"]
     assert actual.remedy.startswith(remedy)
+
+
+def test_harmful_foreign_change_needs_the_states_again() -> None:
+    written = with_fingerprint("p", CONFIG)
+    for key, needed in (("skipped.operations", True), ("poll.interval.ms", False)):
+        live = replace(connector({**written, key: "1"}), last_working=written, resend_steps="`outbox backfill`")
+        remedy = run(live)["connect.config"].remedy
+        assert ("outbox apply" in remedy, "outbox backfill" in remedy, key in remedy) == (True, needed, needed)
 
 
 def test_declared_state_passes() -> None:

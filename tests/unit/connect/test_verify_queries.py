@@ -87,6 +87,9 @@ def faulty(fault: str, respond: FakeConnect) -> Callable[[Request], tuple[int, o
     return answer
 
 
+PLUGIN_CHECKS = {"connect.smt-version", "connect.debezium-version", "connect.workers"}
+
+
 @pytest.mark.parametrize(
     ("fault", "endpoint", "failed", "unknown"),
     [
@@ -106,7 +109,7 @@ def faulty(fault: str, respond: FakeConnect) -> Callable[[Request], tuple[int, o
                 "connect.offsets",
             },
         ),
-        ("GET /connector-plugins", "plugins", "connect.plugins", {"connect.smt-version", "connect.workers"}),
+        ("GET /connector-plugins", "plugins", "connect.plugins", PLUGIN_CHECKS),
         ("/validate", "validation", "connect.valid", {"connect.placeholders", "connect.exactly-once"}),
     ],
 )

@@ -26,6 +26,7 @@ from outbox_events.errors import RefusedError, RejectedError
 from outbox_kit.connect.offset_seeding import seed
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import apply
+from outbox_kit.kafka.topic_identity import types_with_pending_backfill
 from outbox_kit.operations.preconditions import refuse_unsafe_start
 from outbox_kit.pipeline import Lock
 from outbox_kit.results import silent
@@ -73,6 +74,26 @@ def test_rolls_back_a_start_after_an_interruption(serve: Serve, deployed: Deploy
     with pytest.raises(RejectedError, match=r"rolled back .* RUNNING"):
         apply(deployed(connect=service(serve(connect)), registry=service(serve(registered(lock)))), silent)
     assert (connect.configs[NAME], connect.states[NAME]) == (valid, "RUNNING")
+
+
+def test_a_config_that_lost_records_requires_backfills(serve: Serve, deployed: Deployed, lock: Lock) -> None:
+    """The backfill is recorded before the config is written, so that an interrupted apply does not hide the loss."""
+    config = written(deployed().render(lock))
+    deployed().write_lock(lock.model_copy(update={"config": config}))
+    connect = deployed_connector(deployed().render(lock))
+    connect.configs[NAME] |= {"skipped.operations": "c"}
+    pending_types: list[list[str]] = []
+
+    def read_pending_types(current: dict[str, str]) -> bool:
+        if current == config:
+            pending_types.append(types_with_pending_backfill((deployed().lock() or lock).topics))
+        return False
+
+    connect.fails = read_pending_types
+    changes = apply(deployed(connect=service(serve(connect)), registry=service(serve(registered(lock)))), silent)
+    assert [("outbox stuck --resend" in change.loss, change.danger) for change in changes] == [(True, "")]
+    assert connect.configs[NAME] == config
+    assert pending_types[0] == pending_types[-1] == ["author", "book"]
 
 
 def test_connector_recovery_steps(serve: Serve, deployed: Deployed, lock: Lock, database: FakePostgres) -> None:

@@ -14,7 +14,7 @@ from outbox_kit.results.changes import Change
 CHANGES = (
     Change("postgres", "grant to", "reader", "create", "the connector reads the table"),
     Change("registry", "schema", "library.book-value", "update", "payload of book", "version 1", "version 2"),
-    Change("connect", "start", "library-outbox", "create", "it has never run", danger="none"),
+    Change("connect", "start", "library-outbox", "create", "it has never run", danger="none", loss="all"),
 )
 
 
@@ -50,6 +50,7 @@ def test_plan_json_round_trip(tmp_path: Path) -> None:
         "before": "version 1",
         "after": "version 2",
         "danger": "",
+        "loss": "",
     }
 
 

@@ -72,6 +72,16 @@ SETTINGS = [
         {"message_timestamp_after_max_ms": "3600000"},
         "library.book: message.timestamp.after.max.ms is 3600000, not 9223372036854775807",
     ),
+    (
+        "kafka.timestamp-limit",
+        {"message_timestamp_before_max_ms": "5000"},
+        "library.book: message.timestamp.before.max.ms is 5000, not 9223372036854775807",
+    ),
+    (
+        "kafka.unclean-election",
+        {"unclean_leader_election_enable": "true"},
+        "library.book: unclean.leader.election.enable is true, not false",
+    ),
 ]
 
 

@@ -23,7 +23,9 @@ COMMON = {
     "min.insync.replicas": "2",
     "max.message.bytes": "1065536",
     "message.timestamp.after.max.ms": "9223372036854775807",
+    "message.timestamp.before.max.ms": "9223372036854775807",
     "message.timestamp.type": "CreateTime",
+    "unclean.leader.election.enable": "false",
 }
 STATE_TOPIC = {
     "cleanup.policy": "compact",

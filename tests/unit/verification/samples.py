@@ -78,6 +78,7 @@ def connect(deployment: Deployment, lock: Lock) -> ConnectState:
     """Return a RUNNING connector with the rendered config."""
     config = deployment.render(lock)
     versions = {value: __version__ for key, value in config.items() if CLASS_KEYS.fullmatch(key)}
+    versions[config["connector.class"]] = "3.7.0.Final"
     observed = ObservedConnect(
         ActualConnector(config, RUNNING, OFFSETS),
         "k1",

@@ -34,6 +34,17 @@ def not_passed(live: LiveState) -> dict[str, str]:
     return {check.id: check.seen for check in run(live).values() if check.status is not Status.PASS}
 
 
+def test_a_record_must_fit_into_a_segment(live: LiveState) -> None:
+    state = live.kafka.value
+    assert state is not None
+    topic = state.actual["library.book"]
+    small = replace(topic, config={**topic.config, "segment.bytes": "999999"})
+    smaller = replace(state, actual={**state.actual, "library.book": small})
+    assert not_passed(replace(live, kafka=ReadResult(smaller))) == {
+        "path.record-size": "max.record.bytes 1000000 > segment.bytes of library.book 999999"
+    }
+
+
 def test_passes_for_a_deployed_pipeline(live: LiveState) -> None:
     assert list(run(live)) == IDS
     assert not_passed(live) == {}

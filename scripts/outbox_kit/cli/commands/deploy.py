@@ -118,12 +118,14 @@ def _read_saved_plan(path: Path, recover: bool, only: list[System]) -> Plan:
 
 
 def _print_notes(plan: Plan) -> None:
-    """Print the dangers, the excluded objects that the connector requires, and the steps for each schema change."""
+    """Print dangers, losses, the excluded objects that the connector requires, and the steps for schema changes."""
     for change in plan.changes:
         if change.danger:
             print_message(f"DANGER  {change.object}: {change.danger}")
         if change in plan.dangerous:
             print_message(f'        requires --allow "{change.object}"')
+        if change.loss:
+            print_message(f"LOSS    {change.object}: {change.loss}")
     if plan.waits_for:
         print_message(f"{deployments.EXCLUDED_OBJECTS_MESSAGE}: {', '.join(plan.waits_for)}")
     for roll_out in plan.roll_outs:

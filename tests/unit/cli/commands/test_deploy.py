@@ -42,7 +42,7 @@ def test_plan_as_json(planned: Callable[..., list[str]], changes: list[Change]) 
     printed = json.loads(result.stdout)
     assert [change["object"] for change in printed["changes"]] == [change.object for change in changes]
     assert all(
-        change.keys() == {"system", "object", "action", "why", "before", "after", "danger"}
+        change.keys() == {"system", "object", "action", "why", "before", "after", "danger", "loss"}
         for change in printed["changes"]
     )
 
@@ -121,7 +121,7 @@ def test_rejects_an_unknown_system_with_exit_code_2(planned: Callable[..., list[
 
 def test_prints_dangers_and_roll_out_order(planned: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     planned([])
-    dangerous = replace(CHANGES[0], danger="keys move")
+    dangerous = replace(CHANGES[0], danger="keys move", loss="rows are missing")
     roll_out = RollOut("book", ("isbn",), (), ("outbox apply", "deploy the service that writes isbn"))
     plan = Plan("library", "production", (dangerous,), (roll_out,), waits_for=("slot s",))
     monkeypatch.setattr(deployment, "make_plan", lambda *_, **__: plan)
@@ -131,6 +131,7 @@ def test_prints_dangers_and_roll_out_order(planned: Callable[..., list[str]], mo
     assert result.stderr.splitlines() == [
         "DANGER  topic library.book: keys move",
         '        requires --allow "topic library.book"',
+        "LOSS    topic library.book: rows are missing",
         "the connector requires changes that --only excludes: slot s",
         "change the schema of aggregate type book in this order:",
         "  1. outbox apply",
