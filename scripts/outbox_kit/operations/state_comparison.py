@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from outbox_events.contract.source_sequence import WalPosition
-from outbox_events.errors import RejectedError
+from outbox_events.errors import OutboxError, RejectedError
 from outbox_events.waiting import Deadline, Observation, wait_for
 from outbox_kit.delivery.preconditions import require_table
 from outbox_kit.delivery.proof import is_confirmed
@@ -137,6 +137,15 @@ class StateComparison:
         result.stuck.sort(key=lambda entry: (entry.aggregate_type, entry.kind, entry.key))
         return result
 
+    def _schema_text(self, schema_id: int) -> str | None:
+        """Return the schema with this id; None if the registry does not have it or does not respond."""
+        registry = self.deployment.registry
+        try:
+            schema = registry.by_id(schema_id)
+            return registry.inlined(schema, f"schema id {schema_id}") if schema else None
+        except OutboxError:
+            return None
+
     def _compare_type(
         self, connection: Connection, name: str, epoch: int | None, deadline: Deadline, result: ComparisonResult
     ) -> None:
@@ -152,7 +161,8 @@ class StateComparison:
         )
         if not rows and business_table is None:
             return
-        decoder = ValueDecoder(self.deployment.lock(), name) if pipeline.aggregates[name].payload == "json" else None
+        is_json = pipeline.aggregates[name].payload == "json"
+        decoder = ValueDecoder(self.deployment.lock(), name, self._schema_text) if is_json else None
         comparison = _TypeComparison(connection, business_table, decoder, rows, epoch, self.topic(name), deadline)
         comparison.wait(f"states of type {name} on their topic", self.older_than, pipeline.source.slot)
         result.stuck.extend(comparison.stuck_aggregates(name))

@@ -1,9 +1,9 @@
 """Compare a record's value with the state that the `backfill` query returns.
 
-A value is decoded with the schema that the lock file has for the value's schema id, and is read with the newest schema,
-as consumers read it: a field that was added later has its default. A difference is reported only if it is certain.
-Fields that the state does not have count as equal, and so do values whose JSON form depends on the service, such as
-bytes and unions of several types.
+A value is decoded with the schema of its schema id, from the lock file or, for older versions, from the registry. It is
+read with the newest schema, as consumers read it: a field that was added later has its default. A difference is
+reported only if it is certain. Fields that the state does not have count as equal, and so do values whose JSON form
+depends on the service, such as bytes and unions of several types.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from outbox_kit.pipeline import Lock
 from outbox_kit.pipeline.avro import SCHEMA_ERRORS
 
 FLOAT_TOLERANCE = 1e-6
-DECODING_ERRORS = (EOFError, ValueError, IndexError, TypeError, KeyError, OverflowError)
+DECODING_ERRORS = (EOFError, ValueError, IndexError, TypeError, KeyError, OverflowError, SchemaResolutionError)
 PARSING_ERRORS = (ValueError, TypeError, ArithmeticError)
 
 
@@ -44,26 +44,33 @@ class _Schema:
     source: Any
     parsed: Any
 
+    @property
+    def name(self) -> str | None:
+        return self.source.get("name") if isinstance(self.source, dict) else None
+
 
 class ValueDecoder:
     """Decodes the Avro values of one aggregate type, and compares them with states."""
 
-    def __init__(self, lock: Lock | None, aggregate_type: str) -> None:
-        self._schemas: dict[int, _Schema] = {}
-        for entry in lock.schemas.get(aggregate_type, []) if lock else []:
-            try:
-                self._schemas[entry.id] = _Schema(json.loads(entry.text), fastavro.parse_schema(json.loads(entry.text)))
-            except SCHEMA_ERRORS:
-                continue  # a schema with references: its types are in other subjects
+    def __init__(self, lock: Lock | None, aggregate_type: str, fetch: Callable[[int], str | None]) -> None:
+        """`fetch` returns the text of a schema that the lock file does not contain; None if it is unknown."""
+        entries = lock.schemas.get(aggregate_type, []) if lock else []
+        self._schemas = {entry.id: _parsed(entry.text) for entry in entries}
         self._newest = next(iter(self._schemas.values()), None)
+        self._fetch = fetch
 
     def different_fields(self, value: bytes, state: str) -> tuple[str, ...]:
         """Return the names of the fields that differ; empty if the value cannot be decoded. `state` is JSON."""
         schema_id = wire_format.schema_id(value)
+        if schema_id is None:
+            return ()
         if schema_id not in self._schemas:
+            self._schemas[schema_id] = _parsed(self._fetch(schema_id))
+        written = self._schemas[schema_id]
+        if written is None:
             return ()
         try:
-            schema, record = self._read(wire_format.body(value), self._schemas[schema_id])
+            schema, record = self._read(wire_format.body(value), written)
         except DECODING_ERRORS:
             return ()
         fields = json.loads(state, parse_float=Decimal)
@@ -72,13 +79,26 @@ class ValueDecoder:
         return tuple(_different_fields(schema.source["fields"], fields, record))
 
     def _read(self, body: bytes, written: _Schema) -> tuple[_Schema, Any]:
-        """Return the newest schema and the record as it reads it. If it cannot, return the writer's schema."""
+        """Return the newest schema and the record as it reads it. If it cannot, return the writer's schema.
+
+        Raises SchemaResolutionError for a record of another type, whose id belongs to another registry.
+        """
         newest = self._newest or written
         reader_schema = None if newest is written else newest.parsed
         try:
             return newest, fastavro.schemaless_reader(io.BytesIO(body), written.parsed, reader_schema)
         except SchemaResolutionError:
+            if written.name != newest.name:
+                raise
             return written, fastavro.schemaless_reader(io.BytesIO(body), written.parsed, None)
+
+
+def _parsed(text: str | None) -> _Schema | None:
+    """Parse a schema. Return None for a schema with references: its types are in other subjects."""
+    try:
+        return None if text is None else _Schema(json.loads(text), fastavro.parse_schema(json.loads(text)))
+    except SCHEMA_ERRORS:
+        return None
 
 
 def _different_fields(schema_fields: Iterable[Any], state: Mapping[str, Any], record: Mapping[str, Any]) -> list[str]:

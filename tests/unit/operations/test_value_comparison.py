@@ -24,13 +24,18 @@ TIME = datetime(2026, 11, 24, 1, 2, 3, 456000, UTC)
 UUID_TEXT = "0cf1d0f2-61d7-4a30-9a46-4d0a3fa8e4c5"
 
 
+def unknown(_: int) -> str | None:
+    """Return the answer of a registry that does not have the schema."""
+    return None
+
+
 def different_fields(lock: Lock, avro_type: Any, value: Any, state: str) -> tuple[str, ...]:  # noqa: ANN401
     """Encode a record with one field, `f`, and compare it with a state."""
     schema = {"type": "record", "name": "Thing", "fields": [{"name": "f", "type": avro_type}]}
     entry = lock.schemas["book"][0].model_copy(update={"id": SCHEMA_ID, "text": json.dumps(schema)})
     body = io.BytesIO()
     fastavro.schemaless_writer(body, fastavro.parse_schema(schema), {"f": value})
-    decoder = ValueDecoder(lock.model_copy(update={"schemas": {"book": [entry]}}), "book")
+    decoder = ValueDecoder(lock.model_copy(update={"schemas": {"book": [entry]}}), "book", unknown)
     return decoder.different_fields(b"\0" + SCHEMA_ID.to_bytes(4, "big") + body.getvalue(), state)
 
 
@@ -106,18 +111,33 @@ def test_older_record_is_compared_as_the_newest_schema_reads_it(
         lock.schemas["book"][0].model_copy(update={"id": number, "text": json.dumps(schema)})
         for number, schema in ((8, new), (SCHEMA_ID, old))
     ]
-    decoder = ValueDecoder(lock.model_copy(update={"schemas": {"book": versions}}), "book")
+    decoder = ValueDecoder(lock.model_copy(update={"schemas": {"book": versions}}), "book", unknown)
+    # The lock file retains three versions, so the oldest one can be only in the registry.
+    older = ValueDecoder(
+        lock.model_copy(update={"schemas": {"book": versions[:1]}}), "book", {SCHEMA_ID: versions[1].text}.get
+    )
     body = io.BytesIO()
     fastavro.schemaless_writer(body, fastavro.parse_schema(old), dict(written))
     value = b"\0" + SCHEMA_ID.to_bytes(4, "big") + body.getvalue()
-    assert decoder.different_fields(value, same) == ()
-    assert len(decoder.different_fields(value, other)) == 1
+    for each in (decoder, older):
+        assert each.different_fields(value, same) == ()
+        assert len(each.different_fields(value, other)) == 1
 
 
 @pytest.mark.parametrize("value", [b"", b"text", b"\0\0\0\0\x63abc", b"\0\0\0\0\x07"])
 def test_values_of_other_formats_and_schemas_are_equal(lock: Lock, value: bytes) -> None:
-    assert ValueDecoder(lock, "book").different_fields(value, '{"title": "a"}') == ()
-    assert ValueDecoder(None, "book").different_fields(value, '{"title": "a"}') == ()
+    assert ValueDecoder(lock, "book", unknown).different_fields(value, '{"title": "a"}') == ()
+    assert ValueDecoder(None, "book", unknown).different_fields(value, '{"title": "a"}') == ()
+
+
+def test_record_of_another_type_is_not_compared(lock: Lock) -> None:
+    """After the registry was rebuilt, an id can belong to the schema of another type."""
+    other = {"type": "record", "name": "Other", "fields": [{"name": "title", "type": "string"}]}
+    body = io.BytesIO()
+    fastavro.schemaless_writer(body, fastavro.parse_schema(other), {"title": "a"})
+    value = b"\0" + (99).to_bytes(4, "big") + body.getvalue()
+    decoder = ValueDecoder(lock, "book", {99: json.dumps(other)}.get)
+    assert decoder.different_fields(value, '{"title": "b"}') == ()
 
 
 def test_sample_is_limited() -> None:
