@@ -59,7 +59,8 @@ RULES = Rules[LiveState]()
 @RULES.rule(
     "path.partitions",
     condition="every topic has the partition count of its route; otherwise the task blocks on a missing partition",
-    remedy="run `outbox apply`; if the topic has more partitions than its route, see kafka.partitions",
+    remedy=f"run `outbox apply`, then {RESEND_HINT}; if the topic has more partitions than its route, see "
+    "kafka.partitions",
 )
 def _partitions(state: LiveState) -> Finding:
     config, expected = state.config, "the partition count in the route"
