@@ -96,12 +96,19 @@ class CommonOptions:
         """
         with ended_by_signals():
             from outbox_kit.deployment import open_deployment  # noqa: PLC0415 - `--help` must not import the deployment
-            from outbox_kit.deployment.identity import foreign_systems, refuse_foreign_systems  # noqa: PLC0415
+            from outbox_kit.deployment.identity import (  # noqa: PLC0415
+                CLUSTERS,
+                IDENTIFIED_SYSTEMS,
+                foreign_systems,
+                refuse_foreign_systems,
+            )
 
         shown = waiting.running(WAITS_FOR_SYSTEMS) if shows_waiting else nullcontext()
         with open_deployment(self.pipeline, self.environment, self.overrides) as deployment, shown:
             if writes:
-                refuse_foreign_systems(deployment, print_message, needs=writes)
+                # A connector can also be stopped after its database was replaced.
+                compared = CLUSTERS if set(writes) == {"connect"} else IDENTIFIED_SYSTEMS
+                refuse_foreign_systems(deployment, print_message, needs=writes, compared=compared)
             else:
                 for problem in foreign_systems(deployment, reads):
                     print_message(f"warning: {problem}")

@@ -15,11 +15,13 @@ from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.results import Reporter
 from outbox_kit.results.changes import System
+from outbox_kit.results.repair_commands import RECOVER_HINT
 
 CLUSTERS: tuple[System, ...] = ("kafka", "connect")
 IDENTIFIED_SYSTEMS: tuple[System, ...] = ("postgres", *CLUSTERS)
 # Time limit for each request, because a system that the command does not need can be down.
 READ_LIMIT_S = 5
+DATABASE_HINT = f"check source.host; after a restore or migration: {RECOVER_HINT}"
 ADDRESSES_HINT = "correct the addresses or kafka.cluster_id in the environment file; nothing was changed"
 
 
@@ -40,7 +42,7 @@ def refuse_foreign_systems(
         for system in compared:
             try:
                 for problem in _problems(bounded_deployment, lock, system):
-                    raise RefusedError(problem, ADDRESSES_HINT)
+                    raise RefusedError(problem, DATABASE_HINT if system == "postgres" else ADDRESSES_HINT)
             except UnreachableError as error:
                 if system in needs:
                     raise

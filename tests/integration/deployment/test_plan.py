@@ -109,7 +109,7 @@ def test_saved_plan_is_applied_once_or_rejected(
     assert [step.split(":")[0].split(";")[0] for step in plan["rollout"][0]["steps"][:3]] == [
         "run `outbox apply`",
         "deploy the service that writes isbn",
-        "if the states of existing rows shall have isbn, run `outbox backfill --restart book`",
+        "if the states of existing rows shall have isbn, have the service write every state of book again",
     ]
     deployment.kafka.set_config("saved.author", {"segment.ms": "604800000"})
     stale_plan = outbox("apply", "--yes", "--plan", str(file), pipeline="saved")

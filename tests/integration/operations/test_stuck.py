@@ -235,6 +235,7 @@ def test_remedies_heal_acknowledged_dead_letters_of_stale_aggregates(
         "states.equal": Status.PASS,
         "states.schema-ids": Status.PASS,
         "states.dead-letters": Status.PASS,
+        "states.source-sequence": Status.PASS,
     }
 
 
