@@ -57,8 +57,9 @@ class Demo:
     def run(self, *, keep: bool) -> DemoReport:
         """Run every step and write result.json. Raises OutboxError.
 
-        If the stack is not running, delete its data, start it, and stop it at the end. With `keep`, stop it only if a
-        step fails. A stack that is already running is used and not stopped.
+        If the stack is not running, delete its data, start it, and at the end stop it and delete its data. With `keep`,
+        stop it only if a step fails. After a failure, the data and logs are retained. A stack that is already running
+        is used and not stopped.
         """
         result_file = self.result_folder / "result.json"
         self.result_folder.mkdir(parents=True, exist_ok=True)
@@ -85,7 +86,7 @@ class Demo:
         finally:
             if started_here and not (keep and succeeded):
                 with report.step("stop"):
-                    stack.down(self.progress)
+                    stack.down(self.progress, purge=succeeded)
 
     def _run_steps(self, report: DemoReport, state: StackState) -> None:
         with open_deployment(self.pipeline_file, ENVIRONMENT) as deployment:

@@ -37,8 +37,8 @@ def demo(
 
     The demo writes outbox rows of connectors/library.yaml, materializes them into two targets, compares the targets
     with the source tables, and writes build/demo/result.json. A running stack is used and not stopped. Otherwise, the
-    demo starts the stack, after it has asked whether to delete the stack's data, and stops it at the end. Exit with
-    code 1 if a target or the number of dead letters is wrong.
+    demo asks whether to delete the data of the stopped stack, starts an empty stack, and deletes it at the end. Exit
+    with code 1 if a target or the number of dead letters is wrong.
     """
     stack = Stack(common.project_folder)
     if stack.state() is None and stack.has_data:
