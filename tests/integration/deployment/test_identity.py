@@ -37,8 +37,9 @@ CHANGING = {
     "relay": ("--once",),
     "prune": ("--older-than", "0s", "--all", *CONFIRMED),
 }
-# After a failover or restore, a connector can be stopped. `recover` prints both identifiers and asks.
-ANY_DATABASE = {"stop", "pause", "log-level", "recover"}
+# After a failover or restore, a connector can be stopped. `resume` does nothing, because the connector is RUNNING.
+# `recover` prints both identifiers and asks.
+ANY_DATABASE = {"stop", "pause", "resume", "log-level", "recover"}
 WARNING = {
     "status": (),
     "stuck": (),

@@ -112,6 +112,7 @@ ARGUMENTS: dict[str, list[list[str]]] = {
         ["--no-canary", "--output", "json"],
     ],
     "status": [[], ["--output", "json"]],
+    "doctor": [[], ["--output", "json"]],
     "backfill": [["book"]],
     "republish": [["book", "--key", "nobody"]],
     "adopt": [["nobody", "--yes"]],
@@ -171,6 +172,7 @@ UNREACHABLE_CONNECT = ["environment.connect.url=http://127.0.0.1:1", "environmen
 FAILING: list[tuple[list[str], dict[str, str]]] = [
     (["plan"], {"ADMIN_PASSWORD": WRONG_PASSWORD}),
     (["verify", "--no-canary"], {"ADMIN_PASSWORD": WRONG_PASSWORD}),
+    (["doctor"], {"ADMIN_PASSWORD": WRONG_PASSWORD}),
     (["plan", "--set", "environment.source.port=planted-payload"], {}),
     (["plan", *(part for value in UNREACHABLE_CONNECT for part in ("--set", value))], {}),
     (["plan", "--set", "environment.registry.url=http://127.0.0.1:1"], {}),
