@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from importlib import import_module
 
 from outbox_common.interrupts import ended_by_signals
@@ -10,26 +11,6 @@ from outbox_events.extras import MissingExtraError, extra
 
 REFUSED = 4
 """The value of Exit.REFUSED, which cannot be imported because its module needs packages that may be missing."""
-
-
-def materialize() -> int:
-    """Run `outbox-materialize`."""
-    return _run("materialize")
-
-
-def maintain() -> int:
-    """Run `outbox-maintain`."""
-    return _run("maintain")
-
-
-def reconcile() -> int:
-    """Run `outbox-reconcile`."""
-    return _run("reconcile")
-
-
-def rebuild() -> int:
-    """Run `outbox-rebuild`."""
-    return _run("rebuild")
 
 
 def _run(command: str) -> int:
@@ -41,3 +22,9 @@ def _run(command: str) -> int:
         return REFUSED
     code: int = module.main()
     return code
+
+
+materialize = partial(_run, "materialize")
+maintain = partial(_run, "maintain")
+reconcile = partial(_run, "reconcile")
+rebuild = partial(_run, "rebuild")

@@ -19,6 +19,7 @@ from outbox_events.schemas.registry_reader import MissingReferenceError, Registr
 
 Schema = dict[str, Any] | list[Any] | str
 """Avro schema that fastavro has parsed."""
+RESOLUTION_HINT = "use the writer's types in reader_schema, and set a default for fields that the writer does not have"
 
 
 class AvroValues:
@@ -65,7 +66,8 @@ class AvroValues:
             reason = f"cannot be decoded with schema id {found_id} ({type(error).__name__})"
             fields = self._unresolved_fields(event.raw_value, schema, error)
             message = f"value of record {event.place} {reason}" + (f": {', '.join(fields)}" if fields else "")
-            raise InvalidRecordError(message, self._hint(error)) from None
+            hint = RESOLUTION_HINT if isinstance(error, SchemaResolutionError) else ""
+            raise InvalidRecordError(message, hint) from None
         if body.tell() != len(event.raw_value):
             raise InvalidRecordError(f"value of record {event.place} has bytes after the body of schema id {found_id}")
         return value
@@ -112,11 +114,6 @@ class AvroValues:
             except Exception:  # noqa: S112 - an error other than the one that is explained
                 continue
         return names
-
-    def _hint(self, error: Exception) -> str:
-        if isinstance(error, SchemaResolutionError):
-            return "use the writer's types in reader_schema, and set a default for fields that the writer does not have"
-        return ""
 
 
 def _parsed_reader_schema(schema: dict[str, Any] | str | Path) -> Schema:

@@ -189,16 +189,14 @@ class Receiver(Generic[Context]):
         if error is not None:
             raise error
 
-    def _rewind(self, positions: Mapping[Partition, int]) -> None:
-        offsets.seek(self.consumer, (TopicPartition(*source, offset) for source, offset in positions.items()))
-
     def _apply(self, events: Sequence[Event]) -> None:
         """Apply a batch. After an exception, rewind to the first unfinished event of each partition."""
         self._unfinished = _first_offsets(events)
         try:
             self._apply_batch(events)
         except BaseException:
-            self._rewind(self._unfinished)
+            starts = (TopicPartition(*source, offset) for source, offset in self._unfinished.items())
+            offsets.seek(self.consumer, starts)
             raise
 
     def _apply_batch(self, events: Sequence[Event]) -> None:

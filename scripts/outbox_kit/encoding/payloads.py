@@ -73,11 +73,11 @@ def payload_encoder(name: str, aggregate: Aggregate, schemas: Sequence[LockedSch
     if aggregate.payload == "json":
         ignore = aggregate.unknown_fields == "ignore"
         encoders = [_Version(str(e.version), e.id, AvroEncoder(e.text, ignore_unknown=ignore)) for e in schemas]
-        return _JsonEncoder(_Versions(name, encoders))
+        return partial(_encode_json, _Versions(name, encoders))
     if aggregate.payload in ("avro", "confluent-avro"):
         checkers = _Versions(name, [_Version(str(e.version), e.id, AvroBodyChecker(e.text)) for e in schemas])
-        encode = _AvroBodyEncoder(checkers) if aggregate.payload == "avro" else _ConfluentEncoder(checkers)
-        return partial(_encode_bytes, encode)
+        encode = _encode_avro_body if aggregate.payload == "avro" else _encode_confluent
+        return partial(_encode_bytes, partial(encode, checkers))
     return _encode_unchanged
 
 
@@ -96,77 +96,62 @@ def _encode_unchanged(payload: Payload, _label: str | None) -> bytes | None:
         raise InvalidRowError(INVALID, "the payload has an unpaired surrogate") from None
 
 
-@dataclass(frozen=True)
-class _JsonEncoder:
-    """Encodes with the version that accepts the payload and skips the fewest fields. Newer versions are preferred.
+def _encode_json(versions: _Versions[AvroEncoder], payload: Payload, label: str | None) -> bytes | None:
+    """Encode with the version that accepts the payload and skips the fewest fields. Newer versions are preferred.
 
     Older versions are tried because a backlog can contain rows that were written before a schema change.
     """
-
-    versions: _Versions[AvroEncoder]
-
-    def __call__(self, payload: Payload, label: str | None) -> bytes | None:
-        if isinstance(payload, bytes):
-            raise TypeError("a JSON payload is text")
-        if payload is None or is_null(payload):
-            return None
-        first_error: PayloadError | None = None
-        best: tuple[int, bytes] | None = None
-        for version in self.versions.candidates(label):
-            try:
-                body, skipped = version.codec.encode(payload)
-            except PayloadError as error:
-                first_error = first_error or error
-                continue
-            if best is None or skipped < best[0]:
-                best = (skipped, wire_format.PREFIX.pack(0, version.id) + body)
-            if not skipped:
-                break
-        if best is None:
-            raise self.versions.mismatch(label, first_error or PayloadError("no schema version")) from None
-        return best[1]
-
-
-@dataclass(frozen=True)
-class _AvroBodyEncoder:
-    """Adds the id of the row's schema version to Avro bodies. With a wrong id, readers could decode wrong values."""
-
-    versions: _Versions[AvroBodyChecker]
-
-    def __call__(self, payload: bytes, label: str | None) -> bytes:
-        version = self.versions.single(label)
+    if isinstance(payload, bytes):
+        raise TypeError("a JSON payload is text")
+    if payload is None or is_null(payload):
+        return None
+    first_error: PayloadError | None = None
+    best: tuple[int, bytes] | None = None
+    for version in versions.candidates(label):
         try:
-            version.codec.check(payload)
+            body, skipped = version.codec.encode(payload)
         except PayloadError as error:
-            raise self.versions.mismatch(label, error) from None
-        return wire_format.PREFIX.pack(0, version.id) + payload
+            first_error = first_error or error
+            continue
+        if best is None or skipped < best[0]:
+            best = (skipped, wire_format.PREFIX.pack(0, version.id) + body)
+        if not skipped:
+            break
+    if best is None:
+        raise versions.mismatch(label, first_error or PayloadError("no schema version")) from None
+    return best[1]
 
 
-@dataclass(frozen=True)
-class _ConfluentEncoder:
-    """Returns values in Confluent's wire format unchanged if they fit the schema that their id identifies."""
+def _encode_avro_body(versions: _Versions[AvroBodyChecker], payload: bytes, label: str | None) -> bytes:
+    """Add the id of the row's schema version to an Avro body. With a wrong id, readers could decode wrong values."""
+    version = versions.single(label)
+    try:
+        version.codec.check(payload)
+    except PayloadError as error:
+        raise versions.mismatch(label, error) from None
+    return wire_format.PREFIX.pack(0, version.id) + payload
 
-    versions: _Versions[AvroBodyChecker]
 
-    def __call__(self, payload: bytes, label: str | None) -> bytes:
-        schema_id = wire_format.schema_id(payload)
-        if schema_id is None:
-            problem = "is not in Confluent wire format (byte 0x00, schema id, Avro body)"
-            raise InvalidRowError(INVALID, f"the payload {problem}")
-        version = self._version(schema_id, label)
-        try:
-            version.codec.check(payload, wire_format.PREFIX.size)
-        except PayloadError as error:
-            problem = f"has the schema id of version {version.label} but does not fit the schema of this version"
-            raise InvalidRowError(INVALID, f"the payload {problem}: {error.message}") from None
-        return payload
-
-    def _version(self, schema_id: int, label: str | None) -> _Version[AvroBodyChecker]:
-        candidates = self.versions.candidates(label)
-        for version in candidates:
-            if version.id == schema_id:
-                return version
-        expected = " or ".join(f"{version.id} (version {version.label})" for version in candidates)
-        whose = "a configured version" if label is None else "the row's schema version"
-        problem = f"does not have the schema id of {whose}, expected {expected}"
+def _encode_confluent(versions: _Versions[AvroBodyChecker], payload: bytes, label: str | None) -> bytes:
+    """Return a value in Confluent's wire format unchanged if it fits the schema that its id identifies."""
+    schema_id = wire_format.schema_id(payload)
+    if schema_id is None:
+        problem = "is not in Confluent wire format (byte 0x00, schema id, Avro body)"
         raise InvalidRowError(INVALID, f"the payload {problem}")
+    version = _version_of(versions.candidates(label), schema_id, label)
+    try:
+        version.codec.check(payload, wire_format.PREFIX.size)
+    except PayloadError as error:
+        problem = f"has the schema id of version {version.label} but does not fit the schema of this version"
+        raise InvalidRowError(INVALID, f"the payload {problem}: {error.message}") from None
+    return payload
+
+
+def _version_of(candidates: Sequence[_Version[Codec]], schema_id: int, label: str | None) -> _Version[Codec]:
+    for version in candidates:
+        if version.id == schema_id:
+            return version
+    expected = " or ".join(f"{version.id} (version {version.label})" for version in candidates)
+    whose = "a configured version" if label is None else "the row's schema version"
+    problem = f"does not have the schema id of {whose}, expected {expected}"
+    raise InvalidRowError(INVALID, f"the payload {problem}")

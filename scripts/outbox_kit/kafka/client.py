@@ -234,12 +234,10 @@ class KafkaClient:
         try:
             yield
         except KafkaException as error:
-            raise self._rejected(action, error.args[0].str()) from None
+            message = f"Kafka at {self.kafka.bootstrap_servers}: {action}: {error.args[0].str()}"
+            raise RejectedError(message) from None
         except TimeoutError:
             message = (
                 f"Kafka at {self.kafka.bootstrap_servers}: {action}: no response within {self._timeout_s:g} seconds"
             )
             raise UnreachableError(message, "check the brokers, then run the command again") from None
-
-    def _rejected(self, action: str, message: str) -> RejectedError:
-        return RejectedError(f"Kafka at {self.kafka.bootstrap_servers}: {action}: {message}")

@@ -13,7 +13,7 @@ from outbox_kit.stack.services.connect import PASSWORD_VARIABLE, common_settings
 from outbox_kit.stack.services.databases import Logins
 from outbox_kit.stack.services.java import FAST_START_OPTIONS
 from outbox_kit.stack.services.jvm import environment_variables
-from outbox_kit.stack.services.kafka import single_node_settings
+from outbox_kit.stack.services.kafka import NODE_ID, single_node_settings
 from outbox_kit.stack.services.postgres import SERVER_SETTINGS
 from outbox_kit.stack.services.registry import storage_variables
 from outbox_kit.stack.services.service import Options
@@ -74,10 +74,7 @@ class KafkaContainer(StackContainer):
         super().__init__(image, name=name, network=network)
         host = name if network is not None else "localhost"  # the name resolves only in a network
         settings: dict[str, str | int | bool] = {
-            "process.roles": "broker,controller",
-            "node.id": 1,
-            "controller.quorum.voters": f"1@{host}:{CONTROLLER_PORT}",
-            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.voters": f"{NODE_ID}@{host}:{CONTROLLER_PORT}",
             # Containers use the listener INTERNAL, and clients on this machine use the listener EXTERNAL.
             "listeners": f"INTERNAL://:{INTERNAL_PORT},EXTERNAL://:{self.container_port},CONTROLLER://:{CONTROLLER_PORT}",
             "advertised.listeners": f"INTERNAL://{host}:{INTERNAL_PORT},EXTERNAL://{self.bootstrap_servers}",

@@ -71,10 +71,8 @@ def _java_classes(error: Exception) -> list[str]:
     """Return the class names of the Java exception of `error` and of its causes; empty if it has no Java exception."""
     cause = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     names: list[str] = []
-    try:
+    with suppress(Exception):  # the JVM may have ended; return the names that were read
         while cause is not None:
             names.append(str(cause.getClass().getName()))
             cause = cause.getCause()
-    except Exception:  # the JVM may have ended; return the names that were read
-        return names
     return names

@@ -20,11 +20,8 @@ def broker_settings(ports: dict[str, int], log_directory: Path) -> dict[str, str
     """Return the settings of server.properties."""
     listener, controller = f"{HOST}:{ports['kafka']}", f"{HOST}:{ports['controller']}"
     return {
-        "process.roles": "broker,controller",
-        "node.id": NODE_ID,
         # The quorum is static, because the port can change between two starts with the same data.
         "controller.quorum.voters": f"{NODE_ID}@{controller}",
-        "controller.listener.names": "CONTROLLER",
         "listeners": f"PLAINTEXT://{listener},CONTROLLER://{controller}",
         "advertised.listeners": f"PLAINTEXT://{listener}",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
@@ -39,6 +36,9 @@ def single_node_settings() -> dict[str, str | int | bool]:
     The internal topics have few partitions. With the default of 50 per topic, a single node starts seconds later.
     """
     return {
+        "process.roles": "broker,controller",
+        "node.id": NODE_ID,
+        "controller.listener.names": "CONTROLLER",
         # A write to a topic that does not exist must fail.
         "auto.create.topics.enable": False,
         "num.partitions": 1,

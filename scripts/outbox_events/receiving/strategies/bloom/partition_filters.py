@@ -65,11 +65,6 @@ class Generations:
         self.newer.add(id_hash)
         self.count += 1
 
-    @property
-    def size_bytes(self) -> int:
-        """Memory that the filters use."""
-        return sum(bloom.size_in_bits for bloom in (self.newer, self.older) if bloom is not None) // 8
-
     def save(self) -> tuple[bytes, bytes]:
         """Return the newer and the older filter as bytes. If there is no older filter, its bytes are empty."""
         return self.newer.save_bytes(), self.older.save_bytes() if self.older is not None else b""
