@@ -7,9 +7,9 @@ foreign_systems(), and warn.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 
-from outbox_events.errors import RefusedError, UnreachableError
+from outbox_events.errors import OutboxError, RefusedError
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
@@ -32,31 +32,34 @@ def refuse_foreign_systems(
 ) -> None:
     """Raise RefusedError if the database or a cluster is not the one in the environment file and in the lock file.
 
-    A `compared` system that does not respond is reported to `progress`; UnreachableError is raised if the command
-    `needs` the system.
+    If a `compared` system cannot be identified, raise the error if the command `needs` the system, else report it.
+    """
+
+    def report(system: System, error: OutboxError) -> None:
+        if system in needs:
+            raise error
+        progress(f"not compared with the lock file: {error.message}")
+
+    for problem in foreign_systems(deployment, compared, report):
+        raise RefusedError(problem, ADDRESSES_HINT)
+
+
+def foreign_systems(
+    deployment: Deployment,
+    systems: Collection[System],
+    report: Callable[[System, OutboxError], None] = lambda _system, _error: None,
+) -> Iterator[str]:
+    """Describe the `systems` that are not those of the environment file and the lock file.
+
+    If a system cannot be identified, call `report`. By default, this is ignored, because the command reports it.
     """
     lock = deployment.lock()
     with deployment.bounded(READ_LIMIT_S) as bounded_deployment:
-        for system in compared:
-            try:
-                for problem in _problems(bounded_deployment, lock, system):
-                    raise RefusedError(problem, ADDRESSES_HINT)
-            except UnreachableError as error:
-                if system in needs:
-                    raise
-                progress(f"not compared with the lock file: {error.message}")
-
-
-def foreign_systems(deployment: Deployment, systems: Collection[System]) -> list[str]:
-    """Describe the `systems` that are not those of the environment file and the lock file. Omit unreachable systems."""
-    lock, problems = deployment.lock(), list[str]()
-    with deployment.bounded(READ_LIMIT_S) as bounded_deployment:
         for system in systems:
             try:
-                problems += _problems(bounded_deployment, lock, system)
-            except UnreachableError:
-                continue  # the command reports it
-    return problems
+                yield from _problems(bounded_deployment, lock, system)
+            except OutboxError as error:
+                report(system, error)
 
 
 def refuse_wrong_cluster(deployment: Deployment, lock: Lock | None, systems: Collection[System]) -> str | None:
