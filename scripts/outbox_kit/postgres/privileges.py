@@ -140,7 +140,8 @@ def _tables_of(connection: Connection, backfill: Backfill) -> set[str]:
     query = backfill.query_for(all_keys(backfill.key, ddl.qualified_name(backfill.table)).as_string(None))
     try:
         with connection.transaction(force_rollback=True):
-            connection.execute(f"prepare outbox_tables as {query}".encode())
+            # With binary results, the server accepts only one statement, so that the query cannot end the transaction.
+            connection.execute(f"prepare outbox_tables as {query}".encode(), binary=True)
             tables = {row["name"] for row in connection.execute(PREPARED_TABLES)}
             connection.execute("deallocate outbox_tables")
             return tables
