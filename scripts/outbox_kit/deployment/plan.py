@@ -36,7 +36,7 @@ from outbox_kit.registry import apply as registry_apply
 from outbox_kit.registry import state as registry_state
 from outbox_kit.results.changes import Change, System
 from outbox_kit.results.checks import Check
-from outbox_kit.results.repair_commands import RESEND_HINT, backfill_steps, resend_steps, states_steps
+from outbox_kit.results.repair_commands import RESEND_HINT, backfill_steps, resend_steps, added_fields_step
 
 CONNECTOR: System = "connect"
 
@@ -232,23 +232,16 @@ def plan_roll_outs(
         written_fields = f"writes {', '.join(added_fields)}" if added_fields else ""
         omitted_fields = f"no longer writes {', '.join(removed_fields)}" if removed_fields else ""
         service_action = " and ".join(filter(None, (written_fields, omitted_fields))) or "writes the new version"
+        fields_step = added_fields_step(pipeline, subject.aggregate_type, added_fields)
         steps = (
             f"run `outbox apply`: then the connector accepts {subject.aggregate_type} in the new and previous versions",
             f"deploy the service that {service_action}; until then rows are encoded with the previous version",
-            *_steps_for_existing_states(pipeline, subject.aggregate_type, added_fields),
+            *filter(None, [fields_step]),
             "change this schema again only after every instance of the service is replaced "
             f"({RETAINED_VERSIONS} versions are supported)",
         )
         roll_outs.append(RollOut(subject.aggregate_type, tuple(added_fields), tuple(removed_fields), steps))
     return tuple(roll_outs)
-
-
-def _steps_for_existing_states(pipeline: Pipeline, aggregate_type: str, added_fields: list[str]) -> tuple[str, ...]:
-    """Return the step that writes added fields to the states of existing rows, which otherwise have the defaults."""
-    if not added_fields:
-        return ()
-    steps = states_steps(pipeline, aggregate_type)
-    return (f"if the states of existing rows shall have {', '.join(added_fields)}, {steps}",)
 
 
 def all_subjects(deployment: Deployment) -> list[registry_state.Subject]:

@@ -181,10 +181,7 @@ def destroy(
             progress(change.title)
             _delete(deployment, change)
         deleted_topics = {change.name for change in removal.changes if change.kind == "topic"}
-        if options.unused:
-            _forget_topics(deployment, deleted_topics)
-        else:
-            _reset_lock(deployment, deleted_topics)
+        _update_lock(deployment, deleted_topics, resets=not options.unused)
     return removal
 
 
@@ -248,20 +245,17 @@ def _delete(deployment: Deployment, change: Change) -> None:
                 postgres_client.drop_publication(connection, change.name)
 
 
-def _forget_topics(deployment: Deployment, deleted_topics: set[str]) -> None:
-    lock = deployment.lock()
-    if lock is not None and deleted_topics:
-        topics = {name: entry for name, entry in lock.topics.items() if name not in deleted_topics}
-        deployment.write_lock(lock.model_copy(update={"topics": topics}))
-
-
-def _reset_lock(deployment: Deployment, deleted_topics: set[str]) -> None:
-    """Delete the lock file if no topic remains, else increase its source epoch.
+def _update_lock(deployment: Deployment, deleted_topics: set[str], *, resets: bool) -> None:
+    """Remove the topics from the lock file. With `resets`, delete it if no topic remains, else increase its epoch.
 
     With the higher epoch, the records of a later deployment replace the states that remain on topics and in tables.
     """
     lock = deployment.lock()
     if lock is None:
+        return
+    if not resets:
+        topics_left = {name: entry for name, entry in lock.topics.items() if name not in deleted_topics}
+        deployment.write_lock(lock.model_copy(update={"topics": topics_left}))
         return
     desired = kafka_state.desired_topics(deployment.pipeline, deployment.environment)
     topics = [topic for topic in desired if topic.name not in deleted_topics]
