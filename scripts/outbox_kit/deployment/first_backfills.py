@@ -28,7 +28,9 @@ def topics_without_states(deployment: Deployment, lock: Lock | None, created: Co
         return {}
     with postgres_client.connected(deployment.environment.source) as connection:
         types = {topic: name for topic, (name, table) in tables.items() if postgres_client.has_rows(connection, table)}
-    return {topic: name for topic, name in types.items() if topic in created or _is_empty(deployment, topic)}
+    bounds = {topic: deployment.kafka.bounds(topic).values() for topic in types.keys() - set(created)}
+    filled = {topic for topic, partitions in bounds.items() if any(entry.first < entry.end for entry in partitions)}
+    return {topic: name for topic, name in types.items() if topic not in filled}
 
 
 def pending_backfill_steps(deployment: Deployment) -> str:
@@ -36,7 +38,3 @@ def pending_backfill_steps(deployment: Deployment) -> str:
     lock = deployment.lock()
     types = types_with_pending_backfill(lock.topics) if lock else []
     return resend_steps(deployment.pipeline, types) if types else ""
-
-
-def _is_empty(deployment: Deployment, topic: str) -> bool:
-    return not any(bounds.first < bounds.end for bounds in deployment.kafka.bounds(topic).values())

@@ -36,7 +36,7 @@ from outbox_kit.registry import apply as registry_apply
 from outbox_kit.registry import state as registry_state
 from outbox_kit.results.changes import Change, System
 from outbox_kit.results.checks import Check
-from outbox_kit.results.repair_commands import RESEND_HINT, backfill_steps, resend_steps, added_fields_step
+from outbox_kit.results.repair_commands import RESEND_HINT, added_fields_step, backfill_steps, resend_steps
 
 CONNECTOR: System = "connect"
 

@@ -107,6 +107,7 @@ def _status_rows(report: PipelineStatus) -> list[list[str]]:
     state = f"{report.state or 'no status'}{f' on {report.worker}' if report.worker else ''}"
     letters = UNKNOWN if report.dead_letters is None else f"{report.dead_letters} not acknowledged"
     publication = "exists" if report.publication_exists else "does not exist"
+    offset = lsn.describe(report.position) if connect_responded and report.offset_was_read else UNKNOWN
     return [
         ["pipeline", f"{report.pipeline} in environment {report.environment}, database {report.database}"],
         ["connector", f"{report.connector}: {state if connect_responded else UNREACHABLE}"],
@@ -119,10 +120,7 @@ def _status_rows(report: PipelineStatus) -> list[list[str]]:
         ["newest record", _age(report, "record")],
         ["newest heartbeat", _age(report, "heartbeat")],
         ["dead letters", f"{letters}; newest on the topic: {_age(report, 'dead_letter')}"],
-        [
-            "LSN of connector",
-            lsn.describe(report.position) if report.offset_was_read and connect_responded else UNKNOWN,
-        ],
+        ["LSN of connector", offset],
         ["LSN of slot", lsn.describe(report.confirmed) if database_responded else UNKNOWN],
         ["LSN of server", lsn.describe(report.server) if database_responded else UNKNOWN],
         ["registry", "responds" if report.registry_responded else UNREACHABLE],
