@@ -69,17 +69,15 @@ def refuse_wrong_cluster(deployment: Deployment, lock: Lock | None, systems: Col
     a pipeline can be deployed to a new cluster. Raises UnreachableError. Raises RefusedError if a reported id is not
     the expected one, or if the two reported ids differ.
     """
-    reported = {system: _cluster_id(deployment, system) for system in CLUSTERS if system in systems}
+    selected = [system for system in CLUSTERS if system in systems]
+    reported = {_address(deployment, system): _cluster_id(deployment, system) for system in selected}
     expected = list(_expected_ids(deployment, lock))[:1]
-    for system, cluster_id in reported.items():
-        for problem in _differences(_address(deployment, system), cluster_id, expected):
+    for address, cluster_id in reported.items():
+        for problem in _differences(address, cluster_id, expected):
             raise RefusedError(problem, ADDRESSES_HINT)
     if len(set(reported.values())) > 1:
-        addresses = ", ".join(f"{_address(deployment, system)} to {found}" for system, found in reported.items())
-        raise RefusedError(
-            f"Kafka and Connect belong to different clusters: {addresses}",
-            "correct kafka.bootstrap_servers or connect.url in the environment file; nothing was changed",
-        )
+        addresses = ", ".join(f"{address} to {cluster_id}" for address, cluster_id in reported.items())
+        raise RefusedError(f"Kafka and Connect belong to different clusters: {addresses}", ADDRESSES_HINT)
     return next(iter(reported.values()), None)
 
 

@@ -305,8 +305,5 @@ def _next_step(status: PipelineStatus, *, is_deployed: bool) -> str:
     if states & {"STOPPED", "PAUSED"}:
         return "run `outbox resume`"
     wrong_epoch = status.lock_file_epoch not in (None, status.actual_epoch)
-    return (
-        "run `outbox apply`"
-        if status.connect_responded and (not status.state or wrong_epoch)
-        else "run `outbox verify`"
-    )
+    lacks_config = status.connect_responded and (not status.state or wrong_epoch)
+    return "run `outbox apply`" if lacks_config else "run `outbox verify`"

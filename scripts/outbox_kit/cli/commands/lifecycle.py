@@ -37,8 +37,9 @@ def status(common: CommonOptions) -> None:
         print_json({**report.to_dict(), "next_steps": [completed(step) for step in report.next_steps]})
     else:
         print_table(["property", "value"], _status_rows(report))
-        for kind in ("problem", "note", "next step"):
-            for message in getattr(report, f"{kind.replace(' ', '_')}s"):
+        kinds = {"problem": report.problems, "note": report.notes, "next step": report.next_steps}
+        for kind, messages in kinds.items():
+            for message in messages:
                 print_message(f"{kind}: {message}")
     if report.problems:
         raise typer.Exit(exit_codes.ERROR)
