@@ -9,6 +9,7 @@ from outbox_events.errors import RefusedError
 from outbox_events.text import format_size, plural
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect import state as connect_state
+from outbox_kit.connect.connector_config import routes
 from outbox_kit.connect.offset_seeding import highest_lsn
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.identity import refuse_other_database, refuse_wrong_cluster
@@ -60,6 +61,7 @@ def plan_destroy(deployment: Deployment, options: DestroyOptions) -> Removal:
     subject_changes, retained_subjects = _subject_changes(deployment, options)
     topic_changes, retained_topics = _topic_changes(deployment, options)
     if options.unused:
+        _refuse_routed_topics(deployment, topic_changes)
         return Removal((*subject_changes, *topic_changes), (*retained_subjects, *retained_topics))
     name, reason = deployment.pipeline.connector.name, "releases the slot; the connector's offsets are also deleted"
     connector_exists = deployment.connect.config(name) is not None
@@ -73,6 +75,17 @@ def plan_destroy(deployment: Deployment, options: DestroyOptions) -> Removal:
     source = deployment.pipeline.source
     retained_tables = [f"table {source.table} and its rows, which belong to the service"] if source.uses_table else []
     return Removal(changes, (*retained_subjects, *retained_topics, *retained_tables))
+
+
+def _refuse_routed_topics(deployment: Deployment, changes: Sequence[Change]) -> None:
+    """Raise RefusedError if the connector still writes to one of the topics, because the file was not applied yet."""
+    config = deployment.connect.config(deployment.pipeline.connector.name) or {}
+    names = sorted(
+        {route.topic for route in routes(config, deployment.pipeline.aggregates)} & {change.name for change in changes}
+    )
+    if names:
+        message = f"the connector still writes to {', '.join(names)}; nothing was deleted"
+        raise RefusedError(message, "run `outbox apply`, then run this command again")
 
 
 def _refuse_foreign_objects(deployment: Deployment, lock: Lock, changes: Sequence[Change]) -> None:
