@@ -184,16 +184,9 @@ def _with_first_backfills(
     """Add the commands of the backfill that a new topic needs to the reason of its creation."""
     created = [change.name for change in changes if change.action == "create"]
     types = topics_without_states(deployment, lock, created) if database and created else {}
-    return [
-        replace(
-            change,
-            reason=f"{change.reason}; the business table has rows: after the apply, "
-            f"{backfill_steps(deployment.pipeline, [types[change.name]])}",
-        )
-        if change.name in types
-        else change
-        for change in changes
-    ]
+    steps = {topic: backfill_steps(deployment.pipeline, [name]) for topic, name in types.items()}
+    suffixes = {topic: f"; the business table has rows: after the apply, {step}" for topic, step in steps.items()}
+    return [replace(change, reason=f"{change.reason}{suffixes.get(change.name, '')}") for change in changes]
 
 
 @dataclass(frozen=True)

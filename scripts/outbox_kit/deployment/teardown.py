@@ -80,9 +80,8 @@ def plan_destroy(deployment: Deployment, options: DestroyOptions) -> Removal:
 def _refuse_routed_topics(deployment: Deployment, changes: Sequence[Change]) -> None:
     """Raise RefusedError if the connector still writes to one of the topics, because the file was not applied yet."""
     config = deployment.connect.config(deployment.pipeline.connector.name) or {}
-    names = sorted(
-        {route.topic for route in routes(config, deployment.pipeline.aggregates)} & {change.name for change in changes}
-    )
+    routed = {route.topic for route in routes(config, deployment.pipeline.aggregates)}
+    names = [change.name for change in changes if change.name in routed]
     if names:
         message = f"the connector still writes to {', '.join(names)}; nothing was deleted"
         raise RefusedError(message, "run `outbox apply`, then run this command again")

@@ -183,8 +183,7 @@ def _read_kafka(deployment: Deployment, lock: Lock) -> KafkaState:
             partial(dead_letter_topic.count, client, pipeline, limit=MAX_DEAD_LETTERS, seconds=DEAD_LETTER_TIMEOUT_S)
         ).value
         removed_offsets = try_read(lambda: dead_letter_topic.removed_offsets(client, pipeline)).value or {}
-    existing_topics = [topic for topic in topics if topic.name in actual]
-    sample = try_read(lambda: sample_keys(deployment, existing_topics))
+    sample = try_read(lambda: sample_keys(deployment, [topic for topic in topics if topic.name in actual]))
     samples = sample.value or {}
     internal_topics = try_read(lambda: read_internal_topics(client, deployment.environment.connect)).value
     return KafkaState(
