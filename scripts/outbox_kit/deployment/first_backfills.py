@@ -12,11 +12,10 @@ from outbox_kit.results.repair_commands import resend_steps
 
 
 def topics_without_states(deployment: Deployment, lock: Lock | None, created: Collection[str]) -> dict[str, str]:
-    """Return a mapping from each topic that needs its first backfill to its aggregate type.
+    """Return a mapping from each topic that needs its first backfill to its aggregate type, if this has a `backfill`.
 
     Such a topic is in `created`, or empty in a pipeline whose connector has never run; and the business table of its
-    aggregate type has rows. Types without a `backfill` are not returned, because their tables are unknown. Raises
-    UnreachableError, RejectedError.
+    aggregate type has rows. Raises UnreachableError, RejectedError.
     """
     pipeline, never_ran = deployment.pipeline, lock is None or lock.config is None
     tables = {

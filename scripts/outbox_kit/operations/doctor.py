@@ -58,9 +58,9 @@ def diagnose(deployment: Deployment) -> Diagnosis:
 def _request(system: str, address: str, action: Callable[[], object]) -> SystemResult:
     try:
         action()
+        return SystemResult(system, address, "")
     except OutboxError as error:
         return SystemResult(system, address, error.message)
-    return SystemResult(system, address, "")
 
 
 def _log_in(deployment: Deployment, login: Login) -> None:
