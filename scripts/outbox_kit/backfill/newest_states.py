@@ -229,20 +229,19 @@ class AggregateStates:
     def _subquery(self) -> sql.Composed:
         """Return the query of the pipeline file as a subquery `(...) q`, with a typed parameter in place of `:keys`."""
         escaped = self.backfill.model_copy(update={"query": self.backfill.query.replace("%", "%%")})
-        text = escaped.query_for(self._requested_keys().as_string(None))
+        text = escaped.query_for(self._parts()["requested_keys"].as_string(None))
         # The line break after the query ends a `--` comment in the last line of the query.
         return sql.SQL("(\n{}\n) q").format(sql.SQL(text))
 
-    def _requested_keys(self) -> sql.Composable:
-        """Return the SQL in place of `:keys`: an array, or a subquery if there are several key columns."""
-        if len(self.key_types) > 1:
-            return self._parts()["values_of_keys"]
-        return sql.SQL("%(keys)s::text[]::{}[]").format(*map(sql.SQL, self.key_types.values()))
-
     def _parts(self) -> dict[str, sql.Composable]:
-        """Return parts of queries. `values` are the values of the key in the column requested.k."""
+        """Return parts of queries. `values` are the values of the key in the column requested.k.
+
+        `requested_keys` replaces `:keys`. It is an array, or a subquery if there are several key columns.
+        """
         text = sql.Identifier("requested", "k")
         values = list(key_values(self.key_types, text).values())
+        subquery = sql.SQL("select {} from unnest(%(keys)s::text[]) as requested (k)").format(COMMA.join(values))
+        array = sql.SQL("%(keys)s::text[]::{}[]").format(sql.SQL(next(iter(self.key_types.values()))))
         return {
             "table": ddl.qualified_name(self.backfill.table),
             "key": COMMA.join(identifiers(self.backfill.key)),
@@ -251,9 +250,8 @@ class AggregateStates:
             "values": COMMA.join(values),
             "id_of_values": aggregate_id(values),
             "has_all_parts": has_all_parts(self.key_types, text),
-            "values_of_keys": sql.SQL("select {} from unnest(%(keys)s::text[]) as requested (k)").format(
-                COMMA.join(values)
-            ),
+            "values_of_keys": subquery,
+            "requested_keys": subquery if len(values) > 1 else array,
         }
 
     @property

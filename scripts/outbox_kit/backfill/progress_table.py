@@ -13,6 +13,8 @@ from outbox_kit.postgres.client import Connection
 
 TABLE_NAME = "outbox_backfill"
 TOPIC_ID: LiteralString = "select 1 from pg_attribute where attrelid = to_regclass(%s) and attname = 'topic_id'"
+# Otherwise, of two first backfills, the second would drop the table that the first has created in the meantime.
+LOCK: LiteralString = "select pg_advisory_xact_lock(hashtext(%s))"
 ROW = sql.SQL("pipeline = %s and aggregate_type = %s and topic_id = %s")
 
 
@@ -42,6 +44,7 @@ class ProgressTable:
 
         The method first looks up the table, because `create table if not exists` always requires the CREATE privilege.
         """
+        connection.execute(LOCK, (self._table.as_string(),))
         if connection.execute(TOPIC_ID, (self._table.as_string(),)).fetchone() is not None:
             return
         connection.execute(

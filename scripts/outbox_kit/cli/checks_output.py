@@ -32,7 +32,9 @@ def print_checks(checks: Iterable[Check], summary: str, *, verbose: bool = False
     failed, warned, unknown, passed = by_status.values()
     _print_problems([*failed, *warned, *(unknown if verbose else [])])
     _print_lines(Status.UNKNOWN, [] if verbose else _reasons(unknown))
-    _print_lines(Status.PASS, [f"{check.id}: {check.seen}" for check in passed] if verbose else _counts(passed))
+    counts = Counter(check.id.partition(".")[0] for check in passed)
+    texts = [f"{system}: {plural(count, 'check')}" for system, count in counts.items()]
+    _print_lines(Status.PASS, [f"{check.id}: {check.seen}" for check in passed] if verbose else texts)
     print_message(summary, STYLES[Status.FAIL if failed else Status.WARN if warned else Status.PASS])
 
 
@@ -54,11 +56,6 @@ def _reasons(checks: Iterable[Check]) -> Iterator[str]:
         ids_by_reason.setdefault(check.seen, []).append(check.id)
     for reason, (first_id, *other_ids) in ids_by_reason.items():
         yield f"{first_id}{f' and {len(other_ids)} more' if other_ids else ''}: {reason}"
-
-
-def _counts(checks: Iterable[Check]) -> list[str]:
-    counts = Counter(check.id.partition(".")[0] for check in checks)
-    return [f"{system}: {plural(count, 'check')}" for system, count in counts.items()]
 
 
 def _print_lines(status: Status, lines: Iterable[str]) -> None:

@@ -150,17 +150,16 @@ def wrapped(text: str, console: Console, indent: int = 0) -> str:
     lines: list[str] = text.split("\n")
     width = max(console.width - indent, 20)
     if console.is_terminal and max(map(cell_len, lines)) > width:
-        parts = [part for line in lines for part in _prose_and_commands(line)]
-        lines = [line for part, is_command in parts for line in ([f"  {part}"] if is_command else _wrap(part, width))]
+        lines = [part for line in lines for part in _wrap(line, width)]
     return f"\n{' ' * indent}".join(lines)
 
 
-def _prose_and_commands(text: str) -> list[tuple[str, bool]]:
-    return [(part.strip(), number % 2 == 1) for number, part in enumerate(COMMAND.split(text)) if part.strip()]
-
-
-def _wrap(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+def _wrap(text: str, width: int) -> Iterator[str]:
+    for number, part in enumerate(map(str.strip, COMMAND.split(text))):
+        if part and number % 2:  # a command
+            yield f"  {part}"
+        else:
+            yield from textwrap.wrap(part, width, break_long_words=False, break_on_hyphens=False)
 
 
 def print_line(text: Text, console: Console = stdout) -> None:

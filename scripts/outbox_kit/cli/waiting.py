@@ -36,9 +36,8 @@ class Waiting:
         with self._lock:
             seconds = self._clock() - self._since
             if self._text and seconds >= SHOWN_AFTER_S:
-                suffix = f" ({seconds:.0f} s)"
+                suffix, self._is_shown = f" ({seconds:.0f} s)", True
                 self._write(f"{ERASE_LINE}{self._text[: self._console.width - len(suffix) - 1]}{suffix}")
-                self._is_shown = True
 
     @contextmanager
     def running(self, text: str) -> Iterator[None]:

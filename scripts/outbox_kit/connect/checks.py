@@ -119,11 +119,8 @@ def _debezium_version(live: ConnectState) -> Finding:
     name, expected = live.desired.get("connector.class", ""), f"{MIN_DEBEZIUM[0]}.{MIN_DEBEZIUM[1]} or later"
     if not name.startswith(DEBEZIUM_PACKAGE):
         return Finding(True, "not in the config", expected)
-    plugins = [
-        ("", live.observed.versions),
-        *((f" on {worker.url}", worker.versions) for worker in live.observed.workers),
-    ]
-    versions = {f"{versions[name]}{place}": _release(versions[name]) for place, versions in plugins if name in versions}
+    plugins = {"": live.observed.versions} | {f" on {worker.url}": worker.versions for worker in live.observed.workers}
+    versions = {f"{found[name]}{place}": _release(found[name]) for place, found in plugins.items() if name in found}
     old = [text for text, release in versions.items() if release and release < MIN_DEBEZIUM]
     if not old and not (versions and all(versions.values())):
         return Finding(None, ", ".join(versions) or "not installed", expected)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from confluent_kafka import Message
@@ -116,10 +116,14 @@ def acknowledge(client: KafkaClient, pipeline: Pipeline, upto: Place | None, *, 
             message = f"topic {source.name} has no record at {upto} (PARTITION/OFFSET) yet"
             raise RefusedError(message, source.list_hint)
         bounds = {upto.partition: bounds[upto.partition]}
-    places = _places(_read_after(client, source, bounds, acknowledged))
-    selected = {place for place in places if upto is None or place.offset <= upto.offset}
-    _write(client, source, acknowledged, bounds, selected, places - selected)
-    return len(selected)
+    return _acknowledge(
+        client,
+        source,
+        acknowledged,
+        bounds,
+        lambda place: upto is None or place.offset <= upto.offset,
+        with_removed=True,
+    )
 
 
 def acknowledge_places(
@@ -128,14 +132,8 @@ def acknowledge_places(
     """Acknowledge single dead letters, and return how many of them were not acknowledged before."""
     source = dead_letter_source(pipeline, topic)
     acknowledged, all_bounds = _acknowledged(client, source)
-    new_places = {place for place in places if place.offset not in acknowledged[place.partition]}
-    bounds = {place.partition: all_bounds[place.partition] for place in new_places}
-    unacknowledged = _places(_read_after(client, source, bounds, acknowledged)) - new_places
-    # Offsets that were removed before they were acknowledged remain unacknowledged.
-    entries = {number: acknowledged[number] for number in bounds}
-    unacknowledged |= {Place(n, entry.upto) for n, entry in entries.items() if entry.count_below(bounds[n].first)}
-    _write(client, source, acknowledged, bounds, new_places, unacknowledged)
-    return len(new_places)
+    bounds = {place.partition: all_bounds[place.partition] for place in places}
+    return _acknowledge(client, source, acknowledged, bounds, places.__contains__, with_removed=False)
 
 
 def purge(client: KafkaClient, pipeline: Pipeline, *, topic: str | None = None) -> int:
@@ -149,26 +147,35 @@ def purge(client: KafkaClient, pipeline: Pipeline, *, topic: str | None = None) 
     return sum(offset - bounds[number].first for number, offset in deleted.items())
 
 
-def _write(
+def _acknowledge(
     client: KafkaClient,
     source: DeadLetterSource,
     acknowledged: Mapping[int, Acknowledged],
     bounds: Mapping[int, Bounds],
-    places: Collection[Place],
-    unacknowledged: Collection[Place],
-) -> None:
-    """Acknowledge `places` in the partitions of `bounds`, whose other dead letters are `unacknowledged`."""
-    new = {
-        number: acknowledged[number].add(
-            [place.offset for place in places if place.partition == number],
-            [place.offset for place in unacknowledged if place.partition == number],
-            bound.end,
+    is_selected: Callable[[Place], bool],
+    *,
+    with_removed: bool,
+) -> int:
+    """Acknowledge the selected dead letters in the partitions of `bounds`, and return their number.
+
+    Unless `with_removed` is set, offsets that were removed before they were acknowledged remain unacknowledged.
+    """
+    messages = _read_after(client, source, bounds, acknowledged)
+    places = {Place(message.partition() or 0, message.offset() or 0) for message in messages}
+    selected = set(filter(is_selected, places))
+    changed = {}
+    for number, bound in bounds.items():
+        added, others = (
+            [place.offset for place in group if place.partition == number] for group in (selected, places - selected)
         )
-        for number, bound in bounds.items()
-    }
-    changed = {number: entry for number, entry in new.items() if entry != acknowledged[number]}
+        if not with_removed and acknowledged[number].count_below(bound.first):
+            others.append(acknowledged[number].upto)
+        entry = acknowledged[number].add(added, others, bound.end)
+        if entry != acknowledged[number]:
+            changed[number] = entry
     if changed:
         Acknowledgements(client, source.acknowledgement_topic, source.name).write(changed)
+    return len(selected)
 
 
 def _acknowledged(client: KafkaClient, source: DeadLetterSource) -> tuple[dict[int, Acknowledged], dict[int, Bounds]]:
@@ -181,10 +188,6 @@ def _acknowledged(client: KafkaClient, source: DeadLetterSource) -> tuple[dict[i
     bounds = client.bounds(source.name)  # later than the acknowledged offsets, which it must not be below
     entries = {number: found.get(number, Acknowledged()) for number in bounds}
     return {n: Acknowledged() if entries[n].upto > bounds[n].end else entries[n] for n in bounds}, bounds
-
-
-def _places(messages: Collection[Message]) -> set[Place]:
-    return {Place(message.partition() or 0, message.offset() or 0) for message in messages}
 
 
 def _read_after(

@@ -12,11 +12,10 @@ from outbox_kit.results.repair_commands import resend_steps
 
 
 def topics_without_states(deployment: Deployment, lock: Lock | None, created: Collection[str]) -> dict[str, str]:
-    """Return a mapping from each topic that needs its first backfill to its aggregate type.
+    """Return a mapping from each topic that needs its first backfill to its aggregate type, if this has a `backfill`.
 
     Such a topic is in `created`, or empty in a pipeline whose connector has never run; and the business table of its
-    aggregate type has rows. Types without a `backfill` are not returned, because their tables are unknown. Raises
-    UnreachableError, RejectedError.
+    aggregate type has rows. Raises UnreachableError, RejectedError.
     """
     pipeline, never_ran = deployment.pipeline, lock is None or lock.config is None
     tables = {
@@ -28,7 +27,9 @@ def topics_without_states(deployment: Deployment, lock: Lock | None, created: Co
         return {}
     with postgres_client.connected(deployment.environment.source) as connection:
         types = {topic: name for topic, (name, table) in tables.items() if postgres_client.has_rows(connection, table)}
-    return {topic: name for topic, name in types.items() if topic in created or _is_empty(deployment, topic)}
+    bounds = {topic: deployment.kafka.bounds(topic).values() for topic in types.keys() - set(created)}
+    filled = {topic for topic, partitions in bounds.items() if any(entry.first < entry.end for entry in partitions)}
+    return {topic: name for topic, name in types.items() if topic not in filled}
 
 
 def pending_backfill_steps(deployment: Deployment) -> str:
@@ -36,7 +37,3 @@ def pending_backfill_steps(deployment: Deployment) -> str:
     lock = deployment.lock()
     types = types_with_pending_backfill(lock.topics) if lock else []
     return resend_steps(deployment.pipeline, types) if types else ""
-
-
-def _is_empty(deployment: Deployment, topic: str) -> bool:
-    return not any(bounds.first < bounds.end for bounds in deployment.kafka.bounds(topic).values())

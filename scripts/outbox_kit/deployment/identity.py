@@ -7,9 +7,9 @@ foreign_systems(), and warn.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 
-from outbox_events.errors import RefusedError, UnreachableError
+from outbox_events.errors import OutboxError, RefusedError
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
@@ -34,31 +34,35 @@ def refuse_foreign_systems(
 ) -> None:
     """Raise RefusedError if the database or a cluster is not the one in the environment file and in the lock file.
 
-    A `compared` system that does not respond is reported to `progress`; UnreachableError is raised if the command
-    `needs` the system.
+    If a `compared` system cannot be identified, raise the error if the command `needs` the system, else report it.
+    """
+
+    def report(system: System, error: OutboxError) -> None:
+        if system in needs:
+            raise error
+        progress(f"not compared with the lock file: {error.message}")
+
+    for system in compared:
+        for problem in foreign_systems(deployment, [system], report):
+            raise RefusedError(problem, DATABASE_HINT if system == "postgres" else ADDRESSES_HINT)
+
+
+def foreign_systems(
+    deployment: Deployment,
+    systems: Collection[System],
+    report: Callable[[System, OutboxError], None] = lambda _system, _error: None,
+) -> Iterator[str]:
+    """Describe the `systems` that are not those of the environment file and the lock file.
+
+    If a system cannot be identified, call `report`. By default, this is ignored, because the command reports it.
     """
     lock = deployment.lock()
     with deployment.bounded(READ_LIMIT_S) as bounded_deployment:
-        for system in compared:
-            try:
-                for problem in _problems(bounded_deployment, lock, system):
-                    raise RefusedError(problem, DATABASE_HINT if system == "postgres" else ADDRESSES_HINT)
-            except UnreachableError as error:
-                if system in needs:
-                    raise
-                progress(f"not compared with the lock file: {error.message}")
-
-
-def foreign_systems(deployment: Deployment, systems: Collection[System]) -> list[str]:
-    """Describe the `systems` that are not those of the environment file and the lock file. Omit unreachable systems."""
-    lock, problems = deployment.lock(), list[str]()
-    with deployment.bounded(READ_LIMIT_S) as bounded_deployment:
         for system in systems:
             try:
-                problems += _problems(bounded_deployment, lock, system)
-            except UnreachableError:
-                continue  # the command reports it
-    return problems
+                yield from _problems(bounded_deployment, lock, system)
+            except OutboxError as error:
+                report(system, error)
 
 
 def refuse_wrong_cluster(deployment: Deployment, lock: Lock | None, systems: Collection[System]) -> str | None:
@@ -68,17 +72,15 @@ def refuse_wrong_cluster(deployment: Deployment, lock: Lock | None, systems: Col
     a pipeline can be deployed to a new cluster. Raises UnreachableError. Raises RefusedError if a reported id is not
     the expected one, or if the two reported ids differ.
     """
-    reported = {system: _cluster_id(deployment, system) for system in CLUSTERS if system in systems}
+    selected = [system for system in CLUSTERS if system in systems]
+    reported = {_address(deployment, system): _cluster_id(deployment, system) for system in selected}
     expected = list(_expected_ids(deployment, lock))[:1]
-    for system, cluster_id in reported.items():
-        for problem in _differences(_address(deployment, system), cluster_id, expected):
+    for address, cluster_id in reported.items():
+        for problem in _differences(address, cluster_id, expected):
             raise RefusedError(problem, ADDRESSES_HINT)
     if len(set(reported.values())) > 1:
-        addresses = ", ".join(f"{_address(deployment, system)} to {found}" for system, found in reported.items())
-        raise RefusedError(
-            f"Kafka and Connect belong to different clusters: {addresses}",
-            "correct kafka.bootstrap_servers or connect.url in the environment file; nothing was changed",
-        )
+        addresses = ", ".join(f"{address} to {cluster_id}" for address, cluster_id in reported.items())
+        raise RefusedError(f"Kafka and Connect belong to different clusters: {addresses}", ADDRESSES_HINT)
     return next(iter(reported.values()), None)
 
 

@@ -36,7 +36,7 @@ from outbox_kit.registry import apply as registry_apply
 from outbox_kit.registry import state as registry_state
 from outbox_kit.results.changes import Change, System
 from outbox_kit.results.checks import Check
-from outbox_kit.results.repair_commands import RESEND_HINT, backfill_steps, resend_steps, states_steps
+from outbox_kit.results.repair_commands import RESEND_HINT, added_fields_step, backfill_steps, resend_steps
 
 CONNECTOR: System = "connect"
 
@@ -184,16 +184,9 @@ def _with_first_backfills(
     """Add the commands of the backfill that a new topic needs to the reason of its creation."""
     created = [change.name for change in changes if change.action == "create"]
     types = topics_without_states(deployment, lock, created) if database and created else {}
-    return [
-        replace(
-            change,
-            reason=f"{change.reason}; the business table has rows: after the apply, "
-            f"{backfill_steps(deployment.pipeline, [types[change.name]])}",
-        )
-        if change.name in types
-        else change
-        for change in changes
-    ]
+    steps = {topic: backfill_steps(deployment.pipeline, [name]) for topic, name in types.items()}
+    suffixes = {topic: f"; the business table has rows: after the apply, {step}" for topic, step in steps.items()}
+    return [replace(change, reason=f"{change.reason}{suffixes.get(change.name, '')}") for change in changes]
 
 
 @dataclass(frozen=True)
@@ -232,23 +225,16 @@ def plan_roll_outs(
         written_fields = f"writes {', '.join(added_fields)}" if added_fields else ""
         omitted_fields = f"no longer writes {', '.join(removed_fields)}" if removed_fields else ""
         service_action = " and ".join(filter(None, (written_fields, omitted_fields))) or "writes the new version"
+        fields_step = added_fields_step(pipeline, subject.aggregate_type, added_fields)
         steps = (
             f"run `outbox apply`: then the connector accepts {subject.aggregate_type} in the new and previous versions",
             f"deploy the service that {service_action}; until then rows are encoded with the previous version",
-            *_steps_for_existing_states(pipeline, subject.aggregate_type, added_fields),
+            *filter(None, [fields_step]),
             "change this schema again only after every instance of the service is replaced "
             f"({RETAINED_VERSIONS} versions are supported)",
         )
         roll_outs.append(RollOut(subject.aggregate_type, tuple(added_fields), tuple(removed_fields), steps))
     return tuple(roll_outs)
-
-
-def _steps_for_existing_states(pipeline: Pipeline, aggregate_type: str, added_fields: list[str]) -> tuple[str, ...]:
-    """Return the step that writes added fields to the states of existing rows, which otherwise have the defaults."""
-    if not added_fields:
-        return ()
-    steps = states_steps(pipeline, aggregate_type)
-    return (f"if the states of existing rows shall have {', '.join(added_fields)}, {steps}",)
 
 
 def all_subjects(deployment: Deployment) -> list[registry_state.Subject]:

@@ -9,6 +9,7 @@ from outbox_events.errors import RefusedError
 from outbox_events.text import format_size, plural
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect import state as connect_state
+from outbox_kit.connect.connector_config import routes
 from outbox_kit.connect.offset_seeding import highest_lsn
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.identity import refuse_other_database, refuse_wrong_cluster
@@ -60,6 +61,7 @@ def plan_destroy(deployment: Deployment, options: DestroyOptions) -> Removal:
     subject_changes, retained_subjects = _subject_changes(deployment, options)
     topic_changes, retained_topics = _topic_changes(deployment, options)
     if options.unused:
+        _refuse_routed_topics(deployment, topic_changes)
         return Removal((*subject_changes, *topic_changes), (*retained_subjects, *retained_topics))
     name, reason = deployment.pipeline.connector.name, "releases the slot; the connector's offsets are also deleted"
     connector_exists = deployment.connect.config(name) is not None
@@ -73,6 +75,16 @@ def plan_destroy(deployment: Deployment, options: DestroyOptions) -> Removal:
     source = deployment.pipeline.source
     retained_tables = [f"table {source.table} and its rows, which belong to the service"] if source.uses_table else []
     return Removal(changes, (*retained_subjects, *retained_topics, *retained_tables))
+
+
+def _refuse_routed_topics(deployment: Deployment, changes: Sequence[Change]) -> None:
+    """Raise RefusedError if the connector still writes to one of the topics, because the file was not applied yet."""
+    config = deployment.connect.config(deployment.pipeline.connector.name) or {}
+    routed = {route.topic for route in routes(config, deployment.pipeline.aggregates)}
+    names = [change.name for change in changes if change.name in routed]
+    if names:
+        message = f"the connector still writes to {', '.join(names)}; nothing was deleted"
+        raise RefusedError(message, "run `outbox apply`, then run this command again")
 
 
 def _refuse_foreign_objects(deployment: Deployment, lock: Lock, changes: Sequence[Change]) -> None:
@@ -181,10 +193,7 @@ def destroy(
             progress(change.title)
             _delete(deployment, change)
         deleted_topics = {change.name for change in removal.changes if change.kind == "topic"}
-        if options.unused:
-            _forget_topics(deployment, deleted_topics)
-        else:
-            _reset_lock(deployment, deleted_topics)
+        _update_lock(deployment, deleted_topics, resets=not options.unused)
     return removal
 
 
@@ -248,20 +257,17 @@ def _delete(deployment: Deployment, change: Change) -> None:
                 postgres_client.drop_publication(connection, change.name)
 
 
-def _forget_topics(deployment: Deployment, deleted_topics: set[str]) -> None:
-    lock = deployment.lock()
-    if lock is not None and deleted_topics:
-        topics = {name: entry for name, entry in lock.topics.items() if name not in deleted_topics}
-        deployment.write_lock(lock.model_copy(update={"topics": topics}))
-
-
-def _reset_lock(deployment: Deployment, deleted_topics: set[str]) -> None:
-    """Delete the lock file if no topic remains, else increase its source epoch.
+def _update_lock(deployment: Deployment, deleted_topics: set[str], *, resets: bool) -> None:
+    """Remove the topics from the lock file. With `resets`, delete it if no topic remains, else increase its epoch.
 
     With the higher epoch, the records of a later deployment replace the states that remain on topics and in tables.
     """
     lock = deployment.lock()
     if lock is None:
+        return
+    if not resets:
+        topics_left = {name: entry for name, entry in lock.topics.items() if name not in deleted_topics}
+        deployment.write_lock(lock.model_copy(update={"topics": topics_left}))
         return
     desired = kafka_state.desired_topics(deployment.pipeline, deployment.environment)
     topics = [topic for topic in desired if topic.name not in deleted_topics]

@@ -6,7 +6,7 @@ from outbox_events.errors import RejectedError
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.kafka.client import ActualTopic, KafkaClient
 from outbox_kit.kafka.state import Topic
-from outbox_kit.kafka.topic_identity import RecordedTopics, is_recreated, locked_topic, undeclared_topics
+from outbox_kit.kafka.topic_identity import RecordedTopics, is_recreated, locked_topic
 from outbox_kit.pipeline import Environment, LockedTopic
 from outbox_kit.results import Reporter
 from outbox_kit.results.changes import Change
@@ -55,7 +55,7 @@ def unused_topics(client: KafkaClient, topics: list[Topic], recorded: RecordedTo
 
     A topic that was created again belongs to somebody else.
     """
-    actual = client.describe(undeclared_topics([topic.name for topic in topics], recorded))
+    actual = client.describe(sorted(recorded.keys() - {topic.name for topic in topics}))
     return [name for name, entry in actual.items() if not is_recreated(entry, recorded[name])]
 
 

@@ -42,11 +42,6 @@ def locked_topic(
     )
 
 
-def undeclared_topics(names: Collection[str], recorded: RecordedTopics) -> list[str]:
-    """Return the recorded topics that are not in `names`, the topics that the pipeline file declares."""
-    return sorted(recorded.keys() - set(names))
-
-
 def require_backfill(recorded: RecordedTopics, names: Collection[str] | None = None) -> dict[str, LockedTopic]:
     """Return the entries, with a backfill marked as required for each state topic, or for those in `names`."""
     return {

@@ -38,7 +38,8 @@ class Diagnosis:
 
 def diagnose(deployment: Deployment) -> Diagnosis:
     """Send one request to each system, and compare the privileges in PostgreSQL with the required ones."""
-    source, missing = deployment.environment.source, list[Missing]()
+    source, missing, pipeline = deployment.environment.source, list[Missing](), deployment.pipeline
+    subject = pipeline.subject_of(next(iter(pipeline.aggregates)))  # a login can be limited to the pipeline's subjects
     with deployment.bounded(READ_TIMEOUT_S) as bounded:
         address = f"{source.host}:{source.port}/{source.database}"
         systems = [_request(f"postgres ({source.admin.user})", address, lambda: missing.extend(_missing(bounded)))]
@@ -48,7 +49,7 @@ def diagnose(deployment: Deployment) -> Diagnosis:
         kafka = deployment.environment.kafka.bootstrap_servers
         systems += [
             _request("kafka", kafka, bounded.kafka.cluster_id),
-            _request("registry", bounded.registry.url, lambda: bounded.registry.compatibility("outbox-doctor")),
+            _request("registry", bounded.registry.url, lambda: bounded.registry.compatibility(subject)),
             _request("connect", bounded.connect.url, bounded.connect.worker_info),
         ]
     return Diagnosis(systems, missing)
@@ -57,9 +58,9 @@ def diagnose(deployment: Deployment) -> Diagnosis:
 def _request(system: str, address: str, action: Callable[[], object]) -> SystemResult:
     try:
         action()
+        return SystemResult(system, address, "")
     except OutboxError as error:
         return SystemResult(system, address, error.message)
-    return SystemResult(system, address, "")
 
 
 def _log_in(deployment: Deployment, login: Login) -> None:

@@ -186,7 +186,7 @@ def _read_systems(deployment: Deployment, errors: list[OutboxError]) -> dict[str
 
 
 def _try_read(errors: list[OutboxError], read: Callable[[], T]) -> T | None:
-    """Return the result of `read`. On an error, add it to `errors` and return None."""
+    """Return the result of `read`, or None after adding its error to `errors`."""
     try:
         return read()
     except OutboxError as error:
@@ -247,7 +247,7 @@ def _read_ages(deployment: Deployment) -> dict[str, float]:
         "dead_letter": [pipeline.dead_letter_topic],
     }
     times = deployment.kafka.newest_times([name for names in topics.values() for name in names])
-    newest = {kind: max((times[name] for name in names if name in times), default=0) for kind, names in topics.items()}
+    newest = {kind: max(times.get(name, 0) for name in names) for kind, names in topics.items()}
     return {kind: max(0.0, time.time() - newest_time) for kind, newest_time in newest.items() if newest_time}
 
 
@@ -294,19 +294,15 @@ def _database_problems(status: PipelineStatus) -> Iterator[str]:
 def _next_step(status: PipelineStatus, *, is_deployed: bool) -> str:
     """Return the command that solves the problems. `recover` also starts the connector."""
     states = {status.state, *(task.state for task in status.tasks)}
-    slot_is_lost = status.slot is None or status.slot.wal_status == "lost"
-    is_ahead = (status.position or 0) > (status.server or 0)
     if status.connect_responded and not is_deployed:
         return "run `outbox apply`"
-    if status.server is not None and (slot_is_lost or not status.publication_exists or is_ahead):
+    slot_is_lost = status.slot is None or status.slot.wal_status == "lost" or not status.publication_exists
+    if status.server is not None and (slot_is_lost or (status.position or 0) > status.server):
         return "run `outbox recover`"
     if "FAILED" in states:
         return "fix the root cause, then run `outbox restart --failed`"
     if states & {"STOPPED", "PAUSED"}:
         return "run `outbox resume`"
     wrong_epoch = status.lock_file_epoch not in (None, status.actual_epoch)
-    return (
-        "run `outbox apply`"
-        if status.connect_responded and (not status.state or wrong_epoch)
-        else "run `outbox verify`"
-    )
+    lacks_config = status.connect_responded and (not status.state or wrong_epoch)
+    return "run `outbox apply`" if lacks_config else "run `outbox verify`"

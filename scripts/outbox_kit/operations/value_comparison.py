@@ -39,16 +39,6 @@ class Difference:
     state: str
 
 
-@dataclass(frozen=True)
-class _Schema:
-    source: Any
-    parsed: Any
-
-    @property
-    def name(self) -> str | None:
-        return self.source.get("name") if isinstance(self.source, dict) else None
-
-
 class ValueDecoder:
     """Decodes the Avro values of one aggregate type, and compares them with states."""
 
@@ -76,27 +66,30 @@ class ValueDecoder:
         fields = json.loads(state, parse_float=Decimal)
         if not isinstance(record, dict) or not isinstance(fields, dict):
             return ()
-        return tuple(_different_fields(schema.source["fields"], fields, record))
+        return tuple(_different_fields(schema["fields"], fields, record))
 
-    def _read(self, body: bytes, written: _Schema) -> tuple[_Schema, Any]:
+    def _read(self, body: bytes, written: Any) -> Any:  # noqa: ANN401 - a schema of fastavro
         """Return the newest schema and the record as it reads it. If it cannot, return the writer's schema.
 
         Raises SchemaResolutionError for a record of another type, whose id belongs to another registry.
         """
         newest = self._newest or written
-        reader_schema = None if newest is written else newest.parsed
         try:
-            return newest, fastavro.schemaless_reader(io.BytesIO(body), written.parsed, reader_schema)
+            return newest, fastavro.schemaless_reader(io.BytesIO(body), written, None if newest is written else newest)
         except SchemaResolutionError:
-            if written.name != newest.name:
+            if _name(written) != _name(newest):
                 raise
-            return written, fastavro.schemaless_reader(io.BytesIO(body), written.parsed, None)
+            return written, fastavro.schemaless_reader(io.BytesIO(body), written, None)
 
 
-def _parsed(text: str | None) -> _Schema | None:
+def _name(schema: Any) -> str | None:  # noqa: ANN401
+    return schema.get("name") if isinstance(schema, dict) else None
+
+
+def _parsed(text: str | None) -> Any:  # noqa: ANN401
     """Parse a schema. Return None for a schema with references: its types are in other subjects."""
     try:
-        return None if text is None else _Schema(json.loads(text), fastavro.parse_schema(json.loads(text)))
+        return None if text is None else fastavro.parse_schema(json.loads(text))
     except SCHEMA_ERRORS:
         return None
 

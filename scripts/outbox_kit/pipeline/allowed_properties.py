@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 _BOTH_CLIENTS = """*.bytes *.kbytes *.messages *.ms *.seconds allow.auto.create.topics check.crcs client.dns.lookup
     client.id client.rack compression.* enable.metrics.push max.in.flight.requests.per.connection
@@ -114,8 +114,9 @@ def _url_problem(key: str, value: str) -> str:
     return "" if _URL.fullmatch(value) else f"{key} is a JDBC URL with a driver or property that is not allowed"
 
 
-def require_allowed(properties: Mapping[str, str], problem_of: Callable[[str, str], str]) -> None:
-    """Raise ValueError if a property is not allowed. The message contains keys and no values."""
+def require_allowed(properties: dict[str, str], problem_of: Callable[[str, str], str]) -> dict[str, str]:
+    """Return the properties. Raise ValueError if one is not allowed. The message contains keys and no values."""
     problems = [problem for key, value in properties.items() if (problem := problem_of(key, value))]
     if problems:
         raise ValueError("; ".join(problems))
+    return properties

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -52,16 +53,6 @@ def without_credentials(contains: Callable[[str], bool], alternative: str) -> Af
 def may_have_user_info(address: str) -> bool:
     """Return whether a host or a list of addresses can contain a user name. A socket name can begin with @."""
     return has_secret(address) or "@" in address[1:]
-
-
-def allowed(problem_of: Callable[[str, str], str]) -> AfterValidator:
-    """Return a validator that rejects properties with which a file could execute code."""
-
-    def validate(properties: dict[str, str]) -> dict[str, str]:
-        require_allowed(properties, problem_of)
-        return properties
-
-    return AfterValidator(validate)
 
 
 def has_query(url: str) -> bool:
@@ -147,7 +138,7 @@ class Kafka(Model):
     cluster_id: str | None = Field(
         default=None, min_length=1, description="Expected cluster id; commands refuse to write to another cluster."
     )
-    client: Annotated[dict[str, str], allowed(librdkafka_problem)] = Field(
+    client: Annotated[dict[str, str], AfterValidator(partial(require_allowed, problem_of=librdkafka_problem))] = Field(
         default={}, repr=False, description="Additional librdkafka settings (security.protocol, ...)."
     )
     replication_factor: int = Field(default=3, ge=1, description="Replication factor of the topics.")
@@ -270,7 +261,7 @@ class IcebergTarget(Model):
 
     kind: Literal["iceberg"] = Field(description="Type of the target.")
     namespace: Identifier = Field(description="Namespace of the tables.")
-    catalog: Annotated[dict[str, str], allowed(catalog_problem)] = Field(
+    catalog: Annotated[dict[str, str], AfterValidator(partial(require_allowed, problem_of=catalog_problem))] = Field(
         description="Settings of Iceberg's Spark catalog: type, warehouse, uri, ..."
     )
     single_writer: SingleWriter = False

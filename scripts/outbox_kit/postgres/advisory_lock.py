@@ -75,13 +75,12 @@ def _refuse_shared_backend(database: SourceDatabase, connection: client.Connecti
 
     A pooler answers the login itself, so that the pid in the answer is not the backend's.
     """
-    backends = {_backend(connection)}
-    if backends == {connection.info.backend_pid}:
+    backend = _backend(connection)
+    if backend == connection.info.backend_pid:
         return
     with client.connected(database) as other_connection:
-        other_backend = _backend(other_connection)
-        backends.add(_backend(connection))
-    if len(backends) > 1 or other_backend in backends:
+        is_shared = _backend(other_connection) == backend or _backend(connection) != backend
+    if is_shared:
         raise RefusedError(
             f"{database.host}:{database.port} is a connection pooler in transaction or statement mode, in which a "
             "session cannot hold the lock that prevents concurrent changes",

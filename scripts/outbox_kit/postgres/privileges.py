@@ -106,15 +106,14 @@ def read_access(
 
     The tables in backfill queries are read only if `with_queries` is set, because `apply` does not need them.
     """
-    source, database = pipeline.source, environment.source
+    source, database, backfills = pipeline.source, environment.source, _backfills(pipeline)
     users = [login.user for login in (database.admin, database.connector, database.verifier) if login is not None]
-    backfills = _backfills(pipeline) if with_queries else []
-    read_tables = sorted({table for backfill in backfills for table in _tables_of(connection, backfill)})
-    locked_tables = [backfill.table for backfill in _backfills(pipeline)]
-    tables = [source.table, *_own_tables(pipeline), *locked_tables, *read_tables]
-    schemas = [table.split(".", maxsplit=1)[0] for table in tables]
-    parameters: dict[str, Any] = {"slot": source.slot, "publication": source.publication}
-    parameters |= {"roles": users, "schemas": schemas, "tables": tables}
+    queries = backfills if with_queries else []
+    read_tables = sorted(set().union(*(_tables_of(connection, backfill) for backfill in queries)))
+    tables = [source.table, *_own_tables(pipeline), *(backfill.table for backfill in backfills), *read_tables]
+    schemas = [table.split(".")[0] for table in tables]
+    parameters: dict[str, Any] = {"slot": source.slot, "publication": source.publication, "roles": users}
+    parameters |= {"schemas": schemas, "tables": tables}
     rows = connection.execute(GRANTED, parameters).fetchall()
     return Access(
         server=connection.execute(SERVER, parameters).fetchall()[0],
@@ -128,8 +127,7 @@ def _backfills(pipeline: Pipeline) -> list[Backfill]:
 
 
 def _own_tables(pipeline: Pipeline) -> list[str]:
-    schema = pipeline.source.table.split(".", maxsplit=1)[0]
-    return [f"{schema}.outbox_relay", f"{schema}.outbox_backfill"]
+    return [f"{pipeline.source.table.split('.')[0]}.{name}" for name in ("outbox_relay", "outbox_backfill")]
 
 
 def _tables_of(connection: Connection, backfill: Backfill) -> set[str]:
@@ -140,7 +138,8 @@ def _tables_of(connection: Connection, backfill: Backfill) -> set[str]:
     query = backfill.query_for(all_keys(backfill.key, ddl.qualified_name(backfill.table)).as_string(None))
     try:
         with connection.transaction(force_rollback=True):
-            connection.execute(f"prepare outbox_tables as {query}".encode())
+            # With binary results, the server accepts only one statement, so that the query cannot end the transaction.
+            connection.execute(f"prepare outbox_tables as {query}".encode(), binary=True)
             tables = {row["name"] for row in connection.execute(PREPARED_TABLES)}
             connection.execute("deallocate outbox_tables")
             return tables

@@ -42,9 +42,8 @@ def recent_events(
         raise RejectedError(
             f"table {source.table} has no column seq", "compare the states with `outbox verify --states`"
         )
-    names, rows = _names(source), []
-    for table, first in last_pages(connection, source.table):
-        rows.append(sql.SQL(LAST_ROWS).format(**names, table=table, first=first))
+    names, pages = _names(source), last_pages(connection, source.table)
+    rows = [sql.SQL(LAST_ROWS).format(**names, table=table, first=first) for table, first in pages]
     parameters = {"types": [*aggregate_types], "older_than": older_than, "max_age": MAX_AGE, "limit": MAX_ROWS}
     try:
         with connection.transaction():
@@ -52,11 +51,8 @@ def recent_events(
             query = sql.SQL(RECENT_EVENTS).format(rows=sql.SQL(" union all ").join(rows))
             return connection.execute(query, parameters).fetchall()
     except errors.InsufficientPrivilege as error:
-        grant = sql.SQL("grant select ({}) on {} to {}").format(
-            sql.SQL(", ").join(names.values()),
-            ddl.qualified_name(source.table),
-            sql.Identifier(connection.info.user),
-        )
+        columns, role = sql.SQL(", ").join(names.values()), sql.Identifier(connection.info.user)
+        grant = sql.SQL("grant select ({}) on {} to {}").format(columns, ddl.qualified_name(source.table), role)
         raise RejectedError(str(error.diag.message_primary), f"run `{grant.as_string(None)}`") from None
 
 

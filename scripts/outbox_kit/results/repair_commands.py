@@ -28,11 +28,10 @@ def backfill_steps(pipeline: Pipeline, aggregate_types: list[str]) -> str:
     return "; ".join(steps)
 
 
-def states_steps(pipeline: Pipeline, aggregate_type: str) -> str:
-    """Return the command that writes the current states of a type whose topic lacks no state."""
-    if _types_with_backfill(pipeline, [aggregate_type]):
-        return f"run `outbox backfill --restart {aggregate_type}`"
-    return f"have the service write every state of {aggregate_type} again"
+def added_fields_step(pipeline: Pipeline, aggregate_type: str, added_fields: list[str]) -> str:
+    """Return the step that writes added fields to existing states, which otherwise have the defaults; "" if none."""
+    step = backfill_steps(pipeline, [aggregate_type]).partition(", then")[0]  # no backfill is pending
+    return f"if the states of existing rows shall have {', '.join(added_fields)}, {step}" if added_fields else ""
 
 
 def republish_command(aggregate_type: str, keys: Iterable[str]) -> str:

@@ -26,7 +26,7 @@ from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import state as postgres_state
 from outbox_kit.postgres import verify_queries as postgres_queries
-from outbox_kit.postgres.aggregate_queries import live_keys
+from outbox_kit.postgres.aggregate_queries import QUERY_TIMEOUT_S, live_keys
 from outbox_kit.postgres.checks import DatabaseState
 from outbox_kit.postgres.recent_events import has_row
 from outbox_kit.registry import state as registry_state
@@ -128,7 +128,7 @@ def try_read(read_state: Callable[[], T]) -> ReadResult[T]:
 
 def _read_unsent_types(deployment: Deployment, empty_types: list[str]) -> list[str]:
     """Read the business tables of the types with source.admin, because source.verifier cannot read business tables."""
-    pipeline, seconds = deployment.pipeline, deployment.read_seconds
+    pipeline, seconds = deployment.pipeline, deployment.read_seconds or QUERY_TIMEOUT_S
     backfills = {name: backfill for name in empty_types if (backfill := pipeline.aggregates[name].backfill)}
     if not backfills or not pipeline.source.uses_table:
         return []
@@ -136,7 +136,8 @@ def _read_unsent_types(deployment: Deployment, empty_types: list[str]) -> list[s
     with postgres_client.connected(deployment.environment.source, seconds=seconds) as connection:
         for name, backfill in backfills.items():
             with suppress(ConfigurationError):  # the table does not exist yet, or `outbox backfill` reports the query
-                if live_keys(connection, backfill, limit=FIRST_KEYS) and not has_row(connection, pipeline.source, name):
+                keys = live_keys(connection, backfill, seconds=seconds, limit=FIRST_KEYS)
+                if keys and not has_row(connection, pipeline.source, name):
                     names.append(name)
     return names
 
@@ -184,8 +185,7 @@ def _read_kafka(deployment: Deployment, lock: Lock) -> KafkaState:
         removed = try_read(lambda: dead_letter_topic.removed_offsets(client, pipeline))
         removed_offsets = removed.value or {}
         dead_letter_count = None if removed.error else dead_letter_count
-    existing_topics = [topic for topic in topics if topic.name in actual]
-    sample = try_read(lambda: sample_keys(deployment, existing_topics))
+    sample = try_read(lambda: sample_keys(deployment, [topic for topic in topics if topic.name in actual]))
     samples = sample.value or {}
     internal_topics = try_read(lambda: read_internal_topics(client, deployment.environment.connect)).value
     return KafkaState(

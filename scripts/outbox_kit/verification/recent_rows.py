@@ -58,13 +58,10 @@ class RecentRows:
 
     def read_topics(self) -> None:
         """Read the new records until the time limit. Raises UnreachableError, RejectedError."""
-        deadline = Deadline(MAX_READ_S)
-        try:
+        deadline, self.is_complete = Deadline(MAX_READ_S), False
+        with suppress(WaitTimeoutError):
             for topic in self.topics.values():
                 topic.read(seconds=deadline.seconds_left)
-        except WaitTimeoutError:
-            self.is_complete = False
-        else:
             self.is_complete = True
 
     def read_entirely(self, names: Collection[str]) -> None:
@@ -171,9 +168,8 @@ def check(
         return [RULES[0].check(Finding(None, message, RULES[0].condition, hint))]
     failed = [entry for entry in others if entry.status is Status.FAIL]
     causes = [entry.id for entry in failed if any(command in entry.remedy for command in RESENDING_COMMANDS)]
-    return evaluate(
-        RULES, replace(result.value, remedy=f"see {causes[0]}: its remedy also sends these rows" if causes else "")
-    )
+    remedy = f"see {causes[0]}: its remedy also sends these rows" if causes else ""
+    return evaluate(RULES, replace(result.value, remedy=remedy))
 
 
 def _compare(live_state: LiveState, recent: RecentRows, progress: Reporter) -> ComparedRows:

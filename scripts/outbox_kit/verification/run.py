@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
-from outbox_events.errors import RefusedError, UnreachableError
+from outbox_events.errors import RefusedError, RejectedError, UnreachableError
 from outbox_kit.connect import checks as connect_checks
 from outbox_kit.connect.connector_config import outbox_router, parse_int, router_routes
 from outbox_kit.deployment import Deployment
@@ -117,7 +117,7 @@ def deployed_lock(deployment: Deployment) -> Lock:
         pipeline, environment = deployment.pipeline.name, deployment.environment.name
         if lock is not None and lock.unfinished == "recover":
             raise RefusedError(f"the recovery of pipeline {pipeline!r} is not complete", "run `outbox apply`")
-        with suppress(UnreachableError), deployment.bounded(READ_LIMIT_S) as bounded_deployment:
+        with suppress(UnreachableError, RejectedError), deployment.bounded(READ_LIMIT_S) as bounded_deployment:
             refuse_lost_lock(bounded_deployment, lock)
         raise RefusedError(f"pipeline {pipeline!r} is not deployed to {environment!r} yet", "run `outbox apply`")
     return lock

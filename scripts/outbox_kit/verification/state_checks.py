@@ -227,10 +227,8 @@ def _source_sequence(comparison: StateComparison) -> Finding:
     for topic in map(comparison.topic, deployment.pipeline.aggregates):
         topic.read(seconds=comparison.seconds)
         # With --every, the log cleaner might have removed a record since it was read.
-        places = {
-            place: key for place, key in topic.unsequenced.keys.items() if read_record(settings, topic.topic, *place)
-        }
-        found[topic.topic] = places
+        keys = topic.unsequenced.keys.items()
+        found[topic.topic] = {place: key for place, key in keys if read_record(settings, topic.topic, *place)}
     return unsequenced_finding(deployment, found)
 
 

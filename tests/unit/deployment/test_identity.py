@@ -7,7 +7,7 @@ from tests.unit.deployment.samples import Deployed, Serve, service
 from tests.unit.fake_connect import FakeConnect
 from tests.unit.fake_kafka import FakeKafka
 
-from outbox_events.errors import RefusedError, UnreachableError
+from outbox_events.errors import RefusedError, RejectedError, UnreachableError
 from outbox_kit.deployment.identity import CLUSTERS, foreign_systems, refuse_foreign_systems, refuse_wrong_cluster
 from outbox_kit.pipeline import Kafka, Lock
 from outbox_kit.results import silent
@@ -83,11 +83,11 @@ def test_changing_commands_require_the_clusters_of_both_files(
     deployment.write_lock(lock.model_copy(update={"cluster_id": locked}))
     if expected is None:
         refuse_foreign_systems(deployment, silent, needs=CLUSTERS, compared=CLUSTERS)
-        assert foreign_systems(deployment, CLUSTERS) == []
+        assert list(foreign_systems(deployment, CLUSTERS)) == []
         return
     with pytest.raises(RefusedError, match=rf"cluster {actual}.* is {expected}"):
         refuse_foreign_systems(deployment, silent, needs=(), compared=CLUSTERS)
-    assert len(foreign_systems(deployment, CLUSTERS)) == len(CLUSTERS)
+    assert len(list(foreign_systems(deployment, CLUSTERS))) == len(CLUSTERS)
 
 
 def test_unreachable_system_is_reported_unless_the_command_needs_it(
@@ -99,3 +99,21 @@ def test_unreachable_system_is_reported_unless_the_command_needs_it(
     assert [deployment.connect.url in message for message in messages] == [True]
     with pytest.raises(UnreachableError):
         refuse_foreign_systems(deployment, silent, needs=("connect",), compared=CLUSTERS)
+
+
+def test_rejected_request_is_treated_like_a_missing_response(
+    deployed: Deployed, lock: Lock, kafka: FakeKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise `outbox status` would not report the other systems."""
+    deployment, messages = deployed(), list[str]()
+    deployment.write_lock(lock.model_copy(update={"cluster_id": kafka.cluster}))
+
+    def reject() -> str:
+        raise RejectedError("not authorized")
+
+    monkeypatch.setattr(kafka, "cluster_id", reject)
+    assert list(foreign_systems(deployment, ["kafka"])) == []
+    refuse_foreign_systems(deployment, messages.append, needs=(), compared=["kafka"])
+    assert messages == ["not compared with the lock file: not authorized"]
+    with pytest.raises(RejectedError):
+        refuse_foreign_systems(deployment, silent, needs=["kafka"], compared=["kafka"])

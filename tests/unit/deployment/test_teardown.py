@@ -15,6 +15,7 @@ from tests.unit.support import Request
 
 from outbox_events.errors import RefusedError, RejectedError
 from outbox_events.kafka.topic_requests import Bounds
+from outbox_kit.connect.connector_config import ROUTER
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import Deployment, DestroyOptions, apply, destroy, plan_destroy, unused_topics
 from outbox_kit.deployment.teardown import delivered_position
@@ -111,7 +112,14 @@ def test_deletes_only_what_the_pipeline_no_longer_uses(
     apply(deployment, silent, only=["kafka"])
     assert unused_topics(deployment) == ["library.stock"]
     assert destroy(deployment, silent, DestroyOptions(unused=True)).changes == ()
-    done = destroy(deployment, silent, DestroyOptions(unused=True, delete_topics=True, delete_schemas=True))
+    options = DestroyOptions(unused=True, delete_topics=True, delete_schemas=True)
+    config = connect.configs[NAME]
+    router = {"transforms": "o", "transforms.o.type": ROUTER, "transforms.o.aggregates": "stock"}
+    connect.configs[NAME] = config | router | {"transforms.o.aggregate.stock.topic": "library.stock"}
+    with pytest.raises(RefusedError, match=r"still writes to library\.stock"):
+        destroy(deployment, silent, options)
+    connect.configs[NAME] = config
+    done = destroy(deployment, silent, options)
     assert [change.object for change in done.changes] == ["schema library.stock-value", "topic library.stock"]
     assert "library.stock" not in kafka.states.keys() | subjects
     assert unused_topics(deployment) == []

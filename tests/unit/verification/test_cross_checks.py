@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from tests.remedies import commands_of
+from tests.unit.fake_postgres import FakePostgres
 from tests.unit.postgres.samples import DETAILS, SLOT
 from tests.unit.verification.samples import REACHED, live_state, with_error, with_live
 
@@ -17,6 +18,7 @@ from outbox_kit.pipeline import Lock
 from outbox_kit.registry.client import SchemaVersion
 from outbox_kit.results.checks import Check, Status, evaluate
 from outbox_kit.verification import cross_checks
+from outbox_kit.verification import live_state as live_states
 from outbox_kit.verification.live_state import LiveState, ReadResult
 
 PREFIX = "transforms.outbox.aggregate."
@@ -202,3 +204,13 @@ def test_names_records_without_source_sequence(live: LiveState) -> None:
     pipeline = live.deployment.pipeline.model_copy(update={"materializations": []})
     live = replace(live, deployment=replace(live.deployment, pipeline=pipeline))
     assert run(with_unsequenced(live))["kafka.source-sequence"].status is Status.WARN
+
+
+def test_limits_the_queries_of_business_tables(
+    deployed: Callable[..., Deployment], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: list[float] = []
+    monkeypatch.setattr("psycopg.connect", FakePostgres().connect)
+    monkeypatch.setattr(live_states, "live_keys", lambda *_, seconds, **__: limits.append(seconds))
+    assert live_states._read_unsent_types(replace(deployed(), read_seconds=5), ["book"]) == []
+    assert limits == [5]

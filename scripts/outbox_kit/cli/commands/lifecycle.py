@@ -37,8 +37,9 @@ def status(common: CommonOptions) -> None:
         print_json({**report.to_dict(), "next_steps": [completed(step) for step in report.next_steps]})
     else:
         print_table(["property", "value"], _status_rows(report))
-        for kind in ("problem", "note", "next step"):
-            for message in getattr(report, f"{kind.replace(' ', '_')}s"):
+        kinds = {"problem": report.problems, "note": report.notes, "next step": report.next_steps}
+        for kind, messages in kinds.items():
+            for message in messages:
                 print_message(f"{kind}: {message}")
     if report.problems:
         raise typer.Exit(exit_codes.ERROR)
@@ -107,6 +108,7 @@ def _status_rows(report: PipelineStatus) -> list[list[str]]:
     state = f"{report.state or 'no status'}{f' on {report.worker}' if report.worker else ''}"
     letters = UNKNOWN if report.dead_letters is None else f"{report.dead_letters} not acknowledged"
     publication = "exists" if report.publication_exists else "does not exist"
+    offset = lsn.describe(report.position) if connect_responded and report.offset_was_read else UNKNOWN
     return [
         ["pipeline", f"{report.pipeline} in environment {report.environment}, database {report.database}"],
         ["connector", f"{report.connector}: {state if connect_responded else UNREACHABLE}"],
@@ -119,10 +121,7 @@ def _status_rows(report: PipelineStatus) -> list[list[str]]:
         ["newest record", _age(report, "record")],
         ["newest heartbeat", _age(report, "heartbeat")],
         ["dead letters", f"{letters}; newest on the topic: {_age(report, 'dead_letter')}"],
-        [
-            "LSN of connector",
-            lsn.describe(report.position) if report.offset_was_read and connect_responded else UNKNOWN,
-        ],
+        ["LSN of connector", offset],
         ["LSN of slot", lsn.describe(report.confirmed) if database_responded else UNKNOWN],
         ["LSN of server", lsn.describe(report.server) if database_responded else UNKNOWN],
         ["registry", "responds" if report.registry_responded else UNREACHABLE],
