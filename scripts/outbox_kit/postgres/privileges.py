@@ -49,7 +49,8 @@ GRANTED: LiteralString = """
         where has_table_privilege(r.oid, c.oid, p)
         union all select 'ownership' where pg_has_role(r.oid, c.relowner, 'usage')
         union all select 'select ("' || a.attname || '")' from pg_attribute a
-        where a.attrelid = c.oid and (a.attnum > 0 or a.attname = 'ctid') and has_column_privilege(r.oid, c.oid, a.attnum, 'select'))
+        where a.attrelid = c.oid and (a.attnum > 0 or a.attname = 'ctid')
+          and has_column_privilege(r.oid, c.oid, a.attnum, 'select'))
     from pg_roles r cross join pg_class c join pg_namespace n on n.oid = c.relnamespace
     where r.rolname = any(%(roles)s) and n.nspname = any(%(schemas)s)
       and n.nspname || '.' || c.relname = any(%(tables)s)"""
