@@ -68,6 +68,9 @@ def apply(
         if before_start is not None:
             before_start(lock)
         connector_changes = _apply_connect(deployment, plan, lock, progress, rollback=rollback)
+        for roll_out in plan.roll_outs:
+            for step in roll_out.steps[1:]:
+                progress(f"schema of {roll_out.aggregate}: next, {step}")
         return [*(change for change in plan.changes if change.system != "connect"), *connector_changes]
 
 

@@ -8,8 +8,9 @@ foreign_systems(), and warn.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 
-from outbox_events.errors import OutboxError, RefusedError
+from outbox_events.errors import OutboxError, RefusedError, UnreachableError
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
@@ -22,7 +23,8 @@ IDENTIFIED_SYSTEMS: tuple[System, ...] = ("postgres", *CLUSTERS)
 # Time limit for each request, because a system that the command does not need can be down.
 READ_LIMIT_S = 5
 DATABASE_HINT = f"check source.host; after a restore or migration: {RECOVER_HINT}"
-ADDRESSES_HINT = "correct the addresses or kafka.cluster_id in the environment file; nothing was changed"
+DATABASE_KEYS = ("database.hostname", "database.port", "database.dbname")
+ADDRESSES_HINT = "check -e, or correct the addresses or kafka.cluster_id in the environment file; nothing was changed"
 
 
 def refuse_foreign_systems(
@@ -35,7 +37,11 @@ def refuse_foreign_systems(
     """Raise RefusedError if the database or a cluster is not the one in the environment file and in the lock file.
 
     If a `compared` system cannot be identified, raise the error if the command `needs` the system, else report it.
+    Without a lock file, a command that needs Kafka is refused, because the topics can belong to another environment.
     """
+    if "kafka" in needs and deployment.lock() is None:
+        message = f"lock file {deployment.lock_file} does not exist, so the topics may belong to another environment"
+        raise RefusedError(message, "check -p and -e, or restore the lock file from version control")
 
     def report(system: System, error: OutboxError) -> None:
         if system in needs:
@@ -96,9 +102,21 @@ def _problems(deployment: Deployment, lock: Lock | None, system: System) -> Iter
             with postgres_client.connected(deployment.environment.source, seconds=READ_LIMIT_S) as connection:
                 yield from _database_differences(lock, postgres_client.read_system_identifier(connection))
         return
+    if system == "connect" and lock is None:
+        with suppress(UnreachableError):  # the command reports it
+            yield from _connector_differences(deployment)
     expected = list(_expected_ids(deployment, lock))
     if expected:
         yield from _differences(_address(deployment, system), _cluster_id(deployment, system), expected)
+
+
+def _connector_differences(deployment: Deployment) -> Iterator[str]:
+    """Compare the database of the live connector, which can belong to another environment, with the files."""
+    name = deployment.pipeline.connector.name
+    config = deployment.connect.config(name) or {}
+    for key, value in (deployment.render(None) if config else {}).items():
+        if key in DATABASE_KEYS and config.get(key) != value:
+            yield f"connector {name!r} has {key} {config.get(key)}, but the environment file has {value}"
 
 
 def _database_differences(lock: Lock | None, system_identifier: str) -> Iterator[str]:

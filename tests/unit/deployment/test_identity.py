@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.deployment.samples import Deployed, Serve, service
+from tests.unit.deployment.samples import NAME, Deployed, Serve, service
 from tests.unit.fake_connect import FakeConnect
 from tests.unit.fake_kafka import FakeKafka
 
@@ -88,6 +88,18 @@ def test_changing_commands_require_the_clusters_of_both_files(
     with pytest.raises(RefusedError, match=rf"cluster {actual}.* is {expected}"):
         refuse_foreign_systems(deployment, silent, needs=(), compared=CLUSTERS)
     assert len(list(foreign_systems(deployment, CLUSTERS))) == len(CLUSTERS)
+
+
+@pytest.mark.parametrize("key", ["database.hostname", "database.port", "database.dbname", None])
+def test_without_a_lock_file_the_connector_must_read_the_database_of_the_environment(
+    serve: Serve, deployed: Deployed, key: str | None
+) -> None:
+    """Another environment can have deployed a connector of the same name to the same workers."""
+    config = dict(deployed().render(None))
+    fake = FakeConnect(configs={NAME: config | ({key: "other"} if key else {})}, states={NAME: "RUNNING"})
+    deployment = deployed(connect=service(serve(fake)))
+    found = list(foreign_systems(deployment, ["connect"]))
+    assert [key in problem and "other" in problem for problem in found if key] == [True] * (key is not None)
 
 
 def test_unreachable_system_is_reported_unless_the_command_needs_it(

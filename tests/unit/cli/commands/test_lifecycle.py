@@ -29,6 +29,7 @@ from outbox_kit.operations.offsets import OffsetChange, ResetResult
 from outbox_kit.operations.preconditions import Deletions
 from outbox_kit.operations.state_comparison import StuckAggregate
 from outbox_kit.operations.status import PipelineStatus, Task
+from outbox_kit.pipeline import Lock, write_lock
 
 Run = Callable[..., Result]
 
@@ -40,6 +41,8 @@ def run(monkeypatch: pytest.MonkeyPatch, workspace: Path) -> Run:
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(workspace)
     monkeypatch.setenv("OUTBOX_ENVIRONMENT", "production.example")
+    lock = Lock(pipeline="library", environment="production")
+    write_lock(workspace / "connectors" / "library.production.lock.json", lock)
 
     def command(*arguments: str) -> Result:
         return CliRunner().invoke(app, list(arguments))

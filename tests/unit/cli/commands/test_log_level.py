@@ -13,6 +13,7 @@ from tests.unit.support import Request, Script, ScriptedServer
 from typer.testing import CliRunner
 
 from outbox_kit.cli.app import app
+from outbox_kit.pipeline import Lock, write_lock
 
 LOGGERS = {
     "root": {"level": "INFO", "last_modified": None},
@@ -31,6 +32,9 @@ def run(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         monkeypatch.setenv(name, value)
     folder = workspace / "connectors" / "environments"
     example = (folder / "production.example.yaml").read_text(encoding="utf-8")
+
+    lock = Lock(pipeline="library", environment="production")
+    write_lock(workspace / "connectors" / "library.production.lock.json", lock)
 
     def command(url: str, *arguments: str) -> Result:
         environment = example.replace("https://connect.example.internal:8083", url)
