@@ -192,7 +192,9 @@ def _keys_partition(state: KafkaState) -> Finding:
             None, state.sampling_error, expected, "run the command again; check the brokers and kafka.client"
         )
     problems = [f"{topic}: {count} keys" for topic, count in sorted(state.misplaced_keys.items()) if count]
-    return Finding(not problems, "; ".join(problems) or expected, expected)
+    # With added partitions, sending the states again would write more of them to other partitions than before.
+    has_added = any(topic.partitions != state.actual[topic.name].partitions for topic in state.existing_topics)
+    return Finding(not problems, "; ".join(problems) or expected, expected, "see kafka.partitions" if has_added else "")
 
 
 @RULES.rule(

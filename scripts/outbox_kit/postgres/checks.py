@@ -180,7 +180,11 @@ def _column_remedy(state: DatabaseState) -> str:
     if not statements:
         return ""
     commands = ", ".join(f"`{text}`" for text in statements)
-    return f"if source.columns has the intended names: run {commands}; then {resend_steps(state.pipeline)}"
+    # The WAL contains a row with the columns that the table had when the row was written.
+    return (
+        f"if source.columns has the intended names: run {commands}; then {resend_steps(state.pipeline)}; if the task "
+        "FAILS on a row that was written in the meantime, see docs/operations.md, Column renamed"
+    )
 
 
 @RULES.rule(

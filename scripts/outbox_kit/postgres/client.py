@@ -224,6 +224,8 @@ def create_slot(connection: Connection, name: str, *, failover: bool) -> None:
     try:
         with connection.transaction():
             connection.execute(sql.SQL("set local statement_timeout = {}").format(SLOT_TIMEOUT_MS))
+            # Otherwise the lock timeout of the session would end the wait for transactions earlier.
+            connection.execute("set local lock_timeout = 0")
             connection.execute(ddl.create_slot(name, failover=failover))
     except psycopg.errors.QueryCanceled:
         sessions = ", ".join(describe_session(row) for row in connection.execute(OPEN_TRANSACTIONS))

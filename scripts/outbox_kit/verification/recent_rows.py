@@ -45,6 +45,7 @@ CAUSE = (
     "publication or the connector config omitted them, or their records were deleted"
 )
 # If the remedy of another failed check has one of these commands, it also sends the lost rows.
+OPEN_TRANSACTIONS = "kafka.open-transactions"
 RESENDING_COMMANDS = ("`outbox recover", "`outbox stuck --resend", "`outbox backfill --restart")
 
 
@@ -167,6 +168,8 @@ def check(
         message, hint = (result.error.message, result.error.hint) if result.error else ("", "")
         return [RULES[0].check(Finding(None, message, RULES[0].condition, hint))]
     failed = [entry for entry in others if entry.status is Status.FAIL]
+    if result.value.lost and OPEN_TRANSACTIONS in (entry.id for entry in failed):
+        return skip_rules(RULES, f"see {OPEN_TRANSACTIONS}: the records may follow an open transaction")
     causes = [entry.id for entry in failed if any(command in entry.remedy for command in RESENDING_COMMANDS)]
     remedy = f"see {causes[0]}: its remedy also sends these rows" if causes else ""
     return evaluate(RULES, replace(result.value, remedy=remedy))

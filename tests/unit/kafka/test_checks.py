@@ -195,6 +195,12 @@ def test_reports_misplaced_keys(state: KafkaState, keys: dict[str, int] | None, 
     assert (check.status, check.seen) == (status, seen)
 
 
+def test_states_are_not_sent_again_after_partitions_were_added(state: KafkaState) -> None:
+    topics = [replace(topic, partitions=5) if topic.name == "library.book" else topic for topic in state.topics]
+    grown = replace(state, actual=actual_topics(topics), misplaced_keys={"library.book": 3})
+    assert run(grown)["kafka.keys-partition"].remedy == "see kafka.partitions"
+
+
 def recreated(state: KafkaState, *names: str) -> KafkaState:
     """Return the state after topics were deleted and created again."""
     return replace(state, actual={**state.actual, **{name: replace(state.actual[name], id="new") for name in names}})

@@ -93,6 +93,12 @@ def test_refers_to_a_remedy_that_sends_the_rows(check: Callable[..., Check], com
     assert check(row(), others=tuple(others)).remedy == "see b: its remedy also sends these rows"
 
 
+def test_records_behind_an_open_transaction_are_not_lost(check: Callable[..., Check]) -> None:
+    """Consumers do not see these records yet."""
+    actual = check(row(), others=(Check("kafka.open-transactions", Status.FAIL, "", ""),))
+    assert (actual.status, "kafka.open-transactions" in actual.seen) == (Status.UNKNOWN, True)
+
+
 def test_rows_outside_of_the_last_pages_can_be_newer(check: Callable[..., Check]) -> None:
     """The record of the row that is in the last pages was removed by compaction."""
     assert check(row("compacted"), newest=[row("old")]).status is Status.PASS
