@@ -99,7 +99,7 @@ def _begin(session: Session, table: ProgressTable, *, restart: bool) -> Backfill
     with session.connection.transaction():
         table.create(session.connection)
         state = table.begin(session.connection, restart=restart or is_required)
-    pending_backfills.begin(session.deployment, table.aggregate_type)
+    pending_backfills.begin(session.deployment, table.aggregate_type, restart=restart and not is_required)
     return state
 
 

@@ -40,9 +40,9 @@ def is_required(deployment: Deployment, aggregate_type: str) -> bool:
     return _pending(deployment, aggregate_type) == "required"
 
 
-def begin(deployment: Deployment, aggregate_type: str) -> None:
-    """Record the start of a required backfill. The caller must delete the stored progress first."""
-    _replace(deployment, aggregate_type, "required", "started")
+def begin(deployment: Deployment, aggregate_type: str, *, restart: bool) -> None:
+    """Record the start of a required backfill, or with `restart`, of any. The caller must delete the progress first."""
+    _replace(deployment, aggregate_type, None if restart else "required", "started")
 
 
 def finish(deployment: Deployment, aggregate_type: str) -> None:
@@ -73,7 +73,7 @@ def _replace(deployment: Deployment, aggregate_type: str, before: Pending, after
 
     Raises UnreachableError, and WaitTimeoutError if another command that changes the pipeline does not end.
     """
-    if before is None or _pending(deployment, aggregate_type) != before:
+    if before == after or _pending(deployment, aggregate_type) != before:
         return
     name = deployment.pipeline.topic_of(aggregate_type)
     with pipeline_lock(

@@ -60,7 +60,7 @@ def _request(system: str, address: str, action: Callable[[], object]) -> SystemR
         action()
         return SystemResult(system, address, "")
     except OutboxError as error:
-        return SystemResult(system, address, error.message)
+        return SystemResult(system, address, "; ".join(filter(None, (error.message, error.hint))))
 
 
 def _log_in(deployment: Deployment, login: Login) -> None:

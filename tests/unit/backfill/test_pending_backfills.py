@@ -33,7 +33,7 @@ def pending(deployment: Deployment) -> dict[str, str | None]:
 
 def test_a_completed_backfill_is_no_longer_pending(deployment: Deployment) -> None:
     assert pending_backfills.is_required(deployment, "book")
-    pending_backfills.begin(deployment, "book")
+    pending_backfills.begin(deployment, "book", restart=False)
     assert pending(deployment) == {"author": "required", "book": "started"}
     assert not pending_backfills.is_required(deployment, "book"), "an interrupted backfill is resumed"
     pending_backfills.finish(deployment, "book")
@@ -50,7 +50,16 @@ def test_a_topic_with_every_state_remains_unchanged(deployed: Callable[..., Depl
     deployment = deployed()
     deployment.write_lock(lock)
     assert not pending_backfills.is_required(deployment, "book")
-    pending_backfills.begin(deployment, "book")
+    pending_backfills.begin(deployment, "book", restart=False)
+    pending_backfills.finish(deployment, "book")
+    assert deployment.lock() == lock
+
+
+def test_an_interrupted_restart_remains_pending(deployed: Callable[..., Deployment], lock: Lock) -> None:
+    deployment = deployed()
+    deployment.write_lock(lock)
+    pending_backfills.begin(deployment, "book", restart=True)
+    assert pending(deployment)["book"] == "started"
     pending_backfills.finish(deployment, "book")
     assert deployment.lock() == lock
 
