@@ -136,7 +136,9 @@ class ComposeStack:
 
     def _python(self, module: str, *arguments: str, **environ: str) -> CommandResult:
         code = f"import sys; from {module} import main; sys.exit(main())"
-        return run([sys.executable, "-c", code, *arguments], self.project, **{**self.values, **environ})
+        # Tests add further pipeline files.
+        variables = {"OUTBOX_PIPELINE": "connectors/library.yaml", **self.values, **environ}
+        return run([sys.executable, "-c", code, *arguments], self.project, **variables)
 
 
 @contextmanager
