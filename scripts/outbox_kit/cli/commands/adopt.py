@@ -27,7 +27,8 @@ def adopt(
 
     The pipeline's connector continues with the slot and offset of CONNECTOR, so no row is lost or sent twice.
     """
-    with common.deployment(writes=["postgres", "kafka", "connect"]) as deployment:
+    # Without "kafka", which requires a lock file: this is the first deployment. adopt() compares the clusters.
+    with common.deployment(writes=["postgres", "connect"]) as deployment:
         name = deployment.pipeline.connector.name
         action = f"Replace connector {old_connector} with {name}, and delete {old_connector},"
         confirm(common, deployment, action, hint="add --yes to skip confirmation")
