@@ -99,9 +99,15 @@ WAREHOUSES = ["EU", "a/b", "a~1b", "a~b/", "", 'it\'s "q" %s', "ä"]
 
 
 @pytest.fixture(scope="module")
-def store(deploy_once: Deploy, project: Path, source_dsn: str) -> Deployment:
-    """Deploy a pipeline of several aggregate types, each with a table of existing items."""
+def item_schema(project: Path) -> str:
+    """Write the schema of items, and return its path in the project."""
     (project / "schemas" / "item.avsc").write_text(json.dumps(SCHEMA))
+    return "schemas/item.avsc"
+
+
+@pytest.fixture(scope="module")
+def store(deploy_once: Deploy, source_dsn: str, item_schema: str) -> Deployment:
+    """Deploy a pipeline of several aggregate types, each with a table of existing items."""
     aggregates: dict[str, dict[str, Any]] = {}
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         connection.execute(OUTBOX)
@@ -121,7 +127,7 @@ def store(deploy_once: Deploy, project: Path, source_dsn: str) -> Deployment:
         aggregates["pairs"] = {"backfill": pairs}
         tenant = QUERY.replace(" as payload", " as payload, 'north' as tenant")
         aggregates["tenanted"] = {"backfill": entry("store_tenanted", tenant), "partition_field": "tenant"}
-    item = {"schema": "schemas/item.avsc", "partitions": PARTITIONS}
+    item = {"schema": item_schema, "partitions": PARTITIONS}
     return deploy_once("store", aggregates={name: {**item, **more} for name, more in aggregates.items()})
 
 
@@ -205,10 +211,12 @@ def test_does_not_repeat_a_finished_backfill_unless_requested(store: Deployment,
     assert len(outbox_rows(connection, "filtered")) == 30
 
 
-def test_each_new_topic_needs_its_own_backfill(deploy: Deploy, connection: Connection, source_dsn: str) -> None:
+def test_each_new_topic_needs_its_own_backfill(
+    deploy: Deploy, connection: Connection, source_dsn: str, item_schema: str
+) -> None:
     """After `destroy`, neither the lock file nor a topic is left, but the progress of the first backfill is."""
     make_items(connection, "renewed_item", 5)
-    item = {"schema": "schemas/item.avsc", "partitions": PARTITIONS, "backfill": entry("renewed_item")}
+    item = {"schema": item_schema, "partitions": PARTITIONS, "backfill": entry("renewed_item")}
     deployment = deploy("renewed", applied=False, aggregates={"item": item})
     outbox = in_process(deployment)
     for _ in range(2):
