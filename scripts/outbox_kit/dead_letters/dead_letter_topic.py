@@ -75,9 +75,17 @@ def count(client: KafkaClient, pipeline: Pipeline, *, limit: int | None = None, 
 
     Raises UnreachableError, RejectedError, and WaitTimeoutError after `seconds`.
     """
+    return count_with_removed(client, pipeline, limit=limit, seconds=seconds)[0]
+
+
+def count_with_removed(
+    client: KafkaClient, pipeline: Pipeline, *, limit: int | None = None, seconds: float = READ_TIMEOUT_S
+) -> tuple[int, int]:
+    """Return the result of count(), and the number of offsets that were removed before they were acknowledged."""
     source = dead_letter_source(pipeline)
     acknowledged, bounds = _acknowledged(client, source)
-    return len(_read_after(client, source, bounds, acknowledged, limit=limit, seconds=seconds))
+    messages = _read_after(client, source, bounds, acknowledged, limit=limit, seconds=seconds)
+    return len(messages), sum(_removed(acknowledged, bounds).values())
 
 
 def removed_offsets(client: KafkaClient, pipeline: Pipeline, *, topic: str | None = None) -> dict[Place, int]:
@@ -85,7 +93,10 @@ def removed_offsets(client: KafkaClient, pipeline: Pipeline, *, topic: str | Non
 
     Return a mapping from the last removed place of a partition to the number of these offsets in the partition.
     """
-    acknowledged, bounds = _acknowledged(client, dead_letter_source(pipeline, topic))
+    return _removed(*_acknowledged(client, dead_letter_source(pipeline, topic)))
+
+
+def _removed(acknowledged: Mapping[int, Acknowledged], bounds: Mapping[int, Bounds]) -> dict[Place, int]:
     counts = {n: acknowledged[n].count_below(bound.first) for n, bound in bounds.items()}
     return {Place(n, bounds[n].first - 1): number for n, number in counts.items() if number}
 

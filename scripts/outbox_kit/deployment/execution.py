@@ -88,8 +88,7 @@ def apply_prerequisites(deployment: Deployment, plan: Plan, progress: Reporter) 
         kafka_apply.apply(deployment.kafka, deployment.environment, topics, changes, progress)
         recorded_topics = kafka_apply.recorded_topics(deployment.kafka, topics, changes, lock.topics)
         if "postgres" in systems:
-            created = [change.name for change in changes if change.action == "create"]
-            recorded_topics = require_backfill(recorded_topics, topics_without_states(deployment, lock, created))
+            recorded_topics = require_backfill(recorded_topics, topics_without_states(deployment, lock, changes))
         lock = lock.model_copy(update={"topics": recorded_topics})
         deployment.write_lock(lock)
     if systems & {"registry", "connect"}:

@@ -70,9 +70,10 @@ def make_plan(deployment: Deployment, *, recover: bool = False, only: Collection
 def _plan_systems(deployment: Deployment, lock: Lock | None, systems: Collection[System], *, recover: bool) -> Plan:
     """Return a plan with every pending change to `systems`."""
     # The database is read first, because most refusals depend only on the database.
+    database = None
     if {"postgres", CONNECTOR} & set(systems):
         refuse_missing_privileges(deployment)
-    database = deployment.read_database() if {"postgres", CONNECTOR} & set(systems) else None
+        database = deployment.read_database()
     changes = plan_postgres(deployment, lock, database) if database else []
     cluster_id = refuse_wrong_cluster(deployment, lock, systems)
     if CONNECTOR in systems and not recover:
@@ -182,8 +183,8 @@ def _with_first_backfills(
     deployment: Deployment, lock: Lock | None, changes: list[Change], database: postgres_state.ActualDatabase | None
 ) -> list[Change]:
     """Add the commands of the backfill that a new topic needs to the reason of its creation."""
-    created = [change.name for change in changes if change.action == "create"]
-    types = topics_without_states(deployment, lock, created) if database and created else {}
+    has_creation = any(change.action == "create" for change in changes)
+    types = topics_without_states(deployment, lock, changes) if database and has_creation else {}
     steps = {topic: backfill_steps(deployment.pipeline, [name]) for topic, name in types.items()}
     suffixes = {topic: f"; the business table has rows: after the apply, {step}" for topic, step in steps.items()}
     return [replace(change, reason=f"{change.reason}{suffixes.get(change.name, '')}") for change in changes]

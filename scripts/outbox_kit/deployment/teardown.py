@@ -58,8 +58,9 @@ def plan_destroy(deployment: Deployment, options: DestroyOptions) -> Removal:
     lock = deployment.lock()
     refuse_wrong_cluster(deployment, lock, SYSTEMS)
     database_changes = _database_changes(deployment, lock, options)
-    subject_changes, retained_subjects = _subject_changes(deployment, options)
-    topic_changes, retained_topics = _topic_changes(deployment, options)
+    unused = unused_topics(deployment)
+    subject_changes, retained_subjects = _subject_changes(deployment, options, unused)
+    topic_changes, retained_topics = _topic_changes(deployment, options, unused)
     if options.unused:
         _refuse_routed_topics(deployment, topic_changes)
         return Removal((*subject_changes, *topic_changes), (*retained_subjects, *retained_topics))
@@ -117,8 +118,10 @@ def unused_topics(deployment: Deployment) -> list[str]:
     return kafka_apply.unused_topics(deployment.kafka, desired, lock.topics) if lock else []
 
 
-def _subject_changes(deployment: Deployment, options: DestroyOptions) -> tuple[list[Change], list[str]]:
-    subjects = [f"{topic}-value" for topic in unused_topics(deployment)]
+def _subject_changes(
+    deployment: Deployment, options: DestroyOptions, unused: list[str]
+) -> tuple[list[Change], list[str]]:
+    subjects = [f"{topic}-value" for topic in unused]
     if not options.unused:
         subjects += [subject.name for subject in registry_state.desired_subjects(deployment.pipeline)]
     names = [name for name in subjects if deployment.registry.latest(name) is not None]
@@ -128,9 +131,11 @@ def _subject_changes(deployment: Deployment, options: DestroyOptions) -> tuple[l
     return [Change("registry", "schema", name, "delete", reason, danger=SCHEMA_LOSS) for name in names], []
 
 
-def _topic_changes(deployment: Deployment, options: DestroyOptions) -> tuple[list[Change], list[str]]:
+def _topic_changes(
+    deployment: Deployment, options: DestroyOptions, unused: list[str]
+) -> tuple[list[Change], list[str]]:
     partitions = {name: count for name, (count, _) in deployment.kafka.topics().items()}
-    reasons = dict.fromkeys(unused_topics(deployment), "the pipeline file no longer uses the topic")
+    reasons = dict.fromkeys(unused, "the pipeline file no longer uses the topic")
     if not options.unused:
         desired = kafka_state.desired_topics(deployment.pipeline, deployment.environment)
         reasons |= {topic.name: topic.reason for topic in desired}

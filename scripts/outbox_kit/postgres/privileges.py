@@ -164,8 +164,10 @@ def missing_privileges(pipeline: Pipeline, environment: Environment, access: Acc
             text = f"{', '.join(names)}{object_name and f' on {object_name}'}"
             statement = _statement(role, names, object_name, access.server["database"])
             found.append(Missing(role, text, command, statement))
-    statements = [item.statement for item in found]
-    return [item for index, item in enumerate(found) if item.statement not in statements[:index]]
+    unique: dict[str, Missing] = {}
+    for item in found:
+        unique.setdefault(item.statement, item)
+    return list(unique.values())
 
 
 def _missing_settings(server: Row) -> list[Missing]:

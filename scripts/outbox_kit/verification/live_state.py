@@ -15,7 +15,6 @@ from outbox_kit.connect.checks import ConnectState
 from outbox_kit.connect.connector_config import outbox_router, parse_int, schema_versions
 from outbox_kit.connect.state import stored_lsn
 from outbox_kit.dead_letters import dead_letter_topic
-from outbox_kit.dead_letters.dead_letter import Place
 from outbox_kit.deployment import Deployment
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.kafka import verify_queries as kafka_queries
@@ -176,15 +175,11 @@ def _read_kafka(deployment: Deployment, lock: Lock) -> KafkaState:
     topics = kafka_state.desired_topics(pipeline, deployment.environment)
     topic_names = [topic.name for topic in topics]
     cluster, actual = kafka_queries.read_cluster(client, topic_names), client.describe(topic_names)
-    dead_letter_count: int | None = 0
-    removed_offsets: dict[Place, int] = {}
+    dead_letters: tuple[int, int] | None = (0, 0)
     if pipeline.dead_letter_topic in actual:
-        dead_letter_count = try_read(
-            partial(dead_letter_topic.count, client, pipeline, limit=MAX_DEAD_LETTERS, seconds=DEAD_LETTER_TIMEOUT_S)
-        ).value
-        removed = try_read(lambda: dead_letter_topic.removed_offsets(client, pipeline))
-        removed_offsets = removed.value or {}
-        dead_letter_count = None if removed.error else dead_letter_count
+        limits = {"limit": MAX_DEAD_LETTERS, "seconds": DEAD_LETTER_TIMEOUT_S}
+        dead_letters = try_read(partial(dead_letter_topic.count_with_removed, client, pipeline, **limits)).value
+    dead_letter_count, removed_dead_letters = dead_letters or (None, 0)
     sample = try_read(lambda: sample_keys(deployment, [topic for topic in topics if topic.name in actual]))
     samples = sample.value or {}
     internal_topics = try_read(lambda: read_internal_topics(client, deployment.environment.connect)).value
@@ -197,7 +192,7 @@ def _read_kafka(deployment: Deployment, lock: Lock) -> KafkaState:
         actual=actual,
         cluster=cluster,
         dead_letter_count=dead_letter_count,
-        removed_dead_letters=sum(removed_offsets.values()),
+        removed_dead_letters=removed_dead_letters,
         misplaced_keys=None if sample.error else {name: entry.misplaced_count() for name, entry in samples.items()},
         internal_topics=internal_topics,
         sampling_error=sample.error.message if sample.error else "",

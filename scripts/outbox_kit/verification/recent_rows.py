@@ -44,8 +44,8 @@ CAUSE = (
     "the slot has confirmed them, so the connector will not send them: another client read or advanced the slot, the "
     "publication or the connector config omitted them, or their records were deleted"
 )
-# If the remedy of another failed check has one of these commands, it also sends the lost rows.
 OPEN_TRANSACTIONS = "kafka.open-transactions"
+# If the remedy of another failed check has one of these commands, it also sends the lost rows.
 RESENDING_COMMANDS = ("`outbox recover", "`outbox stuck --resend", "`outbox backfill --restart")
 
 
