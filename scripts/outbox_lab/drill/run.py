@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -76,28 +76,37 @@ def run_cells(
     pending = [cell for cell in cells if not (resume and result_file(project, cell).exists())]
     for cell in pending:  # otherwise a cell that fails in this run would keep the result of an earlier run
         result_file(project, cell).unlink(missing_ok=True)
-    if pending:
+    remaining, durations = iter(enumerate(pending, 1)), list[float]()
+    while len(durations) < len(pending):
         with drill_stack(project, progress) as drill:
-            _run_pending(drill, pending, progress)
+            _run_until_stack_is_damaged(drill, remaining, len(pending), durations)
     return [_read(result_file(project, cell)) for cell in cells if result_file(project, cell).exists()]
 
 
-def _run_pending(drill: DrillStack, cells: Sequence[CellSettings], progress: Reporter) -> None:
-    durations: list[float] = []
-    for number, cell in enumerate(cells, 1):
-        left = _time_left(durations, len(cells) - number + 1)
-        progress(f"cell {number} of {len(cells)}: {cell.way.name}, {cell.fault.name}{left}")
+def _run_until_stack_is_damaged(
+    drill: DrillStack, cells: Iterator[tuple[int, CellSettings]], total: int, durations: list[float]
+) -> None:
+    """Run cells, and add the duration of each. Return after a cell that can affect later cells on the same stack.
+
+    After a skipped transaction marker, Connect may be unable to read its own topics to their end. After a cell without
+    a result, the state of the stack is unknown.
+    """
+    for number, cell in cells:
+        left = _time_left(durations, total - number + 1)
+        drill.progress(f"cell {number} of {total}: {cell.way.name}, {cell.fault.name}{left}")
         started = time.monotonic()
         try:
             result = Cell(drill, cell).run()
         except OutboxError as error:  # a cell without a result fails the run but not the other cells
-            progress(f"  no result: {error.message}")
-            continue
+            drill.progress(f"  no result: {error.message}")
+            return
         finally:
             durations.append(time.monotonic() - started)
         write_result(result_file(drill.project, cell), result)
         for line in (summary(result), *effect_lines(result)):
-            progress(line)
+            drill.progress(line)
+        if result.partitions_without_markers:
+            return
 
 
 def _time_left(durations: Sequence[float], cells: int) -> str:

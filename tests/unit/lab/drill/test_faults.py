@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from unittest.mock import MagicMock
-
 import pytest
 
-from outbox_lab.drill import run
-from outbox_lab.drill.cell import Cell, Load
 from outbox_lab.drill.faults import FAULTS, Action, NotApplicableError
 from outbox_lab.drill.faults.base_backup import copy_data
 from outbox_lab.drill.faults.disk import mount_tmpfs
 from outbox_lab.drill.faults.injection import BREAKAGES, DAMAGES, PREPARATIONS
-from outbox_lab.drill.project import DrillProject
 
 
 def names(action: Action) -> set[str]:
@@ -44,13 +39,3 @@ def test_without_mount_a_full_disk_is_not_applicable(tmp_path: Path, monkeypatch
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(NotApplicableError, match="cannot simulate a full disk on this machine"):
         mount_tmpfs(tmp_path / "disk", 1024 * 1024)
-
-
-def test_a_cell_that_is_not_applicable_has_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    error = NotApplicableError("cannot simulate a full disk on this machine: no mount")
-    monkeypatch.setattr(Cell, "run", MagicMock(side_effect=error))
-    monkeypatch.setattr(run, "drill_stack", MagicMock())
-    lines: list[str] = []
-    cells = run.select_cells(["cdc"], ["disk-full-kafka"], seed=1, repeat=1, load=Load(), materialize=False)
-    assert run.run_cells(DrillProject(tmp_path), cells, lines.append, resume=False) == []
-    assert lines[-1].endswith("cannot simulate a full disk on this machine: no mount")

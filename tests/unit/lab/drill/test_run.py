@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 import typer
 from tests.unit.lab.drill.samples import deliveries_of, ledger_of, result_of
 from typer.testing import CliRunner
 
-from outbox_events.errors import ConfigurationError
-from outbox_lab.drill.cell import Load
+from outbox_events.errors import ConfigurationError, OutboxError
+from outbox_kit.results import Reporter
+from outbox_lab.drill import run
+from outbox_lab.drill.cell import Cell, CellResult, Load
 from outbox_lab.drill.command import drill
-from outbox_lab.drill.faults import FAULTS
+from outbox_lab.drill.faults import FAULTS, NotApplicableError
 from outbox_lab.drill.ledger import Outcome
 from outbox_lab.drill.project import DrillProject
 from outbox_lab.drill.run import broken_promises, read_results, result_file, select_cells, write_result
@@ -141,3 +146,47 @@ def test_unknown_outcomes_break_the_promise_that_nothing_is_lost() -> None:
 def test_a_fault_that_no_check_detects_breaks_a_promise() -> None:
     result = result_of("cdc", "slot-invalidated", LEDGER, deliveries_of("a", "b"), detected="")
     assert len(broken_promises([result])) == 1
+
+
+@pytest.fixture
+def stacks(monkeypatch: pytest.MonkeyPatch) -> list[MagicMock]:
+    """Return the stacks that a run starts, instead of which mocks are used."""
+    started: list[MagicMock] = []
+
+    @contextmanager
+    def drill_stack(project: DrillProject, progress: Reporter) -> Iterator[MagicMock]:
+        started.append(MagicMock(project=project, progress=progress))
+        yield started[-1]
+
+    monkeypatch.setattr(run, "drill_stack", drill_stack)
+    return started
+
+
+def run_with(
+    outcomes: list[CellResult | OutboxError], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[CellResult], list[str]]:
+    """Run one cell for each outcome. Return the results and the printed lines."""
+    monkeypatch.setattr(Cell, "run", MagicMock(side_effect=outcomes))
+    lines: list[str] = []
+    count = len(outcomes)
+    cells = select_cells(["cdc"], ["none"], seed=1, repeat=count, load=Load(), materialize=False)
+    return run.run_cells(DrillProject(folder), cells, lines.append, resume=False), lines
+
+
+def test_a_cell_that_is_not_applicable_has_no_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stacks: list[MagicMock]
+) -> None:
+    error = NotApplicableError("cannot simulate a full disk on this machine: no mount")
+    results, lines = run_with([error], tmp_path, monkeypatch)
+    assert (results, len(stacks)) == ([], 1)
+    assert lines[-1].endswith(error.message)
+
+
+def test_a_cell_that_damages_the_stack_does_not_affect_later_cells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stacks: list[MagicMock]
+) -> None:
+    good = result_of("cdc", "none", LEDGER, deliveries_of("a", "b"))
+    unmarked = result_of("cdc", "none", LEDGER, [], partitions_without_markers=("connect-configs-0",))
+    results, lines = run_with([good, unmarked, good, OutboxError("not ready"), good], tmp_path, monkeypatch)
+    assert (len(results), len(stacks)) == (4, 3)
+    assert [line for line in lines if line.startswith("cell ")][-1].startswith("cell 5 of 5")
