@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-# SQL statements and commands of outbox-kit in remedies, where they are between backquotes.
-COMMAND = re.compile(r"`((?:outbox|kafka-configs|alter|begin|create|drop|grant|rollback|select) [^`]+)`")
+# SQL statements and commands in remedies, where they are between backquotes.
+COMMAND = re.compile(r"`((?:curl|outbox|kafka-configs|alter|begin|create|drop|grant|rollback|select) [^`]+)`")
 
 
 def commands_of(remedy: str) -> list[str]:

@@ -16,6 +16,7 @@ from uuid import uuid4
 
 import fastavro
 import psycopg
+import requests
 from confluent_kafka import IsolationLevel, Message
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
@@ -104,6 +105,9 @@ def run_remedy(check: Check, options: str, run_other: Callable[[str], object]) -
         commands = commands_of(completed(check.remedy))
     assert commands, check.remedy
     for command in commands:
+        if command.startswith("curl -X DELETE "):
+            requests.delete(command.split()[-1], timeout=COMMAND_SECONDS).raise_for_status()
+            continue
         if not command.startswith("outbox "):
             run_other(command)
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from outbox_events.errors import OutboxError, UnreachableError
 from outbox_kit import __version__
@@ -262,10 +263,17 @@ def _exactly_once(live: ConnectState) -> Finding:
     "states from another database may have replaced this pipeline's states on the topics",
 )
 def _exclusive(live: ConnectState) -> Finding:
-    conflicts = live.observed.conflicts
-    return Finding(
-        not conflicts, "; ".join(conflicts) or "no conflict", "exclusive slot, publication, prefix and topics"
+    observed = live.observed
+    problems = [entry.text for entry in observed.shared]
+    problems += [f"connector {name!r} also belongs to this pipeline" for name in observed.orphans]
+    others = dict.fromkeys([*(entry.other_connector for entry in observed.shared), *observed.orphans])
+    commands = ", ".join(f"`curl -X DELETE {observed.url}/connectors/{quote(name, safe='')}`" for name in others)
+    remedy = (
+        f"if {', '.join(others)} is not needed, run {commands}; otherwise give it another slot, publication, prefix "
+        f"and other topics; then {live.resend_steps}"
     )
+    expected = "exclusive slot, publication, prefix and topics"
+    return Finding(not problems, "; ".join(problems) or "no conflict", expected, remedy)
 
 
 @RULES.rule(

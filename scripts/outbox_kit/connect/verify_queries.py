@@ -12,7 +12,7 @@ from typing import Literal, TypeVar
 from outbox_events.errors import OutboxError, UnreachableError
 from outbox_kit.connect.client import ConnectClient, Validation
 from outbox_kit.connect.config_diff import is_masked
-from outbox_kit.connect.conflicts import duplicates, orphans, shared_topics
+from outbox_kit.connect.conflicts import Duplicate, duplicates, orphans, shared_topics
 from outbox_kit.connect.state import ActualConnector, read_without_offsets
 from outbox_kit.pipeline import Connect
 
@@ -43,7 +43,9 @@ class ObservedConnect:
     cluster_id: str
     versions: dict[str, str]
     workers: list[Worker]
-    conflicts: list[str]
+    url: str
+    shared: list[Duplicate]
+    orphans: list[str]
     validation: Validation | None
     errors: dict[Endpoint, OutboxError] = field(default_factory=dict)
 
@@ -66,17 +68,16 @@ def observe(client: ConnectClient, service: Connect, name: str, desired: dict[st
     if actual.config is not None:
         actual = replace(actual, offsets=read("offsets", lambda: client.offsets(name), []))
     config = actual.config or desired
-    shared = [
-        entry.text for find in (duplicates, shared_topics) for entry in find(name, config, actual.other_connectors)
-    ]
+    shared = [entry for find in (duplicates, shared_topics) for entry in find(name, config, actual.other_connectors)]
     orphan_names = orphans(name, config, actual.other_connectors)
-    orphan_texts = [f"connector {orphan!r} also belongs to this pipeline" for orphan in orphan_names]
     return ObservedConnect(
         actual=actual,
         cluster_id=cluster_id,
         versions=read("plugins", client.plugin_versions, {}),
         workers=_read_workers(client, service.addresses if service.workers else []),
-        conflicts=[*shared, *orphan_texts],
+        url=client.url,
+        shared=shared,
+        orphans=orphan_names,
         validation=read("validation", lambda: _validate_live_config(client, name, actual.config, desired), None),
         errors=errors,
     )

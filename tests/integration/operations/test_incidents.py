@@ -157,7 +157,10 @@ def run_incident(
             message = shlex.split(line, comments=True)
             if not message:
                 continue
-            assert message[0] == "outbox", f"only `outbox` commands can be run: {line}"
+            if message[:2] == ["psql", "-c"]:
+                scenario.sql(message[2])
+                continue
+            assert message[0] == "outbox", f"only `outbox` and `psql -c` can be run: {line}"
             code = EXIT_CODE.search(line)
             done.append(in_process()(*message[1:], code=int(code[1]) if code else 0))
         return done
@@ -250,19 +253,40 @@ def test_poisoned_config(scenario: Scenario, run_incident: RunIncident) -> None:
     scenario.wait_delivered(scenario.write()[1])
 
 
-def test_failed_task(scenario: Scenario, run_incident: RunIncident) -> None:
+def wait_failed(scenario: Scenario) -> None:
     name = scenario.deployment.pipeline.connector.name
-    scenario.sql("alter publication incidents_outbox rename to elsewhere")
-    scenario.deployment.connect.restart(name)
 
     def poll() -> Observation[bool]:
         status = scenario.deployment.connect.status(name)
         return Observation(True if connect_lifecycle.has_failed(status) else None, str(status))
 
     wait_for("the task to fail", poll, seconds=60)
+
+
+def test_failed_task(scenario: Scenario, run_incident: RunIncident) -> None:
+    name = scenario.deployment.pipeline.connector.name
+    scenario.sql("alter publication incidents_outbox rename to elsewhere")
+    scenario.deployment.connect.restart(name)
+    wait_failed(scenario)
     scenario.sql("alter publication elsewhere rename to incidents_outbox")
     done = run_incident("failed-task")
     assert "root cause" in done[0].stdout
+    scenario.wait_delivered(scenario.write()[1])
+
+
+def test_renamed_column(scenario: Scenario, run_incident: RunIncident) -> None:
+    rename = "alter table incidents_event rename column {} to {}"
+    scenario.sql(rename.format("aggregate_type", "kind"))
+    scenario.sql(
+        "insert into incidents_event (kind, aggregate_id, event_type, payload) select kind, 'renamed', event_type, "
+        "payload from incidents_event where payload is not null limit 1"
+    )
+    scenario.sql("insert into incidents_book select 'renamed', state from incidents_book limit 1")
+    wait_failed(scenario)
+    scenario.sql(rename.format("kind", "aggregate_type"))
+    done = run_incident("renamed-column")
+    assert "no column aggregate_type" in done[0].stdout
+    scenario.wait_state("renamed", live=True)
     scenario.wait_delivered(scenario.write()[1])
 
 

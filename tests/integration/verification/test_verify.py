@@ -257,7 +257,7 @@ BREAKAGES = [
         topic("kafka.unclean-election", "unclean.leader.election.enable", "true"),
         break_=change_config_and_topic,
     ),
-    Breakage("connect.exclusive", b.second_connector, lambda bench: bench.connector("DELETE", "twin")),
+    Breakage("connect.exclusive", b.second_connector, heals=True),
     Breakage("connect.offsets", b.no_offset, follows=STOPPED, heals=True),
     Breakage("connect.restarts", on_progress=b.restart),
     # comparisons of one system with another

@@ -13,6 +13,7 @@ from outbox_kit.connect import checks
 from outbox_kit.connect.checks import ConnectState
 from outbox_kit.connect.client import ConnectorStatus, Validation
 from outbox_kit.connect.config_diff import with_fingerprint
+from outbox_kit.connect.conflicts import Duplicate
 from outbox_kit.connect.state import EPOCH_KEY, ActualConnector
 from outbox_kit.connect.verify_queries import ObservedConnect, Worker
 from outbox_kit.results.checks import Check, Status, evaluate
@@ -25,7 +26,9 @@ OBSERVED = ObservedConnect(
     cluster_id="k1",
     versions=VERSIONS,
     workers=[Worker("http://a:8083", VERSIONS)],
-    conflicts=[],
+    url="http://a:8083",
+    shared=[],
+    orphans=[],
     validation=Validation({}, []),
 )
 LIVE = ConnectState("c", CONFIG, OBSERVED, "running", "required", "k1")
@@ -34,6 +37,7 @@ FAILED = ConnectorStatus(
     ("FAILED",),
     ("org.apache.kafka.ConnectException: outer\n\tat x\nCaused by: java.X: inner\n\tat y",),
 )
+TWIN = Duplicate("slot.name", "s", "d")
 NO_TASK = ConnectorStatus("RUNNING", (), ())
 
 
@@ -113,7 +117,12 @@ CASES: list[tuple[ConnectState, str, str]] = [
         "required; not enabled",
     ),
     (replace(LIVE, exactly_once="requested"), "connect.exactly-once", "required"),
-    (observed(conflicts=["d has the same slot"]), "connect.exclusive", "d has the same slot"),
+    (
+        observed(shared=[Duplicate("slot.name", "s", "d")]),
+        "connect.exclusive",
+        "slot.name 's' is also used by connector 'd'",
+    ),
+    (observed(orphans=["d"]), "connect.exclusive", "connector 'd' also belongs to this pipeline"),
     (connector(offsets=[]), "connect.offsets", "no offset"),
     (connector(offsets=[{"partition": {}, "offset": {"other": 1}}]), "connect.offsets", "lsn None"),
 ]

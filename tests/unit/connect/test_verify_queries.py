@@ -68,7 +68,7 @@ def test_sends_a_fixed_number_of_requests(serve: Serve) -> None:
     with closing(ConnectClient(Connect(url=server.url))) as client:
         actual = observe(client, Connect(url=server.url), "c", DESIRED)
     assert (actual.cluster_id, actual.versions) == ("k1", {PLUGIN: "3", ROUTER: "0.1.0"})
-    assert actual.conflicts[0] == "slot.name 's' is also used by connector 'other'"
+    assert actual.shared[0].text == "slot.name 's' is also used by connector 'other'"
     assert actual.actual.status
     assert actual.actual.status.text == RUNNING.text
     assert len(server.seen) == len(script)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+
 import pytest
 
 from outbox_lab.drill.faults import FAULTS, Action, NotApplicableError
