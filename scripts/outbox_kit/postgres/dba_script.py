@@ -34,8 +34,9 @@ CHECK_WAL_LEVEL = """begin
   end if;
 end"""
 OWNER = """\
--- Owner: login of `outbox apply`. It owns the table and the publication. REPLICATION allows it to recreate the slot
--- (`outbox apply --recover`); pg_read_all_stats allows it to report sessions that delay the creation of a slot."""
+-- Owner: login of `outbox apply`. It owns the table and the publication. REPLICATION and CREATE on the database allow it
+-- to create the slot and the publication again (`outbox recover`, or `outbox apply` after `outbox destroy`);
+-- pg_read_all_stats allows it to report sessions that delay the creation of a slot."""
 TABLE = """\
 -- Outbox table. Grant the services' role only INSERT on the table and USAGE on its schema.
 -- If the services delete their rows in the same transaction, grant DELETE as well."""
@@ -111,6 +112,7 @@ def _source(pipeline: Pipeline, environment: Environment) -> Iterator[str]:
     yield f"{WAL_LEVEL}\n{_do_block(CHECK_WAL_LEVEL)}"
     yield from _create_role(OWNER, owner, database.database, "login replication")
     yield _text(sql.SQL("grant pg_read_all_stats to {}").format(owner))
+    yield _text(sql.SQL("grant create on database {} to {}").format(sql.Identifier(database.database), owner))
     if source.uses_table:
         yield from _table(pipeline, owner)
         yield from _backfill(pipeline, owner)

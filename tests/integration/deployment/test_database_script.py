@@ -114,6 +114,8 @@ ALLOWED = [
     ("owner", "library", f"update {TABLE} set event_type = 'y' where false"),
     ("owner", "library", f"alter table {TABLE} add column added int"),
     ("owner", "library", f"alter publication {NAME}_p set (publish = 'insert')"),
+    ("owner", "library", f"create publication dba_more for table {TABLE}"),
+    ("owner", "library", "drop publication dba_more"),
     ("owner", "library", "select pg_create_logical_replication_slot('dba_more', 'pgoutput')"),
     ("owner", "library", "select pg_drop_replication_slot('dba_more')"),
     ("owner", "library", "select system_identifier from pg_control_system()"),

@@ -126,6 +126,7 @@ def test_grants_each_role_only_required_privileges(library: Pipeline, environmen
         "owner": [
             'connect on database "library"',
             "pg_read_all_stats",
+            'create on database "library"',
             'usage on schema "public"',
             'create on schema "public"',
             'usage on schema "library"',
