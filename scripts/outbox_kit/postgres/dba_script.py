@@ -34,8 +34,8 @@ CHECK_WAL_LEVEL = """begin
   end if;
 end"""
 OWNER = """\
--- Owner: login of `outbox apply`. It owns the table and the publication. REPLICATION and CREATE on the database allow it
--- to create the slot and the publication again (`outbox recover`, or `outbox apply` after `outbox destroy`);
+-- Owner: login of `outbox apply`. It owns the table and the publication. REPLICATION and CREATE on the database allow
+-- it to create the slot and the publication again (`outbox recover`, or `outbox apply` after `outbox destroy`);
 -- pg_read_all_stats allows it to report sessions that delay the creation of a slot."""
 TABLE = """\
 -- Outbox table. Grant the services' role only INSERT on the table and USAGE on its schema.
