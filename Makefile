@@ -8,6 +8,7 @@ STAMPS := build/stamps
 COMPOSE := cd compose && docker compose
 # noreset: otherwise Maven prints an escape sequence at the end even without colors.
 MVN = JAVA_HOME="$$(scripts/prerequisites.sh java-home)" MAVEN_OPTS="$$MAVEN_OPTS -Djansi.noreset=true" mvn -q -B -Dstyle.color=never
+ELAPSED := scripts/elapsed.sh
 WITH_JAVA = JAVA_HOME="$$(scripts/prerequisites.sh java-home)"
 # Some environments set this variable. Then each process would compile the repository's Python files again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -42,10 +43,10 @@ prerequisites:
 
 # Build without isolation, because pip does not check hashes of packages in isolated build environments.
 $(STAMPS)/venv: pyproject.toml scripts/outbox_events/pyproject.toml requirements/build.txt requirements/development.txt | prerequisites
-	@echo "setting up $(VENV) (about 500 MB the first time)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP_INSTALL) --require-hashes --only-binary=:all: -r requirements/build.txt
-	@$(PIP_INSTALL) --require-hashes --no-build-isolation --use-pep517 -r requirements/development.txt
+	@$(ELAPSED) "setting up $(VENV) (about 500 MB the first time)" \
+		$(PIP_INSTALL) --require-hashes --no-build-isolation --use-pep517 -r requirements/development.txt
 	@$(PIP_INSTALL) --no-deps --no-build-isolation -e scripts/outbox_events -e .
 	@mkdir -p $(STAMPS) && touch $@
 
@@ -60,9 +61,9 @@ requirements: prerequisites ## Write requirements/ (exact versions and hashes) a
 	  $(UV_COMPILE) -c requirements/development.txt --group $$group -o requirements/$$group.txt || exit 1; done
 
 $(STAMPS)/runtime: $(RUNTIME_POMS) | prerequisites
-	@echo "downloading Kafka, Connect, Debezium, registry, PostgreSQL, Spark's jars to build/runtime (about 220 MB)"
 	@rm -rf build/runtime
-	@$(MVN) -f compose/runtime/pom.xml package -Druntime.directory="$(CURDIR)/build/runtime"
+	@$(ELAPSED) "downloading Kafka, Connect, Debezium, registry, PostgreSQL, Spark's jars to build/runtime (about 220 MB)" \
+		env $(MVN) -f compose/runtime/pom.xml package -Druntime.directory="$(CURDIR)/build/runtime"
 	@mkdir -p $(STAMPS) && touch $@
 
 older-postgres: $(OLDER_POSTGRES:%=$(STAMPS)/postgres-%) ## Download the older PostgreSQL servers that tests use to build/postgres.
@@ -83,8 +84,7 @@ $(STAMPS)/wiremock: tests/wiremock/pom.xml | prerequisites
 	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/smt: $(SMT_SOURCES) | prerequisites $(STAMPS)/runtime
-	@echo "building the transforms (smt/)"
-	@$(MVN) -f smt/pom.xml package -DskipTests
+	@$(ELAPSED) "building the transforms (smt/)" env $(MVN) -f smt/pom.xml package -DskipTests
 	@mkdir -p $(STAMPS) && touch $@
 
 # Compiled against Spark's jars in the virtual environment and the downloaded Kafka client.

@@ -23,8 +23,8 @@ from rich.table import Table
 from rich.text import Text
 
 from outbox_common.error_text import one_line, postgres_redacted, printable, traceback_text
+from outbox_common.waiting_line import WaitingLine
 from outbox_events.errors import ConfigurationError, OutboxError
-from outbox_kit.cli.waiting import Waiting
 from outbox_kit.results.changes import Change
 from outbox_kit.results.checks import Check
 
@@ -36,7 +36,7 @@ COMMAND = re.compile(r"(?:(?<=run )|(?<=then )|(?<=and )|(?<=or )|(?<=, ))`([^`\
 _options: ContextVar[str] = ContextVar("options", default="")
 stderr = Console(stderr=True, highlight=False, soft_wrap=True)
 stdout = Console(highlight=False)
-waiting = Waiting(stderr)
+waiting = WaitingLine()
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from outbox_kit.demo.compare_values import KINDS, Comparison
 from outbox_kit.demo.workload import WorkloadCounts
 
 # Headings of the numeric fields of Comparison.
-COUNTS = {"source_rows": "source rows", "target_rows": "target rows"} | {f"{kind}_count": kind for kind in KINDS}
+COUNTS = {"source_rows": "source", "target_rows": "target"} | {f"{kind}_count": kind for kind in KINDS}
 
 
 @dataclass(frozen=True)
@@ -104,15 +104,10 @@ class DemoReport:
 
     def _comparison_table(self) -> Table:
         rows = tuple(
-            (
-                entry.target,
-                entry.aggregate,
-                *(f"{getattr(entry, name):,}" for name in COUNTS),
-                "equal" if entry.match else "NOT EQUAL",
-            )
+            (f"{entry.target}.{entry.aggregate}", *(f"{getattr(entry, name):,}" for name in COUNTS))
             for entry in self.comparisons
         )
-        return Table("Source and targets", ("target", "aggregate", *COUNTS.values(), "result"), rows)
+        return Table("Rows of source and targets", ("table", *COUNTS.values()), rows)
 
     def _difference_table(self) -> Table:
         rows: list[tuple[str, ...]] = []

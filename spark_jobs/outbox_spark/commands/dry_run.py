@@ -56,7 +56,6 @@ def dry_run(jobs: Sequence[MaterializeJob], start_spark: Callable[[], SparkSessi
 
     def spark() -> SparkSession:
         if not sessions:
-            report("starting Spark to read the progress of lake tables")
             sessions.append(start_spark())
         return sessions[0]
 

@@ -14,12 +14,15 @@ from typing import Any
 from outbox_common.error_text import printable
 from outbox_common.interrupts import was_interrupted
 from outbox_common.pipeline_files import UsageError
+from outbox_common.waiting_line import WaitingLine
 from outbox_events.errors import OutboxError
 from outbox_spark.jobs.model import Reporter
 from outbox_spark.session.error_redaction import debug_traceback
 
 _PY4J_LOGGERS = ("", "py4j.clientserver")
 """Names of the loggers to which Py4J reports an interrupted call; the first is the root logger."""
+
+waiting = WaitingLine()
 
 
 class Exit(IntEnum):
@@ -64,7 +67,14 @@ def failure_fields(error: OutboxError | None) -> dict[str, Any]:
 
 def print_message(text: str) -> None:
     """Print a message to stderr, because stdout is reserved for results."""
-    print(printable(text), file=sys.stderr, flush=True)
+    with waiting.erased():
+        print(printable(text), file=sys.stderr, flush=True)
+
+
+def print_result(text: str) -> None:
+    """Print the result of a command to stdout."""
+    with waiting.erased():
+        print(text, flush=True)
 
 
 def report_error(error: OutboxError, report: Reporter, subject: str = "") -> None:
@@ -77,7 +87,7 @@ def report_error(error: OutboxError, report: Reporter, subject: str = "") -> Non
 def run_command(body: Callable[[], int], *, debug: bool) -> int:
     """Run the body of a command and return its exit code. Print a message for an OutboxError and for Ctrl-C."""
     try:
-        with nullcontext() if debug else filtered_py4j_logs(_is_not_interrupted_call):
+        with waiting.running(""), nullcontext() if debug else filtered_py4j_logs(_is_not_interrupted_call):
             return body()
     except OutboxError as error:
         if debug:

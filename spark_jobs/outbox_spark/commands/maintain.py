@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from outbox_common.error_text import one_line
 from outbox_events.errors import OutboxError
-from outbox_spark.commands.exit_codes import exit_code, failure_fields, print_message, run_command
+from outbox_spark.commands.exit_codes import exit_code, failure_fields, print_message, print_result, run_command
 from outbox_spark.commands.options import command_parser, selected_jobs
 from outbox_spark.commands.run_each import run_jobs
 from outbox_spark.jobs.model import MaterializeJob, Reporter
@@ -58,11 +58,11 @@ def _main(options: argparse.Namespace) -> int:
     jobs = selected_jobs(options)
     results = run_jobs(jobs, print_message, work, failed_maintenance, debug=options.debug, name="outbox-maintain")
     if options.output == "json":
-        print(json.dumps({"maintained": [asdict(result) for result in results]}, indent=2))
+        print_result(json.dumps({"maintained": [asdict(result) for result in results]}, indent=2))
     else:
         for item in results:
             result = item.done if item.error is None else f"failed: {item.error}"
-            print(one_line(f"{item.target}.{item.table}  {result}"))
+            print_result(one_line(f"{item.target}.{item.table}  {result}"))
     return exit_code(result.transient for result in results if result.error is not None)
 
 

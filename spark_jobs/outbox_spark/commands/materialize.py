@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from outbox_common.private_files import write_private
 from outbox_events.errors import ConfigurationError, OutboxError
 from outbox_spark.commands import dry_run, metrics, run_each
-from outbox_spark.commands.exit_codes import Exit, print_message, run_command
+from outbox_spark.commands.exit_codes import Exit, print_message, print_result, run_command
 from outbox_spark.commands.export import ExportFormat, export
 from outbox_spark.commands.interval import (
     MAX_FAILURES,
@@ -107,12 +107,11 @@ def _main(options: argparse.Namespace) -> int:
     jobs = selected_jobs(options)
     if options.dry_run:
         previews = dry_run.dry_run(jobs, run_each.start_spark, print_message)
-        print(dry_run.as_json(previews) if options.output == "json" else dry_run.as_text(previews))
+        print_result(dry_run.as_json(previews) if options.output == "json" else dry_run.as_text(previews))
         return dry_run.exit_of(previews)
     if options.replay_from not in {None, BEGINNING}:
         parse_time(options.replay_from)  # report an invalid time before Spark starts
     with metrics.open_metrics(options.metrics, print_message) as metrics_writer:
-        print_message("starting Spark")
         spark = run_each.start_spark()
         try:
             if metrics_writer is not None:
@@ -121,7 +120,7 @@ def _main(options: argparse.Namespace) -> int:
             outcomes, code = run(spark, jobs, options, metrics_writer)
         finally:
             spark.stop()
-    print(as_json(outcomes) if options.output == "json" else as_table(outcomes))
+    print_result(as_json(outcomes) if options.output == "json" else as_table(outcomes))
     return code
 
 

@@ -11,7 +11,7 @@ from msgspec import structs
 from pyspark.sql import SparkSession
 
 from outbox_events.errors import RefusedError
-from outbox_spark.commands.exit_codes import print_message, run_command
+from outbox_spark.commands.exit_codes import print_message, print_result, run_command
 from outbox_spark.commands.options import add_batch_option, command_parser, selected_jobs
 from outbox_spark.commands.run_each import run_jobs
 from outbox_spark.commands.run_report import as_json, as_table, exit_of, failed_outcome
@@ -138,7 +138,7 @@ def _main(options: argparse.Namespace) -> int:
         )
 
     outcomes = run_jobs(selected_jobs(options), print_message, work, failed_outcome, debug=options.debug)
-    print(as_json(outcomes) if options.output == "json" else as_table(outcomes))
+    print_result(as_json(outcomes) if options.output == "json" else as_table(outcomes))
     return exit_of(outcomes)
 
 

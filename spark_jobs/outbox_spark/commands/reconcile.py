@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from msgspec import structs
 from pyspark.sql import SparkSession
 
-from outbox_spark.commands.exit_codes import print_message, run_command
+from outbox_spark.commands.exit_codes import print_message, print_result, run_command
 from outbox_spark.commands.options import command_parser, selected_jobs
 from outbox_spark.commands.reconcile_report import (
     ComparisonResult,
@@ -137,7 +137,7 @@ def _main(options: argparse.Namespace) -> int:
         return result.with_source(differences)
 
     results = run_jobs(jobs, print_message, work, failed_comparison, debug=options.debug)
-    print(as_json(results) if options.output == "json" else as_table(results))
+    print_result(as_json(results) if options.output == "json" else as_table(results))
     return exit_of(results)
 
 

@@ -21,6 +21,7 @@ from outbox_spark.commands.exit_codes import (
     print_message,
     report_error,
     restore_interrupt_handler,
+    waiting,
 )
 from outbox_spark.commands.interval import Stopped
 from outbox_spark.errors import OverlapError
@@ -61,9 +62,12 @@ def start_spark(name: str = APPLICATION_NAME) -> SparkSession:
 
 
 def _start(name: str) -> SparkSession:
+    print_message("starting Spark")
+    waiting.start("starting Spark")
     try:
         return start_session(name)
     finally:
+        waiting.start("")
         restore_interrupt_handler()  # start_session() installed Spark's handler
 
 
@@ -107,6 +111,7 @@ def attempt(
     raised: tuple[type[Exception], ...] = (Stopped,),
 ) -> R:
     """Return the result of `work`, or report its error and return `on_error(error)`. Propagate `raised` and Ctrl-C."""
+    waiting.start(subject)
     try:
         return work()
     except raised:
@@ -119,6 +124,8 @@ def attempt(
         failure = redacted(error)
         report_error(failure, report, subject)
         return on_error(failure)
+    finally:
+        waiting.start("")
 
 
 def run_jobs(
@@ -131,7 +138,6 @@ def run_jobs(
     name: str = APPLICATION_NAME,
 ) -> list[R]:
     """Return the result of `work` for each job, or the result of `on_error` if `work` raises an error."""
-    report("starting Spark")
     spark = start_spark(name)
     try:
         return [

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Callable
+from contextlib import redirect_stderr
 
 import pytest
-from rich.console import Console
 
-from outbox_kit.cli import waiting as module
-from outbox_kit.cli.waiting import ERASE_LINE, Waiting
+from outbox_common import waiting_line
+from outbox_common.waiting_line import ERASE_LINE, WaitingLine
 
 
 class Clock:
@@ -19,23 +20,28 @@ class Clock:
         return self.now
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Time for the line, which in these tests is only printed by update()."""
-    monkeypatch.setattr(module, "INTERVAL_S", 3600)
+    monkeypatch.setattr(waiting_line, "INTERVAL_S", 3600)
+    monkeypatch.setenv("COLUMNS", "40")
     return Clock()
 
 
-def written_by(clock: Clock, use: Callable[[Waiting], object], *, is_terminal: bool = True) -> str:
+def written_by(clock: Clock, use: Callable[[WaitingLine], object], file_type: type[io.StringIO] = Terminal) -> str:
     """Return what `use` writes while a command waits for "begin"."""
-    file = io.StringIO()
-    shown = Waiting(Console(file=file, force_terminal=is_terminal, width=40), clock)
-    with shown.running("begin"):
+    shown, file = WaitingLine(clock), file_type()
+    with redirect_stderr(file), shown.running("begin"):
         use(shown)
         return file.getvalue()
 
 
-def after(clock: Clock, seconds: float, shown: Waiting) -> None:
+def after(clock: Clock, seconds: float, shown: WaitingLine) -> None:
     clock.now += seconds
     shown.update()
 
@@ -46,7 +52,7 @@ def test_shows_the_elapsed_time_of_a_long_wait(clock: Clock) -> None:
 
 
 def test_other_output_erases_the_line_and_begins_a_new_wait(clock: Clock) -> None:
-    def use(shown: Waiting) -> None:
+    def use(shown: WaitingLine) -> None:
         after(clock, 5, shown)
         shown.start("next")
         after(clock, 1, shown)
@@ -58,7 +64,7 @@ def test_other_output_erases_the_line_and_begins_a_new_wait(clock: Clock) -> Non
 
 
 def test_the_line_fits_the_terminal(clock: Clock) -> None:
-    def use(shown: Waiting) -> None:
+    def use(shown: WaitingLine) -> None:
         shown.start("x" * 100)
         after(clock, 5, shown)
 
@@ -66,12 +72,25 @@ def test_the_line_fits_the_terminal(clock: Clock) -> None:
     assert (len(line), line[-6:]) == (39, "x (5 s)"[-6:])
 
 
-def test_shows_nothing_without_a_terminal_or_after_the_command(clock: Clock) -> None:
-    assert written_by(clock, lambda shown: after(clock, 9, shown), is_terminal=False) == ""
-    file = io.StringIO()
-    shown = Waiting(Console(file=file, force_terminal=True), clock)
-    with shown.running("begin"):
-        pass
-    shown.start("ended")
-    after(clock, 9, shown)
+def test_the_line_is_erased_while_other_output_is_printed(clock: Clock) -> None:
+    def use(shown: WaitingLine) -> None:
+        after(clock, 5, shown)
+        with shown.erased(), shown.erased():  # as in a signal handler
+            sys.stderr.write("message\n")
+        after(clock, 1, shown)
+
+    assert written_by(clock, use) == f"{ERASE_LINE}begin (5 s){ERASE_LINE}message\n{ERASE_LINE}begin (6 s)"
+
+
+def test_shows_nothing_after_the_command(clock: Clock) -> None:
+    shown, file = WaitingLine(clock), Terminal()
+    with redirect_stderr(file):
+        with shown.running("begin"):
+            pass
+        shown.start("ended")
+        after(clock, 9, shown)
     assert file.getvalue() == ""
+
+
+def test_shows_nothing_without_a_terminal(clock: Clock) -> None:
+    assert written_by(clock, lambda shown: after(clock, 9, shown), io.StringIO) == ""

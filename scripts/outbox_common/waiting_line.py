@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-
-from rich.console import Console
+from typing import TextIO
 
 SHOWN_AFTER_S = 2
 INTERVAL_S = 1
 ERASE_LINE = "\r\x1b[K"
 
 
-class Waiting:
-    """Line at the end of the output with the last message and the time since it was printed."""
+class WaitingLine:
+    """Line at the end of stderr, with what the command waits for and the time since it began to wait."""
 
-    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
-        self._console = console
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # reentrant, because a signal handler of the main thread can print a message
         self._text, self._since, self._is_shown = "", 0.0, False
-        self._is_running = False
+        self._file: TextIO | None = None
 
     def start(self, text: str) -> None:
-        """Erase the line, so that other output can be printed, and begin to wait for `text` if it is not empty."""
+        """Begin to wait for `text`; for nothing if it is empty. Erase the line, so that other output can be printed."""
+        with self.erased():
+            self._text, self._since = text if self._file else "", self._clock()
+
+    @contextmanager
+    def erased(self) -> Iterator[None]:
+        """Erase the line, and do not print it within the block."""
         with self._lock:
             if self._is_shown:
                 self._write(ERASE_LINE)
-            self._text, self._since, self._is_shown = text if self._is_running else "", self._clock(), False
+                self._is_shown = False
+            yield
 
     def update(self) -> None:
         """Print the line again with the current time."""
@@ -37,7 +44,8 @@ class Waiting:
             seconds = self._clock() - self._since
             if self._text and seconds >= SHOWN_AFTER_S:
                 suffix, self._is_shown = f" ({seconds:.0f} s)", True
-                self._write(f"{ERASE_LINE}{self._text[: self._console.width - len(suffix) - 1]}{suffix}")
+                width = shutil.get_terminal_size().columns
+                self._write(f"{ERASE_LINE}{self._text[: width - len(suffix) - 1]}{suffix}")
 
     @contextmanager
     def running(self, text: str) -> Iterator[None]:
@@ -48,17 +56,18 @@ class Waiting:
             while not ended.wait(INTERVAL_S):
                 self.update()
 
-        self._is_running = self._console.is_terminal
+        self._file = sys.stderr if sys.stderr.isatty() else None
         self.start(text)
-        if self._is_running:
+        if self._file:
             threading.Thread(target=run, daemon=True).start()
         try:
             yield
         finally:
             ended.set()
-            self._is_running = False
             self.start("")
+            self._file = None
 
     def _write(self, text: str) -> None:
-        self._console.file.write(text)
-        self._console.file.flush()
+        if self._file:
+            self._file.write(text)
+            self._file.flush()
