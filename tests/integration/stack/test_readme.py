@@ -39,5 +39,5 @@ def test_readme_table_equals_the_printed_table() -> None:
     report = DemoReport()
     empty_schema = {"fields": []}
     report.comparisons.append(compare("book", "warehouse", schema=empty_schema, source=[], rows=[]))
-    table = next(item for item in report.tables() if item.title == "Source and targets")
+    table = next(item for item in report.tables() if item.title == "Rows of source and targets")
     assert " ".join(table.headings) in re.sub(r" +", " ", README)
