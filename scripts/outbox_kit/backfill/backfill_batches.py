@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import LiteralString
 
 from outbox_events.errors import ConfigurationError
+from outbox_events.text import plural
 from outbox_kit.backfill import pending_backfills
 from outbox_kit.backfill.newest_states import AggregateStates, open_states
 from outbox_kit.backfill.progress_table import BackfillProgress, ProgressTable
@@ -99,6 +100,8 @@ def _begin(session: Session, table: ProgressTable, *, restart: bool) -> Backfill
     with session.connection.transaction():
         table.create(session.connection)
         state = table.begin(session.connection, restart=restart or is_required)
+        if state.finished_at is None and _has_no_states(state):
+            state = table.begin(session.connection, restart=True)
     pending_backfills.begin(session.deployment, table.aggregate_type, restart=restart and not is_required)
     return state
 
@@ -112,11 +115,29 @@ def _write_batch(session: Session, states: AggregateStates, table: ProgressTable
             return previous_state
         keys = states.next_keys(connection, previous_state.last_key, limit)
         if not keys:
+            if _has_no_states(previous_state):
+                raise _no_states_error(states, previous_state.skipped_count)
             table.finish(connection)
             return table.lock(connection)
         row_count = len(states.write_states(connection, keys, EVENT_TYPE))
         table.advance(connection, keys[-1], row_count=row_count, skipped_count=len(keys) - row_count)
         return table.lock(connection)
+
+
+def _has_no_states(state: BackfillProgress) -> bool:
+    return state.skipped_count > 0 and state.row_count == 0
+
+
+def _no_states_error(states: AggregateStates, count: int) -> ConfigurationError:
+    """Return the error for a query that returns no state for any row, as if all aggregates were deleted."""
+    name, backfill = states.aggregate_type, states.backfill
+    hint = "correct the query, and run the command again"
+    if len(backfill.key) > 1:
+        hint = f"compare :keys with the columns ({', '.join(backfill.key)}) in the order of `key`; {hint}"
+    return ConfigurationError(
+        f"aggregates.{name}.backfill.query returns no state for any of {plural(count, 'row')} of {backfill.table}",
+        f"{hint}; if no row has a state, run `outbox backfill --acknowledge {name}`",
+    )
 
 
 class ProgressMeter:

@@ -439,6 +439,7 @@ def test_tombstone_waits_for_concurrent_inserts(store: Deployment, connection: C
             {"query": "select id::text as aggregate_id, '{}'::jsonb as payload from store_plain, (values (1), (2)) v"},
             r"returns an aggregate_id more than once",
         ),
+        ({"query": QUERY.format("store_plain") + " where id = -1"}, "returns no state for any of 30 rows of public.st"),
     ],
 )
 def test_rejects_an_invalid_backfill(store: Deployment, change: dict[str, Any], message: str) -> None:
@@ -448,6 +449,19 @@ def test_rejects_an_invalid_backfill(store: Deployment, change: dict[str, Any], 
     pipeline = store.pipeline.model_copy(update={"aggregates": {"plain": changed}})
     with pytest.raises((ConfigurationError, RefusedError), match=message):
         backfill(replace(store, pipeline=pipeline), ["plain"], silent, BackfillOptions(restart=True))
+
+
+def test_a_query_without_states_leaves_the_backfill_unfinished(store: Deployment, connection: Connection) -> None:
+    """The query selects no row, as if it compared the columns of the key in another order."""
+    connection.execute("""insert into "store_Pairs" ("Warehouse", sku) values ('US', 1)""")
+    pairs = store.pipeline.aggregates["pairs"]
+    assert pairs.backfill is not None
+    wrong = pairs.backfill.model_copy(update={"query": pairs.backfill.query.replace("where", "where false and")})
+    pipeline = store.pipeline.model_copy(update={"aggregates": {"pairs": pairs.model_copy(update={"backfill": wrong})}})
+    with pytest.raises(ConfigurationError):
+        backfill(replace(store, pipeline=pipeline), ["pairs"], silent, BackfillOptions(restart=True))
+    [done] = backfill(store, ["pairs"], silent)
+    assert done.rows_now > 0
 
 
 def test_writes_nothing_without_a_slot(
