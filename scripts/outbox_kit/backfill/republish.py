@@ -119,8 +119,9 @@ def _refuse_unwritten_keys(states: AggregateStates, keys: list[str], written: se
         return
     listed_keys = shortened_list(unwritten, MAX_LISTED_KEYS)
     raise RefusedError(
-        f"{plural(len(unwritten), 'key')} not written: {listed_keys} (no row in {states.backfill.table}, or no state "
-        f"in the result of the query); {plural(len(written), 'other key')} written",
+        f"{plural(len(unwritten), 'key')} not written: {listed_keys} (no row in {states.backfill.table}, no state in "
+        "the result of the query, or a trigger that omits the outbox row); "
+        f"{plural(len(written), 'other key')} written",
         "change the query to return a state, or omit keys that have neither an outbox row nor a record on the topic: "
         "their partition field is unknown, and they do not need a tombstone"
         if tombstones

@@ -238,7 +238,7 @@ def _slot_retained(state: DatabaseState) -> Finding:
 @RULES.rule(
     "postgres.slot-failover",
     condition="the slot is a failover slot, which standbys can copy (PostgreSQL 17 and later)",
-    remedy="stop the connector, then set FAILOVER with the replication command ALTER_REPLICATION_SLOT",
+    remedy="run `outbox stop`, the replication command ALTER_REPLICATION_SLOT SLOT (FAILOVER), and `outbox resume`",
     severity=Severity.WARNING,
 )
 def _slot_failover(state: DatabaseState) -> Finding:
@@ -247,4 +247,9 @@ def _slot_failover(state: DatabaseState) -> Finding:
         return Finding(True, f"PostgreSQL {state.actual.version // 10_000} has no failover slots", "a failover slot")
     if slot is None:
         return Finding(None, "no slot", "a failover slot")
-    return Finding(bool(slot.failover), f"{'a' if slot.failover else 'not a'} failover slot", "a failover slot")
+    server, name = state.environment.source, sql.Identifier(state.pipeline.source.slot).as_string(None)
+    login = f"host={server.host} port={server.port} dbname={server.database} user={server.admin.user}"
+    command = f"psql '{login} replication=database' -c 'ALTER_REPLICATION_SLOT {name} (FAILOVER)'"
+    remedy = f"run `outbox stop`, then `{command}`, then `outbox resume`"
+    seen = f"{'a' if slot.failover else 'not a'} failover slot"
+    return Finding(bool(slot.failover), seen, "a failover slot", remedy)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
-from outbox_events.errors import ConfigurationError, OutboxError
+from outbox_events.errors import OutboxError
 from outbox_kit.connect import verify_queries as connect_queries
 from outbox_kit.connect.checks import ConnectState
 from outbox_kit.connect.connector_config import outbox_router, parse_int, schema_versions
@@ -134,10 +134,11 @@ def _read_unsent_types(deployment: Deployment, empty_types: list[str]) -> list[s
     names = []
     with postgres_client.connected(deployment.environment.source, seconds=seconds) as connection:
         for name, backfill in backfills.items():
-            with suppress(ConfigurationError):  # the table does not exist yet, or `outbox backfill` reports the query
-                keys = live_keys(connection, backfill, seconds=seconds, limit=FIRST_KEYS)
-                if keys and not has_row(connection, pipeline.source, name):
-                    names.append(name)
+            if not postgres_client.read_column_types(connection, backfill.table):  # the table does not exist yet
+                continue
+            keys = live_keys(connection, backfill, seconds=seconds, limit=FIRST_KEYS)
+            if keys and not has_row(connection, pipeline.source, name):
+                names.append(name)
     return names
 
 

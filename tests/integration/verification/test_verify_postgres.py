@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -346,6 +347,11 @@ def test_reports_a_slot_without_failover_where_supported(database: Database) -> 
     assert actual.status is (Status.WARN if database.version >= FAILOVER else Status.PASS)
     missing = f"PostgreSQL {database.version} has no failover slots"
     assert actual.seen == ("not a failover slot" if database.version >= FAILOVER else missing)
+    if database.version >= FAILOVER:
+        _, address, _, statement = shlex.split(actual.remedy.split("`")[3])
+        with psycopg.connect(address, autocommit=True) as connection:
+            connection.execute(statement)  # type: ignore[call-overload]
+        assert database.checks()["postgres.slot-failover"].status is Status.PASS
     database.sql(f"select pg_drop_replication_slot('{slot}')")
     client.create_slot(database.connection, slot, failover=database.version >= FAILOVER)
     assert database.failing_checks() == {"postgres.slot-active"}

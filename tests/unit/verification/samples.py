@@ -84,6 +84,8 @@ def connect(deployment: Deployment, lock: Lock) -> ConnectState:
         "k1",
         versions,
         [Worker("http://a", versions)],
+        "http://a",
+        [],
         [],
         Validation({}, []),
     )

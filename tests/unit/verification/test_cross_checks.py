@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from unittest.mock import MagicMock
 
 import pytest
 from tests.remedies import commands_of
@@ -11,10 +12,11 @@ from tests.unit.fake_postgres import FakePostgres
 from tests.unit.postgres.samples import DETAILS, SLOT
 from tests.unit.verification.samples import REACHED, live_state, with_error, with_live
 
-from outbox_events.errors import RejectedError, UnreachableError
+from outbox_events.errors import ConfigurationError, RejectedError, UnreachableError
 from outbox_kit.deployment import Deployment
 from outbox_kit.kafka.unsequenced_records import UnsequencedRecords
 from outbox_kit.pipeline import Lock
+from outbox_kit.postgres import client as postgres_client
 from outbox_kit.registry.client import SchemaVersion
 from outbox_kit.results.checks import Check, Status, evaluate
 from outbox_kit.verification import cross_checks
@@ -211,6 +213,19 @@ def test_limits_the_queries_of_business_tables(
 ) -> None:
     limits: list[float] = []
     monkeypatch.setattr("psycopg.connect", FakePostgres().connect)
+    monkeypatch.setattr(postgres_client, "read_column_types", lambda *_: {"id": "uuid"})
     monkeypatch.setattr(live_states, "live_keys", lambda *_, seconds, **__: limits.append(seconds))
     assert live_states._read_unsent_types(replace(deployed(), read_seconds=5), ["book"]) == []
     assert limits == [5]
+
+
+def test_a_failing_query_of_an_empty_topic_is_reported_unless_its_table_does_not_exist(
+    deployed: Callable[..., Deployment], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("psycopg.connect", FakePostgres().connect)
+    monkeypatch.setattr(live_states, "live_keys", MagicMock(side_effect=ConfigurationError("no column")))
+    monkeypatch.setattr(postgres_client, "read_column_types", lambda *_: {})
+    assert live_states._read_unsent_types(deployed(), ["book"]) == []
+    monkeypatch.setattr(postgres_client, "read_column_types", lambda *_: {"id": "uuid"})
+    with pytest.raises(ConfigurationError, match="no column"):
+        live_states._read_unsent_types(deployed(), ["book"])
