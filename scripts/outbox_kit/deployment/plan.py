@@ -226,10 +226,13 @@ def plan_roll_outs(
         written_fields = f"writes {', '.join(added_fields)}" if added_fields else ""
         omitted_fields = f"no longer writes {', '.join(removed_fields)}" if removed_fields else ""
         service_action = " and ".join(filter(None, (written_fields, omitted_fields))) or "writes the new version"
+        until_then = "rows are encoded with the previous version"
+        if added_fields and not removed_fields:
+            until_then = f"records have the default of {', '.join(added_fields)}"
         fields_step = added_fields_step(pipeline, subject.aggregate_type, added_fields)
         steps = (
             f"run `outbox apply`: then the connector accepts {subject.aggregate_type} in the new and previous versions",
-            f"deploy the service that {service_action}; until then rows are encoded with the previous version",
+            f"deploy the service that {service_action}; until then, {until_then}",
             *filter(None, [fields_step]),
             "change this schema again only after every instance of the service is replaced "
             f"({RETAINED_VERSIONS} versions are supported)",

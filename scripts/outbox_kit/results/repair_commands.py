@@ -31,7 +31,12 @@ def backfill_steps(pipeline: Pipeline, aggregate_types: list[str]) -> str:
 def added_fields_step(pipeline: Pipeline, aggregate_type: str, added_fields: list[str]) -> str:
     """Return the step that writes added fields to existing states, which otherwise have the defaults; "" if none."""
     step = backfill_steps(pipeline, [aggregate_type]).partition(", then")[0]  # no backfill is pending
-    return f"if the states of existing rows shall have {', '.join(added_fields)}, {step}" if added_fields else ""
+    if not added_fields:
+        return ""
+    in_query = (
+        "" if step.startswith("have") else f"return the field in aggregates.{aggregate_type}.backfill.query, and "
+    )
+    return f"if the states of existing rows shall have {', '.join(added_fields)}, {in_query}{step}"
 
 
 def republish_command(aggregate_type: str, keys: Iterable[str]) -> str:

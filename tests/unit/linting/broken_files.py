@@ -43,6 +43,11 @@ def with_backfill(query: str, key: str | list[str] = "id", **changes: object) ->
     return with_book(backfill=backfill, **changes)
 
 
+def with_schema(schema: str) -> LintInput:
+    """Return an input with another schema of books, but without the backfill, whose query returns other fields."""
+    return with_book(schema_file=SCHEMAS / schema, backfill=None)
+
+
 def with_invalid_schema(schema: str) -> LintInput:
     """Return an input with an invalid schema file, for which a config cannot be rendered."""
     valid = valid_input()
@@ -86,12 +91,12 @@ FILE_CASES: list[tuple[str, Callable[[], LintInput | Sequence[LintInput]]]] = [
     ("schema.file", lambda: with_invalid_schema("broken.avsc")),
     ("schema.file", lambda: with_invalid_schema("enum.avsc")),
     ("materialization.target", lambda: without_targets(valid_input())),
-    ("materialization.columns", lambda: with_book(schema_file=SCHEMAS / "reserved.avsc")),
-    ("materialization.columns", lambda: with_book(schema_file=SCHEMAS / "prefix.avsc")),
-    ("materialization.columns", lambda: with_book(schema_file=SCHEMAS / "system_column.avsc")),
-    ("materialization.columns", lambda: with_book(schema_file=SCHEMAS / "case.avsc")),
-    ("materialization.columns", lambda: with_book(schema_file=SCHEMAS / "nested_case.avsc")),
-    ("materialization.columns", lambda: with_book(schema_file=SCHEMAS / "recursive.avsc")),
+    ("materialization.columns", lambda: with_schema("reserved.avsc")),
+    ("materialization.columns", lambda: with_schema("prefix.avsc")),
+    ("materialization.columns", lambda: with_schema("system_column.avsc")),
+    ("materialization.columns", lambda: with_schema("case.avsc")),
+    ("materialization.columns", lambda: with_schema("nested_case.avsc")),
+    ("materialization.columns", lambda: with_schema("recursive.avsc")),
     ("materialization.mode", lambda: with_history_in(LAKE)),
     ("materialization.single-writer", lambda: with_target(DeltaTarget(kind="delta", path="S3A://lake"))),
     (
@@ -100,13 +105,17 @@ FILE_CASES: list[tuple[str, Callable[[], LintInput | Sequence[LintInput]]]] = [
             IcebergTarget(kind="iceberg", namespace="n", catalog={"type": "hadoop", "warehouse": "s3://lake"})
         ),
     ),
-    ("materialization.columns", lambda: with_book(schema_file=SCHEMAS / "decimal.avsc")),
+    ("materialization.columns", lambda: with_schema("decimal.avsc")),
     ("backfill.query", lambda: with_backfill("select id, to_jsonb(b) as payload from book b")),
     ("backfill.query", lambda: with_backfill(QUERY, partition_field="tenant")),
     ("backfill.query", lambda: with_backfill(QUERY, ["id", "shelf"])),
     ("backfill.query", lambda: with_backfill(f"{QUERY}; delete from book")),
     ("backfill.query", lambda: with_backfill(f"delete from book returning {QUERY}")),
     ("backfill.query", lambda: with_backfill("select id as aggregate_id /* payload */ from book")),
+    (
+        "backfill.fields",
+        lambda: with_backfill("select id as aggregate_id, json_build_object('a', 1) payload from b"),
+    ),
     ("route.compacted", lambda: with_topic(cleanup__policy="compact,delete")),
     ("route.partition-field", lambda: with_partition_field("event_type")),
     (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 
@@ -15,6 +16,11 @@ from outbox_kit.pipeline.environment import DeltaTarget
 from outbox_kit.results.checks import Finding, Severity
 
 RULES = LintRules()
+COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
+# Expressions that return fields whose names are not literals in the query.
+UNNAMED_FIELDS = re.compile(
+    r"\|\||\brow_to_json\b|object_agg\b|\bto_jsonb?\s*\([^()]*\)\s+as\s+payload\b", re.IGNORECASE
+)
 
 
 def schema_error(aggregate: Aggregate) -> ConfigurationError | None:
@@ -122,7 +128,7 @@ def check_backfill_query(lint_input: LintInput) -> Iterator[Finding]:
     for name, aggregate in lint_input.pipeline.aggregates.items():
         if aggregate.backfill is None:
             continue
-        query = re.sub(r"--[^\n]*|/\*.*?\*/", " ", aggregate.backfill.query, flags=re.DOTALL)
+        query = COMMENT.sub(" ", aggregate.backfill.query)
         required = [*aggregate.backfill.id_columns, "payload", *filter(None, [aggregate.partition_field])]
         missing = [column for column in required if not re.search(rf"\b{re.escape(column)}\b", query, re.IGNORECASE)]
         if missing:
@@ -130,3 +136,23 @@ def check_backfill_query(lint_input: LintInput) -> Iterator[Finding]:
             yield violation(actual, ", ".join(required), "select a column with each of these names: ... as payload")
         if not re.match(r"\s*(select|with)\b", query, re.IGNORECASE) or ";" in query.strip().rstrip(";"):
             yield violation(f"aggregate type {name}: the query is not one SELECT", "SELECT ...", "write one SELECT")
+
+
+@RULES.rule(
+    "backfill.fields",
+    "a backfill query that builds the payload with jsonb_build_object() names every field of the schema",
+    reason="`outbox backfill` writes the default of a field that the query does not return",
+    severity=Severity.WARNING,
+)
+def check_backfill_fields(lint_input: LintInput) -> Iterator[Finding]:
+    for name, aggregate in lint_input.pipeline.with_schemas.items():
+        query = COMMENT.sub(" ", aggregate.backfill.query) if aggregate.backfill else ""
+        if "_build_object" not in query or UNNAMED_FIELDS.search(query) or schema_error(aggregate):
+            continue
+        fields = [field["name"] for field in json.loads(inlined_schema(aggregate))["fields"]]
+        missing = [field for field in fields if f"'{field}'" not in query]
+        if missing:
+            seen = f"aggregate type {name}: the query does not name {', '.join(missing)}"
+            yield violation(
+                seen, "every field of the schema", "add the fields to the query: jsonb_build_object('FIELD', ...)"
+            )
