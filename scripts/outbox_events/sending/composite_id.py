@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date, datetime
+from enum import Enum
 from uuid import UUID
 
 from outbox_events.sending.event import InvalidEventError
@@ -20,4 +21,5 @@ def composite_id(*values: str | int | UUID | date) -> str:
         if isinstance(value, (bool, datetime)) or not isinstance(value, (str, int, UUID, date)):
             name = type(value).__name__
             raise InvalidEventError(f"a value of a composite id is {name}", "pass str, int, UUID or date")
-    return "/".join(str(value).replace("~", "~0").replace("/", "~1") for value in values)
+    texts = [str(value.value if isinstance(value, Enum) else value) for value in values]
+    return "/".join(text.replace("~", "~0").replace("/", "~1") for text in texts)

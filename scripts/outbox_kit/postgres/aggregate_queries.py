@@ -38,11 +38,12 @@ SEQUENCE: LiteralString = """
 # until it commits. Without seq, the transaction ids and the positions in the table are the best approximation.
 BY_SEQ: LiteralString = "seq nulls first"
 BY_TRANSACTION: LiteralString = "age(xmin) desc, ctid"
-# Keys of the existing aggregates. A null payload means that the aggregate is deleted although it has a business row.
+# Keys of the existing aggregates. A null payload means that the aggregate is deleted although it has a business row. A
+# row with a null in its key has no aggregate_id.
 LIVE_KEYS = """
     select {id} as key from (
     {query}
-    ) as aggregates where coalesce(payload::jsonb <> 'null'::jsonb, false)"""
+    ) as aggregates where {id} is not null and coalesce(payload::jsonb <> 'null'::jsonb, false)"""
 # States, as text, of the aggregates whose keys are requested.
 STATES = """
     select {id} as key, payload::jsonb::text as state from (

@@ -186,12 +186,14 @@ def read_table_oid(connection: Connection, table: str) -> int | None:
 
 
 def has_rows(connection: Connection, table: str) -> bool:
-    """Return whether a table has a row; False if the table does not exist, or if the login may not read it."""
+    """Return whether a table has a row: False if the table does not exist, True if the login may not read it."""
     query = sql.SQL("select exists (select from {}) as found").format(ddl.qualified_name(table))
     try:
         with connection.transaction():
             return bool(connection.execute(query).fetchall()[0]["found"])
-    except (psycopg.errors.UndefinedTable, psycopg.errors.InsufficientPrivilege):
+    except psycopg.errors.InsufficientPrivilege:
+        return True
+    except psycopg.errors.UndefinedTable:
         return False
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import signal
 import sys
 import threading
@@ -21,6 +22,9 @@ from outbox_spark.session.error_redaction import debug_traceback
 
 _PY4J_LOGGERS = ("", "py4j.clientserver")
 """Names of the loggers to which Py4J reports an interrupted call; the first is the root logger."""
+
+_COMMAND = re.compile(r"`((outbox[ -])[^`]+)`")
+_selection: dict[str, str] = {}
 
 waiting = WaitingLine()
 
@@ -81,7 +85,20 @@ def report_error(error: OutboxError, report: Reporter, subject: str = "") -> Non
     """Report an error's message, with `subject` as a prefix, and then the error's hint."""
     report(f"error: {subject}: {error.message}" if subject else f"error: {error.message}")
     if error.hint:
-        report(f"hint: {error.hint}")
+        report(f"hint: {_COMMAND.sub(_add_selection, error.hint)}")
+
+
+def select_files(*, pipeline: str = "", job: str = "") -> None:
+    """Set the options that are added to the commands in hints, so that a command can be pasted into a shell.
+
+    Only the commands of the Spark jobs can read a job file.
+    """
+    _selection.update({"outbox ": pipeline, "outbox-": pipeline or job})
+
+
+def _add_selection(command: re.Match[str]) -> str:
+    options = _selection.get(command[2], "")
+    return f"`{command[1]} {options}`" if options else command[0]
 
 
 def run_command(body: Callable[[], int], *, debug: bool) -> int:

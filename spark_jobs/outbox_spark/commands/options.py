@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from pathlib import Path
 
 from outbox_common.interrupts import ended_by_signals
 from outbox_common.pipeline_files import only_pipeline_file
 from outbox_events.errors import ConfigurationError
-from outbox_spark.commands.exit_codes import EXIT_CODES
+from outbox_spark.commands.exit_codes import EXIT_CODES, select_files
 from outbox_spark.jobs import job_file, pipeline_loader
 from outbox_spark.jobs.model import MaterializeJob
 from outbox_spark.runs.materialize_table import BATCH_RECORDS
@@ -74,8 +75,11 @@ def selected_jobs(options: argparse.Namespace, *, without_secrets: bool = False)
         if options.environment != _default_environment():
             message = f"--environment {options.environment} cannot be used with --job {options.job}"
             raise ConfigurationError(message, "remove one of the two options: a job file is for a single environment")
-        return job_file.read_jobs(options.job, **selected)
+        jobs = job_file.read_jobs(options.job, **selected)
+        select_files(job=shlex.join(["--job", str(options.job)]))
+        return jobs
     with ended_by_signals():
         load_jobs = pipeline_loader()
     pipeline_file = options.pipeline or only_pipeline_file()
+    select_files(pipeline=shlex.join(["-p", str(pipeline_file), "-e", options.environment]))
     return load_jobs(pipeline_file, options.environment, without_secrets=without_secrets, **selected)

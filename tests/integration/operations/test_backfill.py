@@ -298,6 +298,10 @@ def test_a_key_of_several_columns(store: Deployment, connection: Connection) -> 
     assert sorted(row[0] for row in outbox_rows(connection, "pairs")) == sorted(ids.values())
     pairs = store.pipeline.model_copy(update={"aggregates": {"pairs": store.pipeline.aggregates["pairs"]}})
     compared = replace(store, pipeline=pairs)
+    assert pairs.aggregates["pairs"].backfill is not None
+    every_row = pairs.aggregates["pairs"].backfill.model_copy(update={"query": PAIRS_QUERY.partition("where")[0]})
+    with connected(store.environment.source) as database:
+        assert aggregate_queries.live_keys(database, every_row) == set(ids.values())
     assert stuck_after_last_event(compared, connection) == []
     connection.execute("""delete from "store_Pairs" where "Warehouse" = 'a/b' and sku = 2""")
     deleted, changed = ids["a/b", 2], ids["a~1b", 2]

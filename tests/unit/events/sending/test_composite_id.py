@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date, datetime
+from enum import Enum, IntEnum
 from itertools import product
 from typing import Any
 from uuid import UUID
@@ -16,6 +17,7 @@ def test_joins_the_text_of_the_values() -> None:
     owner = UUID("5a0c1b6e-7a52-4f8e-9d53-0c7be3f6a001")
     assert composite_id("EU", -17, date(2026, 11, 28), owner) == f"EU/-17/2026-11-28/{owner}"
     assert composite_id("a/b", "~1") == "a~1b/~01"
+    assert composite_id(Enum("Shelf", {"A": "s"}, type=str).A, IntEnum("Row", {"B": 7}).B) == "s/7"
 
 
 def test_different_values_have_different_texts() -> None:
