@@ -20,6 +20,8 @@ CONNECT_TIMEOUT_S = 10
 MIN_CONNECT_TIMEOUT_S = 2  # libpq treats 1 as 2
 # The wait for a lock is limited, because later writers of the table queue behind the waiting statement.
 STATEMENT_TIMEOUTS = "-c lock_timeout=10s -c statement_timeout=30s"
+# psycopg cannot parse timestamps in another DateStyle, which a role or database can have.
+DATE_STYLE = "-c datestyle=ISO"
 SLOT_TIMEOUT_MS = 60_000
 # The server enforces the timeouts above. With Linux's defaults, the client notices a lost connection after two hours.
 KEEPALIVES: dict[str, Any] = {
@@ -114,6 +116,7 @@ def connected(
 
 
 def _connect(database: SourceDatabase, login: Login, address: str, seconds: float | None) -> Connection:
+    timeouts = STATEMENT_TIMEOUTS if seconds is None else f"-c statement_timeout={math.ceil(seconds * 1000)}"
     try:
         return psycopg.connect(
             host=database.host,
@@ -126,7 +129,7 @@ def _connect(database: SourceDatabase, login: Login, address: str, seconds: floa
             connect_timeout=CONNECT_TIMEOUT_S if seconds is None else max(MIN_CONNECT_TIMEOUT_S, math.ceil(seconds)),
             application_name="outbox-kit",
             **KEEPALIVES,
-            options=STATEMENT_TIMEOUTS if seconds is None else f"-c statement_timeout={math.ceil(seconds * 1000)}",
+            options=f"{DATE_STYLE} {timeouts}",
             autocommit=True,
             prepare_threshold=None,  # poolers in transaction mode do not support prepared statements
             row_factory=dict_row,

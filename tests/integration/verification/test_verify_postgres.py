@@ -87,6 +87,7 @@ def database(request: pytest.FixtureRequest) -> Iterator[Database]:
         with psycopg.connect(**address, dbname="postgres", autocommit=True) as connection:
             connection.execute("create database library")
             connection.execute("create role reader login replication")
+            connection.execute("alter database library set datestyle = 'German'")
         environment = Environment.model_validate(
             {
                 "name": "bare",
@@ -116,6 +117,14 @@ def test_passes_for_a_deployed_database(database: Database) -> None:
         assert {name for name, check in checks.items() if check.status is not Status.PASS} == set()
     assert checks["postgres.reachable"].seen == f"PostgreSQL {database.version}, database library"
     assert database.checks()["postgres.slot-active"].seen == "not active"
+
+
+def test_reads_times_in_any_date_style(database: Database) -> None:
+    for seconds in (None, 5.0):
+        with client.connected(database.environment.source, seconds=seconds) as connection:
+            row = connection.execute("select now() as now").fetchone()
+            assert row is not None
+            assert row["now"].tzinfo is not None
 
 
 def test_detects_a_slot_read_by_another_role(database: Database) -> None:

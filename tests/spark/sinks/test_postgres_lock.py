@@ -88,6 +88,12 @@ def test_releases_the_lock_of_a_dead_client(thing: Open) -> None:
     }
 
 
+def test_reads_times_in_any_date_style(thing: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGDATESTYLE", "German")
+    with thing() as table:
+        assert table._connection.execute("select now()").fetchone() is not None
+
+
 def test_waits_for_the_server_have_a_limit(thing: Open) -> None:
     """Neither another session's lock nor an unreachable server blocks a run indefinitely."""
     with thing() as table:

@@ -27,7 +27,8 @@ _KEEPALIVE_SETTINGS = {
     "tcp_keepalives_count": "3",
     "tcp_user_timeout": "60000",
 }
-_SESSION_SETTINGS = {**_KEEPALIVE_SETTINGS, "lock_timeout": LOCK_TIMEOUT}
+# psycopg cannot parse timestamps in another DateStyle, which a role or database can have.
+_SESSION_SETTINGS = {**_KEEPALIVE_SETTINGS, "lock_timeout": LOCK_TIMEOUT, "datestyle": "ISO"}
 # The same limits for the driver's side of the connection.
 _CLIENT_KEEPALIVES: dict[str, Any] = {
     "keepalives_idle": 30,
@@ -38,7 +39,7 @@ _CLIENT_KEEPALIVES: dict[str, Any] = {
 # With the default random_page_cost, the planner scans a table of 1M rows to find 10,000 keys, although index access
 # costs little more than sequential access if the table is in memory. JIT compilation would take longer than it saves.
 _MERGE_SETTINGS = {"lock_timeout": LOCK_TIMEOUT, "random_page_cost": "1.1", "jit": "off"}
-_READ_ONLY = "-c default_transaction_read_only=on -c statement_timeout=60s"
+_READ_ONLY = "-c datestyle=ISO -c default_transaction_read_only=on -c statement_timeout=60s"
 _FETCHED_ROWS = 10_000
 _TARGET_HINT = "check the server, and the target in the environment or job file"
 _MIN_WORK_MEM_BYTES = 64 * 1024 * 1024
