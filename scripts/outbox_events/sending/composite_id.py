@@ -20,6 +20,8 @@ def composite_id(*values: str | int | UUID | date) -> str:
     for value in values:
         if isinstance(value, (bool, datetime)) or not isinstance(value, (str, int, UUID, date)):
             name = type(value).__name__
-            raise InvalidEventError(f"a value of a composite id is {name}", "pass str, int, UUID or date")
+            raise InvalidEventError(
+                f"a value of a composite id is {name}", "pass str, int, UUID or date: the text of COLUMN::text"
+            )
     texts = [str(value.value if isinstance(value, Enum) else value) for value in values]
     return "/".join(text.replace("~", "~0").replace("/", "~1") for text in texts)

@@ -53,7 +53,8 @@ def _resolved(node: Node, root: Node, data: Any) -> Node:  # noqa: ANN401 - YAML
         return _resolved(target, root, data)
     if "anyOf" in node:
         member = next(member for member in node["anyOf"] if member.get("type") != "null")
-        return {**_resolved(member, root, data), "nullable": True}
+        is_list_accepted = any(member.get("type") == "array" for member in node["anyOf"])
+        return {**_resolved(member, root, data), "nullable": True, "is_list_accepted": is_list_accepted}
     if "discriminator" in node:
         key, mapping = node["discriminator"]["propertyName"], node["discriminator"]["mapping"]
         value = child_value(data, key)

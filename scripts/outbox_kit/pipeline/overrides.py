@@ -80,7 +80,8 @@ def _set_value(
 
 def _parse_value(node: json_schema_nodes.Node | None, text: str, origin: str) -> Any:  # noqa: ANN401 - YAML data
     """Return the text (or None for a permitted null) if the schema requires a string. Otherwise, parse it as YAML."""
-    if node is not None and node.get("type") == "string":
+    is_list = node is not None and node.get("is_list_accepted") and text.startswith("[")
+    if node is not None and node.get("type") == "string" and not is_list:
         return None if node.get("nullable") and text in ("", "~", "null") else text
     try:
         return parse_yaml(text)[1]

@@ -15,18 +15,22 @@ from outbox_kit.postgres.client import Connection, Row, read_column_types
 from outbox_kit.postgres.verify_queries import last_pages
 
 MAX_ROWS, MAX_AGE = 1000, "7 days"
-# For each aggregate, select its newest row that is due and the rows inserted after it, as latest_events() does.
+# For each aggregate, select its newest row that is due and the rows inserted after it, as latest_events() does. The
+# limit applies to the same number of aggregates of each type, as far as a type has as many.
 RECENT_EVENTS: LiteralString = """
     select aggregate_type, key, array_agg(id order by seq) as event_ids, (array_agg(seconds order by seq))[1] as seconds
     from (select *, max(seq) filter (where due) over (partition by aggregate_type, key) as first
           from ({rows}) as sampled) as numbered
-    where seq >= first group by aggregate_type, key order by max(first) desc limit %(limit)s"""
+    where seq >= first group by aggregate_type, key
+    order by row_number() over (partition by aggregate_type order by max(first) desc), aggregate_type limit %(limit)s"""
 LAST_ROWS: LiteralString = """
     select {type} as aggregate_type, {key} as key, {id}::text as id, {seq} as seq,
            extract(epoch from {created_at})::float8 as seconds,
            {created_at} between now() - %(max_age)s::interval and now() - make_interval(secs => %(older_than)s) as due
     from {table} where {type} = any(%(types)s) and {ctid} >= {first}::tid"""
-HAS_ROW: LiteralString = "select exists (select from {table} where {type} = %s) as found"
+YOUNG_ROWS: LiteralString = """
+    select exists (select from {table} where {type} = %(type)s and {ctid} >= {first}::tid
+                   and {created_at} > now() - make_interval(secs => %(seconds)s)) as found"""
 
 
 def recent_events(
@@ -56,10 +60,14 @@ def recent_events(
         raise RejectedError(str(error.diag.message_primary), f"run `{grant.as_string(None)}`") from None
 
 
-def has_row(connection: Connection, source: Source, aggregate_type: str) -> bool:
-    """Return whether the outbox table has a row of this type."""
-    query = sql.SQL(HAS_ROW).format(table=ddl.qualified_name(source.table), type=_names(source)["type"])
-    return bool(connection.execute(query, (aggregate_type,)).fetchall()[0]["found"])
+def has_young_row(connection: Connection, source: Source, aggregate_type: str, *, seconds: float) -> bool:
+    """Return whether the last pages of the table have a row of this type that is younger than `seconds`."""
+    names, parameters = _names(source), {"type": aggregate_type, "seconds": seconds}
+    queries = [
+        sql.SQL(YOUNG_ROWS).format(**names, table=table, first=first)
+        for table, first in last_pages(connection, source.table)
+    ]
+    return any(connection.execute(query, parameters).fetchall()[0]["found"] for query in queries)
 
 
 def _names(source: Source) -> dict[str, sql.Identifier]:

@@ -146,8 +146,9 @@ def _table(pipeline: Pipeline, aggregate_type: str) -> str:
 @COMPARISON_RULES.rule(
     "states.equal",
     condition="the records have the values that the `backfill` queries return (for a sample of each type's keys)",
-    remedy="unless a field was added to the schema, find the cause of row changes without an event, or of old states "
-    "in the outbox; then run `outbox stuck --resend`, or `outbox backfill --restart` if only a sample was compared",
+    remedy="if a field was added to the schema, run `outbox backfill --restart`; otherwise find the cause of row "
+    "changes without an event, or of old states in the outbox, and run `outbox stuck --resend`, or `outbox backfill "
+    "--restart` if only a sample was compared",
 )
 def _equal(states: ComparedStates) -> Finding:
     result, expected = states.result, "the records have the values of the business tables"
@@ -163,9 +164,9 @@ def _equal(states: ComparedStates) -> Finding:
     is_sample = any(entry.aggregate_type in result.sampled_types for entry in different)
     command = "`outbox backfill --restart`" if is_sample else "`outbox stuck --resend`"
     remedy = (
-        "unless a field was added to the schema, find the statement that changed rows without an event, or the "
-        "service that wrote an old state to the outbox (check the order of the event and the row lock), then run "
-        f"{command}"
+        f"if a field was added to the schema, run {command}; otherwise find the statement that changed rows without "
+        "an event, or the service that wrote an old state to the outbox (check the order of the event and the row "
+        f"lock), and run {command}"
     )
     actual = f"{len(different)} of {plural(count, 'value')} differ: {listed}"
     return Finding(False, actual, expected, "see states.complete" if has_ahead else remedy)

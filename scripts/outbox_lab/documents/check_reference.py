@@ -29,6 +29,7 @@ REMEDIES_RUN_BY_TESTS = frozenset(
         "connect.config",
         "connect.connector",
         "connect.exactly-once",
+        "connect.exclusive",
         "connect.internal-topics",
         "connect.offsets",
         "connect.placeholders",
@@ -44,6 +45,7 @@ REMEDIES_RUN_BY_TESTS = frozenset(
         "kafka.topics",
         "kafka.unclean-election",
         "path.empty-topics",
+        "path.interrupted",
         "path.offset-covers-slot",
         "path.offset-not-ahead",
         "path.partitions",
@@ -94,8 +96,8 @@ REMEDIES_NOT_RUN = {
         "postgres.clock",
         "postgres.free-wal-senders",
         "postgres.slot-retained",
-        "postgres.slot-failover",
     ),
+    "A test runs the remedy's statement on a separate server": ("postgres.slot-failover",),
     "The remedy changes the brokers": ("kafka.replication", "kafka.in-sync"),
     "The remedy changes plugins, secrets or converters of the Connect workers": (
         "connect.plugins",
@@ -116,7 +118,6 @@ REMEDIES_NOT_RUN = {
         "postgres.row-security",
         "kafka.open-transactions",
         "registry.schemas",
-        "connect.exclusive",
         "states.schema-ids",
     ),
     "The remedy is a procedure with a second pipeline file. A test of docs/operations.md runs this procedure": (

@@ -230,6 +230,7 @@ BREAKAGES = [
     # registry
     Breakage("registry.reachable", view=b.no_registry),
     Breakage("registry.schemas", view=b.different_schema),
+    lock("path.interrupted", lambda data: data.update(unfinished="update")),
     lock("registry.ids", lambda data: data["schemas"]["author"][0].update(id=9999), follows=("connect.config",)),
     Breakage(
         "registry.compatibility",

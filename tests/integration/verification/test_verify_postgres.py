@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import psycopg
 import pytest
@@ -19,10 +21,11 @@ from outbox_events.waiting import Observation, wait_for
 from outbox_kit.pipeline import CANARY_AGGREGATE, Environment, LockedSource, Pipeline, load_pipeline
 from outbox_kit.postgres import apply as postgres_apply
 from outbox_kit.postgres import client, count_undelivered, ddl, role_limits, state, triggers_and_rules, verify_queries
+from outbox_kit.postgres import recent_events as events_module
 from outbox_kit.postgres.checks import RULES, DatabaseState
 from outbox_kit.postgres.ddl import insertion
 from outbox_kit.postgres.other_tables import read_shadowing_tables
-from outbox_kit.postgres.recent_events import has_row, recent_events
+from outbox_kit.postgres.recent_events import has_young_row, recent_events
 from outbox_kit.postgres.replication_slot import read_slot
 from outbox_kit.postgres.slot_checks import RULES as SLOT_RULES
 from outbox_kit.results import silent
@@ -508,7 +511,7 @@ def test_samples_the_newest_rows_of_partitions(database: Database, monkeypatch: 
         database.sql("set statement_timeout = '30s'", "drop table parted")
 
 
-def test_reads_the_newest_rows_of_aggregates(database: Database) -> None:
+def test_reads_the_newest_rows_of_aggregates(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row is due if it is neither too young nor too old. Rows after the newest due row can replace its record."""
     source = database.pipeline.source.model_copy(update={"table": "public.recent"})
     database.sql(
@@ -529,7 +532,15 @@ def test_reads_the_newest_rows_of_aggregates(database: Database) -> None:
         ]
         assert actual == [("author", "a", [6]), ("book", "a", [2, 3])]
         assert [time.time() - row["seconds"] for row in rows] == pytest.approx([120, 120], abs=30)
-        assert [has_row(database.connection, source, name) for name in ("book", "canary")] == [True, False]
+        database.sql(
+            "insert into recent (aggregate_type, aggregate_id, event_type, created_at) "
+            "select 'book', i::text, '1', now() - interval '1 min 5 s' from generate_series(1, 9) i"
+        )
+        monkeypatch.setattr(events_module, "MAX_ROWS", 4)
+        rows = recent_events(database.connection, source, ["author", "book"], older_than=60)
+        assert Counter(row["aggregate_type"] for row in rows) == {"book": 3, "author": 1}
+        young = partial(has_young_row, database.connection, source, seconds=60)
+        assert [young(name) for name in ("book", "author", "canary")] == [True, False, False]
         database.sql("grant usage on schema public to reader", "set role reader")
         with pytest.raises(RejectedError, match="permission denied") as caught:
             recent_events(database.connection, source, ["book"], older_than=60)

@@ -130,4 +130,5 @@ def test_the_time_limit_applies_to_each_statement(environment: Environment, monk
     options: dict[str, object] = {}
     monkeypatch.setattr(psycopg, "connect", lambda **given: options.update(given) or FakePostgres().connect(user="u"))
     with client.connected(environment.source, seconds=5):
-        assert (options["connect_timeout"], options["options"]) == (5, "-c statement_timeout=5000")
+        assert options["connect_timeout"] == 5
+        assert str(options["options"]).endswith("-c statement_timeout=5000")

@@ -65,6 +65,6 @@ def _print_result(result: Recovery, output: Output) -> None:
     for line in result.lines[1:]:
         print_message(line)
     if result.cause is None:
-        print_message("nothing to recover: the connector can continue at its slot")
+        print_message("nothing to recover: the connector can continue at its slot; `outbox verify` finds lost rows")
     elif not result.unproven:
         print_message("recovered: no event is lost")
