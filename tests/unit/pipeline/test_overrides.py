@@ -156,8 +156,8 @@ def test_rejects_an_overlay_that_is_not_a_mapping(workspace: Path, pipeline_file
 # --- keys and values of --set
 
 SET: list[tuple[str, str, Any]] = [
-    ("aggregates.book.backfill.key=isbn", "aggregates/book/backfill/key", ["isbn"]),
-    ("aggregates.book.backfill.key=[shelf, row]", "aggregates/book/backfill/key", ["shelf", "row"]),
+    ("aggregates.book.backfill.key=isbn", "pipeline/aggregates/book/backfill/key", ["isbn"]),
+    ("aggregates.book.backfill.key=[shelf, row]", "pipeline/aggregates/book/backfill/key", ["shelf", "row"]),
     ("prefix=eu.library", "pipeline/prefix", "eu.library"),
     ("connector.transaction_metadata=true", "pipeline/connector/transaction_metadata", True),
     ("dead_letter.retention_days=7", "pipeline/dead_letter/retention_days", 7),
