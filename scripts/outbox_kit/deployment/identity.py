@@ -14,6 +14,8 @@ from outbox_events.errors import OutboxError, RefusedError, UnreachableError
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
+from outbox_kit.postgres.replication_slot import Slot, read_slot
+from outbox_kit.postgres.state import ActualDatabase
 from outbox_kit.results import Reporter
 from outbox_kit.results.changes import System
 from outbox_kit.results.repair_commands import RECOVER_HINT
@@ -22,7 +24,7 @@ CLUSTERS: tuple[System, ...] = ("kafka", "connect")
 IDENTIFIED_SYSTEMS: tuple[System, ...] = ("postgres", *CLUSTERS)
 # Time limit for each request, because a system that the command does not need can be down.
 READ_LIMIT_S = 5
-DATABASE_HINT = f"check source.host; after a restore or migration: {RECOVER_HINT}"
+DATABASE_HINT = f"check source.host and source.database; after a restore or migration: {RECOVER_HINT}"
 DATABASE_KEYS = ("database.hostname", "database.port", "database.dbname")
 ADDRESSES_HINT = "check -e, or correct the addresses or kafka.cluster_id in the environment file; nothing was changed"
 
@@ -90,10 +92,26 @@ def refuse_wrong_cluster(deployment: Deployment, lock: Lock | None, systems: Col
     return next(iter(reported.values()), None)
 
 
-def refuse_other_database(lock: Lock | None, system_identifier: str) -> None:
-    """Raise RefusedError if the lock file has another system identifier, even if it was written by `destroy`."""
-    for problem in _database_differences(lock, system_identifier):
-        raise RefusedError(problem, "correct source.host or source.port in the environment file")
+def refuse_other_database(lock: Lock | None, actual: ActualDatabase) -> None:
+    """Raise RefusedError if the lock file has another system identifier, or the slot belongs to another database.
+
+    A lock file that was written by `destroy` also has a system identifier.
+    """
+    problems = [
+        *_database_differences(lock, actual.system_identifier),
+        *_slot_differences(actual.slot, actual.database),
+    ]
+    for problem in problems:
+        raise RefusedError(problem, "correct source.host, source.port or source.database; nothing was changed")
+
+
+def refuse_foreign_slot(deployment: Deployment) -> None:
+    """Raise RefusedError if the slot belongs to another database of the server, from which it could be dropped."""
+    source = deployment.environment.source
+    with postgres_client.connected(source) as connection:
+        slot = read_slot(connection, deployment.pipeline.source.slot)
+    for problem in _slot_differences(slot, source.database):
+        raise RefusedError(problem, "correct source.database or source.slot; nothing was changed")
 
 
 def _problems(deployment: Deployment, lock: Lock | None, system: System) -> Iterator[str]:
@@ -101,6 +119,8 @@ def _problems(deployment: Deployment, lock: Lock | None, system: System) -> Iter
         if lock is not None and lock.system_identifier is not None:
             with postgres_client.connected(deployment.environment.source, seconds=READ_LIMIT_S) as connection:
                 yield from _database_differences(lock, postgres_client.read_system_identifier(connection))
+                slot = read_slot(connection, deployment.pipeline.source.slot)
+                yield from _slot_differences(slot, deployment.environment.source.database)
         return
     if system == "connect" and lock is None:
         with suppress(UnreachableError):  # the command reports it
@@ -123,6 +143,12 @@ def _database_differences(lock: Lock | None, system_identifier: str) -> Iterator
     expected = lock.system_identifier if lock else None
     if expected not in (None, system_identifier):
         yield f"the server has system identifier {system_identifier}, but the lock file has {expected}"
+
+
+def _slot_differences(slot: Slot | None, database: str) -> Iterator[str]:
+    """Compare the databases, because a copy of a database on the same server has the same system identifier."""
+    if slot is not None and slot.database != database:
+        yield f"slot {slot.name!r} decodes database {slot.database!r}, not {database!r}"
 
 
 def _differences(address: str, cluster_id: str, expected: Collection[tuple[str, str]]) -> Iterator[str]:

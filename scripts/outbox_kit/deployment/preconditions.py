@@ -139,7 +139,7 @@ def refuse_dangerous(plan: Plan, allowed: Collection[str]) -> None:
         dangers = "; ".join(f"{change.object}: {change.danger}" for change in refused_changes)
         allow_options = " ".join(f'--allow "{change.object}"' for change in refused_changes)
         hint = f"to allow these changes, run `outbox apply {allow_options}`"
-        raise RefusedError(f"nothing was changed, because the plan contains dangerous changes: {dangers}", hint)
+        raise RefusedError(f"no change of the plan was made, because it contains dangerous changes: {dangers}", hint)
 
 
 def refuse_missing_prerequisites(plan: Plan) -> None:

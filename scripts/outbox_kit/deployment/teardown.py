@@ -158,7 +158,7 @@ def _topic_changes(
 def _database_changes(deployment: Deployment, lock: Lock | None, options: DestroyOptions) -> list[Change]:
     database = deployment.read_database()
     source = deployment.pipeline.source
-    refuse_other_database(lock, database.system_identifier)
+    refuse_other_database(lock, database)
     changes = []
     if database.slot is not None:
         condition = "" if options.drop_slot else "dropped only after the connector has delivered every row; "

@@ -231,7 +231,8 @@ def _refuse_wrong_slot(source: Source, actual: ActualDatabase, slot: Slot, *, is
     if slot.plugin != "pgoutput" or slot.database != actual.database:
         raise RefusedError(
             f"slot {source.slot!r} decodes {slot.database!r} with {slot.plugin}, not {actual.database!r} with pgoutput",
-            f"if no other connector needs the slot, {replace_slot}; otherwise set source.slot to another name",
+            "check source.database, or set source.slot to another name; if no other connector needs the slot, "
+            f"{replace_slot}",
         )
     if actual.publication is None:
         raise RefusedError(

@@ -85,6 +85,7 @@ def state(deployment: Deployment, source_dsn: str) -> object:
     """Return what the commands could change."""
     with psycopg.connect(source_dsn) as connection:
         rows = connection.execute(f"select count(*), max(seq) from public.{NAME}_event").fetchall()
+        rows += connection.execute("select slot_name, database from pg_replication_slots order by 1").fetchall()
     connect, name = deployment.connect, deployment.pipeline.connector.name
     names = [topic for topic in deployment.kafka.topics() if topic.startswith(NAME) and "heartbeat" not in topic]
     topics = {topic: deployment.kafka.bounds(topic) for topic in names}
@@ -113,6 +114,23 @@ def test_changing_commands_change_nothing_elsewhere(
         done = run(*command.split(), *options, *settings, pipeline=NAME)
         assert done.code == 1, f"{command}: {done.output}"
         assert ("system identifier" if place == "database" else "another") in done.stderr, f"{command}: {done.output}"
+    assert state(deployment, source_dsn) == before
+
+
+def test_changing_commands_change_nothing_with_another_database_of_the_server(
+    outbox: Outbox, outbox_here: Outbox, deployment: Deployment, lock: Lock, source_dsn: str
+) -> None:
+    """Such a database, which can be a copy, has the same system identifier. Slots can be dropped from any database."""
+    del lock
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        connection.execute("create database elsewhere")
+    before = state(deployment, source_dsn)
+    for command in CHANGING.keys() - (ANY_DATABASE - {"recover"}):
+        run = outbox if command == "relay" else outbox_here
+        settings = ("--set", "environment.source.database=elsewhere")
+        done = run(*command.split(), *CHANGING[command], *settings, pipeline=NAME)
+        assert done.code == 1, f"{command}: {done.output}"
+        assert "decodes" in done.stderr, f"{command}: {done.output}"
     assert state(deployment, source_dsn) == before
 
 

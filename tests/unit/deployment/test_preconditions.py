@@ -98,7 +98,7 @@ def test_rejects_a_dangerous_change_with_the_required_flag() -> None:
     with pytest.raises(RefusedError) as caught:
         refuse_dangerous(replace(PLAN, changes=(SLOT, *PLAN.changes)), ["topic b"])
     dangers = "slot s: rows are lost; topic a: keys move"
-    assert caught.value.message == f"nothing was changed, because the plan contains dangerous changes: {dangers}"
+    assert caught.value.message == f"no change of the plan was made, because it contains dangerous changes: {dangers}"
     assert caught.value.hint == 'to allow these changes, run `outbox apply --allow "slot s" --allow "topic a"`'
 
 
