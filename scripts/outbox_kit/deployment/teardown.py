@@ -73,8 +73,11 @@ def plan_destroy(deployment: Deployment, options: DestroyOptions) -> Removal:
         raise RefusedError(message, "restore the lock file from version control")
     if lock is not None:
         _refuse_foreign_objects(deployment, lock, changes)
-    source = deployment.pipeline.source
+    source, materializations = deployment.pipeline.source, deployment.pipeline.materializations
     retained_tables = [f"table {source.table} and its rows, which belong to the service"] if source.uses_table else []
+    if materializations:
+        tables = plural(len(materializations), "table")
+        retained_tables.append(f"{tables} of the Spark jobs (run `outbox-rebuild` after the topics are created again)")
     return Removal(changes, (*retained_subjects, *retained_topics, *retained_tables))
 
 
