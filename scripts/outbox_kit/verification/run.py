@@ -23,6 +23,7 @@ from outbox_kit.results.checks import Check, Finding, Rule, Status, evaluate, sk
 from outbox_kit.verification import canary, cross_checks, progress_checks, recent_rows, state_checks
 from outbox_kit.verification.canary import CanaryContract
 from outbox_kit.verification.live_state import LiveState, ReadResult, read_live_state
+from outbox_kit.verification.recent_rows import OPEN_TRANSACTIONS
 
 T = TypeVar("T")
 
@@ -71,8 +72,18 @@ def verify(
         checks = _default_checks(read_live_state(bounded_deployment, lock, progress), canary_seconds, progress)
     # Even if the connector has sent records after the start of an open transaction, consumers do not see them yet.
     passed_ids = {check.id for check in checks if check.status is Status.PASS}
-    canary_arrived = passed_ids >= {"canary.delivered", "kafka.open-transactions"}
-    return [*checks, *(state_checks.check(states, progress, canary_arrived=canary_arrived) if states else [])]
+    canary_arrived = passed_ids >= {"canary.delivered", OPEN_TRANSACTIONS}
+    compared = state_checks.check(states, progress, canary_arrived=canary_arrived) if states else []
+    has_open_transaction = any(check.id == OPEN_TRANSACTIONS and check.status is Status.FAIL for check in checks)
+    return [*checks, *(_after_open_transactions(compared) if has_open_transaction else compared)]
+
+
+def _after_open_transactions(checks: list[Check]) -> list[Check]:
+    """Prepend a reference to the open transaction to the remedies of failed checks of states."""
+    reason = f"first see {OPEN_TRANSACTIONS}, because records after an open transaction cannot be read; then "
+    return [
+        replace(check, remedy=f"{reason}{check.remedy}") if check.status is Status.FAIL else check for check in checks
+    ]
 
 
 def _default_checks(live_state: LiveState, canary_seconds: float | None, progress: Reporter) -> list[Check]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import psycopg
 import pytest
@@ -150,6 +151,19 @@ def test_compares_states_only_on_request(live: LiveState, monkeypatch: pytest.Mo
     states = comparison_of(live.deployment, seconds=1, max_records=1)
     assert verify(live.deployment, lambda _: None, states=states)[-1] == compared
     assert compared not in verify(live.deployment, lambda _: None)
+
+
+def test_states_are_repaired_after_an_open_transaction(live: LiveState, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Consumers cannot read the records that follow, so these states can be equal already."""
+    failed = Check("states.complete", Status.FAIL, "1 of 2", "all", remedy="run `outbox stuck --resend`")
+    monkeypatch.setattr(run.state_checks, "check", lambda *_, **__: [failed])
+    states = comparison_of(live.deployment, seconds=1, max_records=1)
+    for status, count in ((Status.FAIL, 1), (Status.PASS, 0)):
+        checks = [Check("kafka.open-transactions", status, "", "")]
+        monkeypatch.setattr(run, "_default_checks", MagicMock(return_value=checks))
+        remedy = verify(live.deployment, lambda _: None, states=states)[-1].remedy
+        assert remedy.count("see kafka.open-transactions") == count
+        assert remedy.endswith(failed.remedy)
 
 
 def test_canary_checks_are_unknown_without_a_canary(live: LiveState, monkeypatch: pytest.MonkeyPatch) -> None:
