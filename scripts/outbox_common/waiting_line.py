@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 import sys
 import threading
 import time
@@ -13,6 +13,7 @@ from typing import TextIO
 SHOWN_AFTER_S = 2
 INTERVAL_S = 1
 ERASE_LINE = "\r\x1b[K"
+DEFAULT_WIDTH = 80
 
 
 class WaitingLine:
@@ -44,8 +45,7 @@ class WaitingLine:
             seconds = self._clock() - self._since
             if self._text and seconds >= SHOWN_AFTER_S:
                 suffix, self._is_shown = f" ({seconds:.0f} s)", True
-                width = shutil.get_terminal_size().columns
-                self._write(f"{ERASE_LINE}{self._text[: width - len(suffix) - 1]}{suffix}")
+                self._write(f"{ERASE_LINE}{self._text[: self._width - len(suffix) - 1]}{suffix}")
 
     @contextmanager
     def running(self, text: str) -> Iterator[None]:
@@ -66,6 +66,14 @@ class WaitingLine:
             ended.set()
             self.start("")
             self._file = None
+
+    @property
+    def _width(self) -> int:
+        """Width of the terminal. shutil.get_terminal_size() would measure stdout, which can be a file."""
+        try:
+            return os.get_terminal_size(self._file.fileno() if self._file else 2).columns
+        except OSError:
+            return DEFAULT_WIDTH
 
     def _write(self, text: str) -> None:
         if self._file:

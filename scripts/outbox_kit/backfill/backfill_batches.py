@@ -14,6 +14,7 @@ from outbox_kit.backfill.newest_states import AggregateStates, open_states
 from outbox_kit.backfill.progress_table import BackfillProgress, ProgressTable
 from outbox_kit.backfill.session import LOCK_TIMEOUT_S, Session, open_session, report_committed_batches, retry_deadlocks
 from outbox_kit.deployment import Deployment
+from outbox_kit.pipeline import Pipeline
 from outbox_kit.postgres import ddl
 from outbox_kit.results import Reporter
 
@@ -52,7 +53,8 @@ def backfill(
 
     Each batch commits its outbox rows together with its progress. The next run continues an interrupted backfill, and
     does not write an aggregate twice. A completed backfill is repeated only with `options.restart`, or if the lock file
-    requires a backfill of the topic. In the latter case, the completion is recorded in the lock file.
+    requires a backfill of the topic. In the latter case, the completion is recorded in the lock file. After all types,
+    raise ConfigurationError if a query returned no state for any row; the backfill of this type remains pending.
 
     Raises ConfigurationError, RefusedError, RejectedError, UnreachableError.
     """
@@ -64,7 +66,12 @@ def backfill(
     with open_session(deployment, lock_seconds=options.lock_seconds) as session, report_committed_batches(progress):
         connection, pipeline, delete = session.connection, deployment.pipeline, options.delete
         states_per_type = [open_states(connection, pipeline, name, delete=delete) for name in dict.fromkeys(type_names)]
-        return [_backfill_type(session, states, progress, options) for states in states_per_type]
+        results = [_backfill_type(session, states, progress, options) for states in states_per_type]
+    for result in results:
+        is_pending = pending_backfills.is_pending(deployment, result.aggregate_type)
+        if is_pending and _has_no_states(result.rows, result.skipped):
+            raise _no_states_error(pipeline, result)
+    return results
 
 
 def _backfill_type(
@@ -75,7 +82,7 @@ def _backfill_type(
     table = ProgressTable(session.deployment.pipeline, aggregate_type, topic_id)
     state = _begin(session, table, restart=options.restart)
     if state.finished_at is not None:
-        pending_backfills.finish(session.deployment, aggregate_type)
+        _record_end(session, aggregate_type, state)
         progress(f"{aggregate_type}: finished on {state.finished_at:%Y-%m-%d %H:%M}; repeat it with --restart")
         return BackfillResult(aggregate_type, state.row_count, state.skipped_count, 0, 0.0)
     if state.last_key is not None:
@@ -90,7 +97,7 @@ def _backfill_type(
         meter.update(state)
         if options.rows_per_second:
             meter.limit_rate(options.rows_per_second)
-    pending_backfills.finish(session.deployment, aggregate_type)
+    _record_end(session, aggregate_type, state)
     return meter.finish(state)
 
 
@@ -100,7 +107,8 @@ def _begin(session: Session, table: ProgressTable, *, restart: bool) -> Backfill
     with session.connection.transaction():
         table.create(session.connection)
         state = table.begin(session.connection, restart=restart or is_required)
-        if state.finished_at is None and _has_no_states(state):
+        is_pending = pending_backfills.is_pending(session.deployment, table.aggregate_type)
+        if state.finished_at is not None and is_pending and _has_no_states(state.row_count, state.skipped_count):
             state = table.begin(session.connection, restart=True)
     pending_backfills.begin(session.deployment, table.aggregate_type, restart=restart and not is_required)
     return state
@@ -115,8 +123,6 @@ def _write_batch(session: Session, states: AggregateStates, table: ProgressTable
             return previous_state
         keys = states.next_keys(connection, previous_state.last_key, limit)
         if not keys:
-            if _has_no_states(previous_state):
-                raise _no_states_error(states, previous_state.skipped_count)
             table.finish(connection)
             return table.lock(connection)
         row_count = len(states.write_states(connection, keys, EVENT_TYPE))
@@ -124,18 +130,24 @@ def _write_batch(session: Session, states: AggregateStates, table: ProgressTable
         return table.lock(connection)
 
 
-def _has_no_states(state: BackfillProgress) -> bool:
-    return state.skipped_count > 0 and state.row_count == 0
+def _record_end(session: Session, aggregate_type: str, state: BackfillProgress) -> None:
+    if not _has_no_states(state.row_count, state.skipped_count):
+        pending_backfills.finish(session.deployment, aggregate_type)
 
 
-def _no_states_error(states: AggregateStates, count: int) -> ConfigurationError:
+def _has_no_states(row_count: int, skipped_count: int) -> bool:
+    return skipped_count > 0 and row_count == 0
+
+
+def _no_states_error(pipeline: Pipeline, result: BackfillResult) -> ConfigurationError:
     """Return the error for a query that returns no state for any row, as if all aggregates were deleted."""
-    name, backfill = states.aggregate_type, states.backfill
-    hint = "correct the query, and run the command again"
-    if len(backfill.key) > 1:
-        hint = f"compare :keys with the columns ({', '.join(backfill.key)}) in the order of `key`; {hint}"
+    name, backfill = result.aggregate_type, pipeline.aggregates[result.aggregate_type].backfill
+    key, table = (backfill.key, backfill.table) if backfill else ([], "")
+    hint = "correct the query, or a trigger that omits the outbox rows, and run the command again"
+    if len(key) > 1:
+        hint = f"compare :keys with the columns ({', '.join(key)}) in the order of `key`; {hint}"
     return ConfigurationError(
-        f"aggregates.{name}.backfill.query returns no state for any of {plural(count, 'row')} of {backfill.table}",
+        f"aggregates.{name}.backfill.query returned no state for any of {plural(result.skipped, 'row')} of {table}",
         f"{hint}; if no row has a state, run `outbox backfill --acknowledge {name}`",
     )
 

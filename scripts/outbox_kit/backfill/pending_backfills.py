@@ -40,6 +40,11 @@ def is_required(deployment: Deployment, aggregate_type: str) -> bool:
     return _pending(deployment, aggregate_type) == "required"
 
 
+def is_pending(deployment: Deployment, aggregate_type: str) -> bool:
+    """Return whether the topic needs a backfill, even if one has started."""
+    return _pending(deployment, aggregate_type) is not None
+
+
 def begin(deployment: Deployment, aggregate_type: str, *, restart: bool) -> None:
     """Record the start of a required backfill, or with `restart`, of any. The caller must delete the progress first."""
     _replace(deployment, aggregate_type, None if restart else "required", "started")

@@ -263,15 +263,14 @@ def _exactly_once(live: ConnectState) -> Finding:
     "states from another database may have replaced this pipeline's states on the topics",
 )
 def _exclusive(live: ConnectState) -> Finding:
-    observed = live.observed
+    observed, steps = live.observed, list[str]()
     problems = [entry.text for entry in observed.shared]
     problems += [f"connector {name!r} also belongs to this pipeline" for name in observed.orphans]
-    others = dict.fromkeys([*(entry.other_connector for entry in observed.shared), *observed.orphans])
-    commands = ", ".join(f"`curl -X DELETE {observed.url}/connectors/{quote(name, safe='')}`" for name in others)
-    remedy = (
-        f"if {', '.join(others)} is not needed, run {commands}; otherwise give it another slot, publication, prefix "
-        f"and other topics; then {live.resend_steps}"
-    )
+    for name in dict.fromkeys(entry.other_connector for entry in observed.shared):
+        command = f"`curl -X DELETE {observed.url}/connectors/{quote(name, safe='')}` (with the credentials of Connect)"
+        steps.append(f"if {name} is not needed, run {command}; otherwise give it other names of slot and topics")
+    steps += [f'run `outbox apply --allow "connector {name}"`, which deletes {name}' for name in observed.orphans]
+    remedy = "; ".join([*steps, f"then {live.resend_steps}"])
     expected = "exclusive slot, publication, prefix and topics"
     return Finding(not problems, "; ".join(problems) or "no conflict", expected, remedy)
 

@@ -14,6 +14,7 @@ from outbox_events.errors import OutboxError, RefusedError, UnreachableError
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
+from outbox_kit.postgres.client import Connection
 from outbox_kit.postgres.replication_slot import Slot, read_slot
 from outbox_kit.postgres.state import ActualDatabase
 from outbox_kit.results import Reporter
@@ -107,11 +108,11 @@ def refuse_other_database(lock: Lock | None, actual: ActualDatabase) -> None:
 
 def refuse_foreign_slot(deployment: Deployment) -> None:
     """Raise RefusedError if the slot belongs to another database of the server, from which it could be dropped."""
-    source = deployment.environment.source
-    with postgres_client.connected(source) as connection:
-        slot = read_slot(connection, deployment.pipeline.source.slot)
-    for problem in _slot_differences(slot, source.database):
-        raise RefusedError(problem, "correct source.database or source.slot; nothing was changed")
+    name = deployment.pipeline.source.slot
+    with postgres_client.connected(deployment.environment.source) as connection:
+        for problem in _slot_differences(read_slot(connection, name), _database(connection)):
+            replace_slot = f"run `outbox stop`, `select pg_drop_replication_slot('{name}')`, then `outbox recover`"
+            raise RefusedError(problem, f"correct source.database; if this database replaced the other: {replace_slot}")
 
 
 def _problems(deployment: Deployment, lock: Lock | None, system: System) -> Iterator[str]:
@@ -120,7 +121,7 @@ def _problems(deployment: Deployment, lock: Lock | None, system: System) -> Iter
             with postgres_client.connected(deployment.environment.source, seconds=READ_LIMIT_S) as connection:
                 yield from _database_differences(lock, postgres_client.read_system_identifier(connection))
                 slot = read_slot(connection, deployment.pipeline.source.slot)
-                yield from _slot_differences(slot, deployment.environment.source.database)
+                yield from _slot_differences(slot, _database(connection))
         return
     if system == "connect" and lock is None:
         with suppress(UnreachableError):  # the command reports it
@@ -143,6 +144,11 @@ def _database_differences(lock: Lock | None, system_identifier: str) -> Iterator
     expected = lock.system_identifier if lock else None
     if expected not in (None, system_identifier):
         yield f"the server has system identifier {system_identifier}, but the lock file has {expected}"
+
+
+def _database(connection: Connection) -> str:
+    """Return the name of the database, because a connection pooler can have another name for it."""
+    return str(postgres_client.read_server(connection)["database"])
 
 
 def _slot_differences(slot: Slot | None, database: str) -> Iterator[str]:

@@ -20,9 +20,8 @@ CONNECT_TIMEOUT_S = 10
 MIN_CONNECT_TIMEOUT_S = 2  # libpq treats 1 as 2
 # The wait for a lock is limited, because later writers of the table queue behind the waiting statement.
 STATEMENT_TIMEOUTS = "-c lock_timeout=10s -c statement_timeout=30s"
-# A role or database can have other values. psycopg cannot parse timestamps in another DateStyle, and the text of a
-# date or time in an aggregate_id depends on both settings.
-DATE_SETTINGS = "-c datestyle=ISO -c timezone=UTC"
+# psycopg cannot parse timestamps in another DateStyle, which a role or database can have.
+DATE_STYLE = "-c datestyle=ISO"
 SLOT_TIMEOUT_MS = 60_000
 # The server enforces the timeouts above. With Linux's defaults, the client notices a lost connection after two hours.
 KEEPALIVES: dict[str, Any] = {
@@ -130,7 +129,7 @@ def _connect(database: SourceDatabase, login: Login, address: str, seconds: floa
             connect_timeout=CONNECT_TIMEOUT_S if seconds is None else max(MIN_CONNECT_TIMEOUT_S, math.ceil(seconds)),
             application_name="outbox-kit",
             **KEEPALIVES,
-            options=f"{DATE_SETTINGS} {timeouts}",
+            options=f"{DATE_STYLE} {timeouts}",
             autocommit=True,
             prepare_threshold=None,  # poolers in transaction mode do not support prepared statements
             row_factory=dict_row,

@@ -28,9 +28,9 @@ LAST_ROWS: LiteralString = """
            extract(epoch from {created_at})::float8 as seconds,
            {created_at} between now() - %(max_age)s::interval and now() - make_interval(secs => %(older_than)s) as due
     from {table} where {type} = any(%(types)s) and {ctid} >= {first}::tid"""
-YOUNG_ROWS: LiteralString = """
+RECENT_EVENT: LiteralString = """
     select exists (select from {table} where {type} = %(type)s and {ctid} >= {first}::tid
-                   and {created_at} > now() - make_interval(secs => %(seconds)s)) as found"""
+                   and {created_at} > now() - %(max_age)s::interval) as found"""
 
 
 def recent_events(
@@ -60,11 +60,11 @@ def recent_events(
         raise RejectedError(str(error.diag.message_primary), f"run `{grant.as_string(None)}`") from None
 
 
-def has_young_row(connection: Connection, source: Source, aggregate_type: str, *, seconds: float) -> bool:
-    """Return whether the last pages of the table have a row of this type that is younger than `seconds`."""
-    names, parameters = _names(source), {"type": aggregate_type, "seconds": seconds}
+def has_recent_event(connection: Connection, source: Source, aggregate_type: str) -> bool:
+    """Return whether there is a row of this type that recent_events() returns once it is due."""
+    names, parameters = _names(source), {"type": aggregate_type, "max_age": MAX_AGE}
     queries = [
-        sql.SQL(YOUNG_ROWS).format(**names, table=table, first=first)
+        sql.SQL(RECENT_EVENT).format(**names, table=table, first=first)
         for table, first in last_pages(connection, source.table)
     ]
     return any(connection.execute(query, parameters).fetchall()[0]["found"] for query in queries)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+
 from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
 from outbox_events.contract import lsn
 from outbox_kit.pipeline import Pipeline, Source
@@ -248,8 +251,10 @@ def _slot_failover(state: DatabaseState) -> Finding:
     if slot is None:
         return Finding(None, "no slot", "a failover slot")
     server, name = state.environment.source, sql.Identifier(state.pipeline.source.slot).as_string(None)
-    login = f"host={server.host} port={server.port} dbname={server.database} user={server.admin.user}"
-    command = f"psql '{login} replication=database' -c 'ALTER_REPLICATION_SLOT {name} (FAILOVER)'"
+    login = make_conninfo(
+        host=server.host, port=server.port, dbname=server.database, user=server.admin.user, replication="database"
+    )
+    command = shlex.join(["psql", login, "-c", f"ALTER_REPLICATION_SLOT {name} (FAILOVER)"])
     remedy = f"run `outbox stop`, then `{command}`, then `outbox resume`"
     seen = f"{'a' if slot.failover else 'not a'} failover slot"
     return Finding(bool(slot.failover), seen, "a failover slot", remedy)

@@ -33,10 +33,9 @@ def added_fields_step(pipeline: Pipeline, aggregate_type: str, added_fields: lis
     step = backfill_steps(pipeline, [aggregate_type]).partition(", then")[0]  # no backfill is pending
     if not added_fields:
         return ""
-    in_query = (
-        "" if step.startswith("have") else f"return the field in aggregates.{aggregate_type}.backfill.query, and "
-    )
-    return f"if the states of existing rows shall have {', '.join(added_fields)}, {in_query}{step}"
+    has_query = bool(_types_with_backfill(pipeline, [aggregate_type]))
+    query = f"return it in aggregates.{aggregate_type}.backfill.query, and " if has_query else ""
+    return f"if the states of existing rows shall have {' and '.join(added_fields)}, {query}{step}"
 
 
 def republish_command(aggregate_type: str, keys: Iterable[str]) -> str:

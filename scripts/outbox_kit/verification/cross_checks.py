@@ -32,7 +32,6 @@ from outbox_kit.results.repair_commands import (
     resend_steps,
 )
 from outbox_kit.verification.live_state import LiveState
-from outbox_kit.verification.progress_checks import can_progress
 
 NO_SAMPLE = "the topics could not be read"
 NO_CONFIG = "the live connector config could not be read"
@@ -187,12 +186,12 @@ def _offset_covers_slot(state: LiveState) -> Finding:
 
 @RULES.rule(
     "path.interrupted",
-    condition="the last `apply`, `adopt` or `recover` was not interrupted",
-    remedy="run `outbox apply`, which completes the interrupted command",
+    condition="the last `apply` or `recover` was completed; it was neither interrupted nor rolled back",
+    remedy="if `apply` rolled back a config, correct the files; then run `outbox apply`, which completes the command",
 )
 def _interrupted(state: LiveState) -> Finding:
-    unfinished, expected = state.lock.unfinished, "no interrupted command in the lock file"
-    return Finding(unfinished is None, f"interrupted: {unfinished}" if unfinished else expected, expected)
+    unfinished, expected = state.lock.unfinished, "no incomplete command in the lock file"
+    return Finding(unfinished is None, f"not completed: {unfinished}" if unfinished else expected, expected)
 
 
 @RULES.rule(
@@ -206,8 +205,6 @@ def _empty_topics(state: LiveState) -> Finding:
     if names is None or not _has_sample(state):
         message, hint = (error.message, error.hint) if error else (NO_SAMPLE, "")
         return Finding(None, message, expected, hint)
-    if names and not can_progress(state):
-        return Finding(None, f"no record: {', '.join(names)}, but the connector is not running", expected)
     actual = f"no record: {', '.join(names)}" if names else expected
     return Finding(not names, actual, expected, backfill_steps(state.deployment.pipeline, names))
 

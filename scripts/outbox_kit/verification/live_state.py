@@ -27,7 +27,7 @@ from outbox_kit.postgres import state as postgres_state
 from outbox_kit.postgres import verify_queries as postgres_queries
 from outbox_kit.postgres.aggregate_queries import QUERY_TIMEOUT_S, live_keys
 from outbox_kit.postgres.checks import DatabaseState
-from outbox_kit.postgres.recent_events import has_young_row
+from outbox_kit.postgres.recent_events import has_recent_event
 from outbox_kit.registry import state as registry_state
 from outbox_kit.registry.checks import RegistryState
 from outbox_kit.registry.client import SchemaVersion
@@ -39,7 +39,6 @@ T = TypeVar("T")
 # Maximum number of dead letters to count. One dead letter fails the check, so a large count does not have to be exact.
 MAX_DEAD_LETTERS = 1000
 DEAD_LETTER_TIMEOUT_S = 10
-IN_TRANSIT_S = 60.0  # age up to which the record of an outbox row can still be missing on an empty topic
 FIRST_KEYS = 100  # number of keys for which the state of a type with an empty topic is read
 RegisteredSchemas = dict[tuple[str, int], SchemaVersion | None]
 """Registered schemas by subject and version number."""
@@ -138,7 +137,8 @@ def _read_unsent_types(deployment: Deployment, empty_types: list[str]) -> list[s
             if not postgres_client.read_column_types(connection, backfill.table):  # the table does not exist yet
                 continue
             keys = live_keys(connection, backfill, seconds=seconds, limit=FIRST_KEYS)
-            if keys and not has_young_row(connection, pipeline.source, name, seconds=IN_TRANSIT_S):
+            # Otherwise, path.recent-rows compares the row, whose record can be in transit.
+            if keys and not has_recent_event(connection, pipeline.source, name):
                 names.append(name)
     return names
 

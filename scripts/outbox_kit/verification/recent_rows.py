@@ -35,7 +35,7 @@ from outbox_kit.verification.live_state import LiveState, ReadResult, connect_da
 from outbox_kit.verification.progress_checks import can_progress, timeout_s
 from outbox_kit.verification.state_checks import COMPLETE_REMEDY, MAX_LISTED, stuck_remedy
 
-OLDER_THAN_S, QUERY_S = 10.0, 5.0
+OLDER_THAN_S, QUERY_S = 60.0, 5.0
 # Time limits for the newest records of all topics, and for the entire topics of suspects.
 MAX_READ_S, MAX_FULL_READ_S = 2.0, 10.0
 # A service whose clock is ahead can write a created_at that is later than the timestamp of the record.

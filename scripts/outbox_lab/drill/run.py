@@ -11,8 +11,9 @@ import msgspec
 from outbox_events.errors import ConfigurationError, OutboxError
 from outbox_events.text import plural
 from outbox_kit.results import Reporter
+from outbox_kit.stack.errors import StackError
 from outbox_lab.drill.cell import Cell, CellResult, CellSettings, Load
-from outbox_lab.drill.faults import FAULTS, fault_named
+from outbox_lab.drill.faults import FAULTS, NotApplicableError, fault_named
 from outbox_lab.drill.project import DrillProject
 from outbox_lab.drill.receivers.effects import EFFECT_COUNTS, broken_by_receivers
 from outbox_lab.drill.stack import DrillStack, drill_stack
@@ -78,8 +79,14 @@ def run_cells(
         result_file(project, cell).unlink(missing_ok=True)
     remaining, durations = iter(enumerate(pending, 1)), list[float]()
     while len(durations) < len(pending):
-        with drill_stack(project, progress) as drill:
-            _run_until_stack_is_damaged(drill, remaining, len(pending), durations)
+        try:
+            with drill_stack(project, progress) as drill:
+                _run_until_stack_is_damaged(drill, remaining, len(pending), durations)
+        except StackError as error:
+            if not durations:
+                raise
+            progress(f"no result for the remaining cells: {error.message}")
+            break
     return [_read(result_file(project, cell)) for cell in cells if result_file(project, cell).exists()]
 
 
@@ -97,6 +104,9 @@ def _run_until_stack_is_damaged(
         started = time.monotonic()
         try:
             result = Cell(drill, cell).run()
+        except NotApplicableError as error:
+            drill.progress(f"  no result: {error.message}")
+            continue
         except OutboxError as error:  # a cell without a result fails the run but not the other cells
             drill.progress(f"  no result: {error.message}")
             return

@@ -443,7 +443,10 @@ def test_tombstone_waits_for_concurrent_inserts(store: Deployment, connection: C
             {"query": "select id::text as aggregate_id, '{}'::jsonb as payload from store_plain, (values (1), (2)) v"},
             r"returns an aggregate_id more than once",
         ),
-        ({"query": QUERY.format("store_plain") + " where id = -1"}, "returns no state for any of 30 rows of public.st"),
+        (
+            {"query": QUERY.format("store_plain") + " where id = -1"},
+            "returned no state for any of 30 rows of public.st",
+        ),
     ],
 )
 def test_rejects_an_invalid_backfill(store: Deployment, change: dict[str, Any], message: str) -> None:

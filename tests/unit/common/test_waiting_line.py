@@ -29,7 +29,7 @@ class Terminal(io.StringIO):
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Time for the line, which in these tests is only printed by update()."""
     monkeypatch.setattr(waiting_line, "INTERVAL_S", 3600)
-    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr(waiting_line, "DEFAULT_WIDTH", 40)
     return Clock()
 
 

@@ -118,9 +118,9 @@ CASES: list[tuple[ConnectState, str, str]] = [
     ),
     (replace(LIVE, exactly_once="requested"), "connect.exactly-once", "required"),
     (
-        observed(shared=[Duplicate("slot.name", "s", "d")]),
+        observed(shared=[TWIN]),
         "connect.exclusive",
-        "slot.name 's' is also used by connector 'd'",
+        TWIN.text,
     ),
     (observed(orphans=["d"]), "connect.exclusive", "connector 'd' also belongs to this pipeline"),
     (connector(offsets=[]), "connect.offsets", "no offset"),

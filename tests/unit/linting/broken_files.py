@@ -114,7 +114,7 @@ FILE_CASES: list[tuple[str, Callable[[], LintInput | Sequence[LintInput]]]] = [
     ("backfill.query", lambda: with_backfill("select id as aggregate_id /* payload */ from book")),
     (
         "backfill.fields",
-        lambda: with_backfill("select id as aggregate_id, json_build_object('a', 1) payload from b"),
+        lambda: with_backfill("select id as aggregate_id, JSON_BUILD_OBJECT('a', 1) payload from b"),
     ),
     ("route.compacted", lambda: with_topic(cleanup__policy="compact,delete")),
     ("route.partition-field", lambda: with_partition_field("event_type")),

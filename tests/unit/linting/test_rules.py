@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from tests.unit.linting.broken_files import FILE_CASES
+from tests.unit.linting.broken_files import FILE_CASES, with_backfill
 from tests.unit.linting.broken_settings import SETTING_CASES
 from tests.unit.linting.samples import (
     CHAIN,
@@ -28,6 +28,12 @@ from outbox_kit.linting import RULES, LintInput, lint, lint_deployment
 from outbox_kit.linting.rule_catalogue import JOB_RULE_IDS
 from outbox_kit.results.checks import Severity, Status
 
+
+def with_payload(expression: str) -> LintInput:
+    """Return an input with a backfill query that returns this payload."""
+    return with_backfill(f"select id as aggregate_id, {expression} as payload from book b")
+
+
 Inputs = LintInput | Sequence[LintInput]
 Case = tuple[str, Callable[[], Inputs]]
 CASES: list[Case] = [*SETTING_CASES, *FILE_CASES]
@@ -43,6 +49,9 @@ VALID: dict[str, Callable[[], list[LintInput]]] = {
     "unknown fields": lambda: [with_payloads("json", unknown_fields="ignore", tombstone_event_types=["Lost", "Sold"])],
     "columns": lambda: [with_source(schema_version_column="version", header_columns={"tenant": "tenant"})],
     "policies": lambda: [with_source(updated_rows="warn", deleted_rows="ignore", cloudevents_source="/library")],
+    "fields of a row": lambda: [with_payload("jsonb_set(to_jsonb(b), '{a}', jsonb_build_object('street', street))")],
+    "fields of a row, minus one": lambda: [with_payload("to_jsonb(b) - 'internal'")],
+    "more fields than named": lambda: [with_payload("jsonb_build_object('id', id) || extra")],
     "two pipelines": lambda: [valid_input(), second_pipeline()],
     "this machine": lambda: [valid_input(settings=on_this_machine())],
     "one broker": lambda: [

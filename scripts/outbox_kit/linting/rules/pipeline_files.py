@@ -16,11 +16,9 @@ from outbox_kit.pipeline.environment import DeltaTarget
 from outbox_kit.results.checks import Finding, Severity
 
 RULES = LintRules()
-COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
+BUILDS_OBJECT = re.compile(r"\bjsonb?_build_object\b", re.IGNORECASE)
 # Expressions that return fields whose names are not literals in the query.
-UNNAMED_FIELDS = re.compile(
-    r"\|\||\brow_to_json\b|object_agg\b|\bto_jsonb?\s*\([^()]*\)\s+as\s+payload\b", re.IGNORECASE
-)
+UNNAMED_FIELDS = re.compile(r"\|\||\b(row_to_json|to_jsonb?|jsonb?_object_agg)\b", re.IGNORECASE)
 
 
 def schema_error(aggregate: Aggregate) -> ConfigurationError | None:
@@ -128,7 +126,7 @@ def check_backfill_query(lint_input: LintInput) -> Iterator[Finding]:
     for name, aggregate in lint_input.pipeline.aggregates.items():
         if aggregate.backfill is None:
             continue
-        query = COMMENT.sub(" ", aggregate.backfill.query)
+        query = re.sub(r"--[^\n]*|/\*.*?\*/", " ", aggregate.backfill.query, flags=re.DOTALL)
         required = [*aggregate.backfill.id_columns, "payload", *filter(None, [aggregate.partition_field])]
         missing = [column for column in required if not re.search(rf"\b{re.escape(column)}\b", query, re.IGNORECASE)]
         if missing:
@@ -146,8 +144,8 @@ def check_backfill_query(lint_input: LintInput) -> Iterator[Finding]:
 )
 def check_backfill_fields(lint_input: LintInput) -> Iterator[Finding]:
     for name, aggregate in lint_input.pipeline.with_schemas.items():
-        query = COMMENT.sub(" ", aggregate.backfill.query) if aggregate.backfill else ""
-        if "_build_object" not in query or UNNAMED_FIELDS.search(query) or schema_error(aggregate):
+        query = aggregate.backfill.query if aggregate.backfill else ""
+        if not BUILDS_OBJECT.search(query) or UNNAMED_FIELDS.search(query) or schema_error(aggregate):
             continue
         fields = [field["name"] for field in json.loads(inlined_schema(aggregate))["fields"]]
         missing = [field for field in fields if f"'{field}'" not in query]
