@@ -18,7 +18,7 @@ from outbox_kit.postgres.replication_slot import Slot
 from outbox_kit.postgres.state import ActualDatabase
 
 Rows = list[dict[str, Any]]
-COMMAND = re.compile("set local|drop publication|select pg_drop_replication_slot")
+COMMAND = re.compile("set local|set transaction|drop publication|select pg_drop_replication_slot")
 HAS_ROWS = re.compile(r"select exists \(select from ([^)]*)\) as found")
 PRIVILEGED_SERVER = {"wal_level": "logical", "database": "library", "has_slot": True, "has_publication": True}
 LOCK_HOLDER = {"pid": 7, "application": "outbox-kit apply library", "address": "10.0.0.1", "since": "2026-11-20"}

@@ -23,7 +23,7 @@ CLASS_KEYS = re.compile(
     r"connector\.class|(transforms|predicates)\.[^.]+\.type|(key|value|header)\.converter(\.delegate\.converter\.type)?"
 )
 INSTALL_HINT = "install the missing plugins under plugin.path of every worker and restart the workers; see docs/smt.md"
-RESTORE_LOCK_HINT = "restore the lock file from version control"
+RESTORE_LOCK_HINT = "restore the lock file from version control (first check -p and -e)"
 LOST_LOCK_HINT = f"{RESTORE_LOCK_HINT}; if the file is lost, {APPLY_RECOVER_HINT}"
 
 

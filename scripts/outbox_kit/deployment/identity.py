@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 
 from outbox_events.errors import OutboxError, RefusedError, UnreachableError
+from outbox_kit.connect.config_diff import PIPELINE_KEY
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
@@ -123,18 +124,27 @@ def _problems(deployment: Deployment, lock: Lock | None, system: System) -> Iter
                 slot = read_slot(connection, deployment.pipeline.source.slot)
                 yield from _slot_differences(slot, _database(connection))
         return
-    if system == "connect" and lock is None:
+    if system == "connect":
         with suppress(UnreachableError):  # the command reports it
-            yield from _connector_differences(deployment)
+            yield from _connector_differences(deployment, lock)
+    topic = deployment.pipeline.dead_letter_topic
+    if system == "kafka" and lock is not None and lock.topics and topic not in lock.topics:
+        yield f"topic {topic} is not in the lock file"
     expected = list(_expected_ids(deployment, lock))
     if expected:
         yield from _differences(_address(deployment, system), _cluster_id(deployment, system), expected)
 
 
-def _connector_differences(deployment: Deployment) -> Iterator[str]:
-    """Compare the database of the live connector, which can belong to another environment, with the files."""
+def _connector_differences(deployment: Deployment, lock: Lock | None) -> Iterator[str]:
+    """Compare the live connector, which can belong to another pipeline or environment, with the files."""
     name = deployment.pipeline.connector.name
     config = deployment.connect.config(name) or {}
+    if lock is not None:
+        recorded = {PIPELINE_KEY: lock.pipeline} | ({"slot.name": lock.source.slot} if lock.source else {})
+        for key, value in recorded.items():
+            if config.get(key, value) != value:
+                yield f"connector {name!r} has {key} {config[key]}, but the lock file has {value}"
+        return
     for key, value in (deployment.render(None) if config else {}).items():
         if key in DATABASE_KEYS and config.get(key) != value:
             yield f"connector {name!r} has {key} {config.get(key)}, but the environment file has {value}"

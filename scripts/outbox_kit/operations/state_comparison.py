@@ -151,19 +151,22 @@ class StateComparison:
     ) -> None:
         """Add the stuck aggregates and the compared keys of one type to the result."""
         pipeline, business_table = self.deployment.pipeline, self.deployment.pipeline.aggregates[name].backfill
-        rows = aggregate_queries.latest_events(
-            connection,
-            pipeline.source,
-            name,
-            pipeline.aggregates[name],
-            older_than=self.older_than,
-            seconds=deadline.seconds_left,
-        )
+        with postgres_client.snapshot(connection) as lsn:
+            rows = aggregate_queries.latest_events(
+                connection,
+                pipeline.source,
+                name,
+                pipeline.aggregates[name],
+                older_than=self.older_than,
+                seconds=deadline.seconds_left,
+            )
         if not rows and business_table is None:
             return
         is_json = pipeline.aggregates[name].payload == "json"
         decoder = ValueDecoder(self.deployment.lock(), name, self._schema_text) if is_json else None
-        comparison = _TypeComparison(connection, business_table, decoder, rows, epoch, self.topic(name), deadline)
+        position = None if epoch is None or lsn is None else WalPosition(epoch, lsn)
+        topic = self.topic(name)
+        comparison = _TypeComparison(connection, business_table, decoder, rows, position, epoch, topic, deadline)
         comparison.wait(f"states of type {name} on their topic", self.older_than, pipeline.source.slot)
         result.stuck.extend(comparison.stuck_aggregates(name))
         result.compared_keys[name] = comparison.compared_keys
@@ -184,12 +187,12 @@ class _TypeComparison:
     business_table: Backfill | None
     decoder: ValueDecoder | None
     rows: list[Row]
+    position: WalPosition | None
     epoch: int | None
     topic: LatestRecords
     deadline: Deadline
 
     def __post_init__(self) -> None:
-        self._position = self._read_position()
         row_keys, table_keys = {row["key"] for row in self.rows}, self._live_keys()
         self._table_keys, self.compared_keys = table_keys, row_keys | table_keys
         topic = self.topic
@@ -258,7 +261,7 @@ class _TypeComparison:
         """Read the new records, and remove the entries that they confirm."""
         self.topic.read(seconds=self.deadline.seconds_left)
         latest, keys_with_state = self.topic.by_key, self.topic.keys_with_state()
-        self.rows = [row for row in self.rows if not is_confirmed(row, latest.get(row["key"]), self._position)]
+        self.rows = [row for row in self.rows if not is_confirmed(row, latest.get(row["key"]), self.position)]
         self._missing_keys -= self._present_keys()
         self._ghost_keys &= keys_with_state
         if self._missing_keys or self._ghost_keys:

@@ -161,6 +161,17 @@ def read_insert_position(connection: Connection) -> int | None:
     return lsn
 
 
+@contextmanager
+def snapshot(connection: Connection) -> Iterator[int | None]:
+    """Open a transaction whose queries all see the same commits. Yield an LSN above these commits; None on a standby.
+
+    An LSN that is read after a long query would also be above commits that the query has not seen.
+    """
+    with connection.transaction():
+        connection.execute("set transaction isolation level repeatable read")
+        yield read_insert_position(connection)
+
+
 def read_standby_timeline(connection: Connection) -> int:
     """Return the timeline of a standby. Raises RejectedError if the login lacks the privilege to read it."""
     return int(_control_value(connection, STANDBY_TIMELINE, "pg_control_checkpoint()"))

@@ -113,7 +113,8 @@ def _recent_rows(compared: ComparedRows) -> Finding:
     pipeline, count = compared.pipeline, compared.counts.total()
     total = count + compared.unsent + compared.unread
     types = ", ".join(f"{name} {compared.counts[name]}" for name in pipeline.aggregates)
-    seen, expected = f"{count} of {plural(total, 'row')} compared ({types})", "a record or a dead letter for every row"
+    seen = f"{count} of {plural(total, 'row')} older than {OLDER_THAN_S:g} s compared ({types})"
+    expected = "a record or a dead letter for every row"
     if compared.lost:
         keys = [f"{entry.aggregate_type} {entry.key} ({entry.kind})" for entry in compared.lost]
         seen = f"{plural(len(keys), 'lost row')}: {shortened_list(keys, MAX_LISTED)}; {CAUSE}; {seen}"
@@ -196,8 +197,8 @@ def _wait_for_proof(
 ) -> tuple[list[Row], bool]:
     """Return the rows that remain without a proof of delivery, and whether the slot has confirmed them."""
     deployment, pipeline = live_state.deployment, live_state.deployment.pipeline
-    rows = list(_newest_rows(pipeline, connection, suspects))
-    lsn = postgres_client.read_insert_position(connection)
+    with postgres_client.snapshot(connection) as lsn:
+        rows = list(_newest_rows(pipeline, connection, suspects))
     position = None if lsn is None else WalPosition(live_state.lock.source_epoch, lsn)
     found = dead_letter_topic.read_dead_letters(deployment.kafka, pipeline, list_all=True, seconds=MAX_FULL_READ_S)
     dead_letters = first_versions(found).keys()

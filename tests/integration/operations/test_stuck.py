@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from types import ModuleType
 from uuid import uuid4
 
 import psycopg
@@ -17,6 +18,7 @@ from outbox_events.waiting import Observation, wait_for
 from outbox_kit.cli.options import CommonOptions
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.deployment import Deployment
+from outbox_kit.postgres import aggregate_queries
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.client import connected
 from outbox_kit.postgres.replication_slot import wait_inactive
@@ -186,21 +188,29 @@ def test_without_seq_rows_are_ordered_by_transaction(
             connection.execute("alter table stuck_event rename column number to seq")
 
 
+@pytest.mark.parametrize(
+    ("module", "name"), [(postgres_client, "read_insert_position"), (aggregate_queries, "latest_events")]
+)
 def test_a_record_after_the_rows_confirms_by_its_position(
-    pipeline: Deployment, list_reasons: ListReasons, source_dsn: str, monkeypatch: pytest.MonkeyPatch
+    pipeline: Deployment,
+    list_reasons: ListReasons,
+    source_dsn: str,
+    monkeypatch: pytest.MonkeyPatch,
+    module: ModuleType,
+    name: str,
 ) -> None:
     """A state that arrives while the tables are compared has no row among the rows that were read."""
     key = str(uuid4())
     send(source_dsn, "book", key, book(key), table=TABLE)
     wait_old_enough(pipeline)
-    read_position = postgres_client.read_insert_position
+    read = getattr(module, name)
 
-    def send_another(connection: postgres_client.Connection) -> int | None:
-        position = read_position(connection)
+    def send_another(*arguments: object, **options: object) -> object:
+        result = read(*arguments, **options)
         wait_record(pipeline, TOPIC, 4, send(source_dsn, "book", key, book(key, pages=3), table=TABLE))
-        return position
+        return result
 
-    monkeypatch.setattr(postgres_client, "read_insert_position", send_another)
+    monkeypatch.setattr(module, name, send_another)
     assert list_reasons(0) == {}
 
 

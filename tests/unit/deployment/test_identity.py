@@ -9,7 +9,7 @@ from tests.unit.fake_kafka import FakeKafka
 
 from outbox_events.errors import RefusedError, RejectedError, UnreachableError
 from outbox_kit.deployment.identity import CLUSTERS, foreign_systems, refuse_foreign_systems, refuse_wrong_cluster
-from outbox_kit.pipeline import Kafka, Lock
+from outbox_kit.pipeline import Kafka, Lock, LockedTopic
 from outbox_kit.results import silent
 
 
@@ -100,6 +100,26 @@ def test_without_a_lock_file_the_connector_must_read_the_database_of_the_environ
     deployment = deployed(connect=service(serve(fake)))
     found = list(foreign_systems(deployment, ["connect"]))
     assert [key in problem and "other" in problem for problem in found if key] == [True] * (key is not None)
+
+
+@pytest.mark.parametrize("key", ["outboxkit.pipeline", "slot.name", None])
+def test_with_a_lock_file_the_connector_must_belong_to_its_pipeline(
+    serve: Serve, deployed: Deployed, lock: Lock, key: str | None
+) -> None:
+    """The name of the connector can come from an option such as `--set connector.name=...`."""
+    config = {**deployed().render(lock), "outboxkit.pipeline": "library"}
+    fake = FakeConnect(configs={NAME: config | ({key: "other"} if key else {})}, states={NAME: "RUNNING"})
+    deployment = deployed(connect=service(serve(fake)))
+    deployment.write_lock(lock.model_copy(update={"cluster_id": None}))
+    found = list(foreign_systems(deployment, ["connect"]))
+    assert [key in problem and "other" in problem for problem in found if key] == [True] * (key is not None)
+
+
+def test_topics_must_be_in_the_lock_file(deployed: Deployed, lock: Lock, kafka: FakeKafka) -> None:
+    deployment, topic = deployed(), LockedTopic(id="1", partitions=1)
+    for name, count in (("library.dead-letter", 0), ("another.dead-letter", 1)):
+        deployment.write_lock(lock.model_copy(update={"cluster_id": kafka.cluster, "topics": {name: topic}}))
+        assert len(list(foreign_systems(deployment, ["kafka"]))) == count
 
 
 def test_unreachable_system_is_reported_unless_the_command_needs_it(

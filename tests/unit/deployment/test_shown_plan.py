@@ -97,8 +97,18 @@ def test_ignores_keys_of_new_schemas() -> None:
         refuse_unplanned_changes(replace(PLAN, changes=(CONNECTOR,)), [now])
 
 
-@pytest.mark.parametrize("now", [[], [CONNECTOR, Change("connect", "start", "library-outbox", "create", "why")]])
-def test_rejects_other_pending_changes_of_the_connector(now: list[Change]) -> None:
+def test_a_new_schema_can_get_the_id_that_the_connector_already_has() -> None:
+    refuse_unplanned_changes(PLAN, [])
+
+
+@pytest.mark.parametrize(
+    ("planned", "now"),
+    [
+        ((CONNECTOR,), []),
+        (PLAN.changes, [CONNECTOR, Change("connect", "start", "library-outbox", "create", "why")]),
+    ],
+)
+def test_rejects_other_pending_changes_of_the_connector(planned: tuple[Change, ...], now: list[Change]) -> None:
     with pytest.raises(RefusedError, match="pending changes") as caught:
-        refuse_unplanned_changes(PLAN, now)
+        refuse_unplanned_changes(replace(PLAN, changes=planned), now)
     assert "but not the connector" in caught.value.hint

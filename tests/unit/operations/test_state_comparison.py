@@ -78,7 +78,12 @@ def database(monkeypatch: pytest.MonkeyPatch) -> Database:
     def connected(*_: object) -> Iterator[None]:
         yield None
 
+    @contextmanager
+    def snapshot(_: object) -> Iterator[int]:
+        yield answers.read_position(None)
+
     client = state_comparison.postgres_client
+    monkeypatch.setattr(client, "snapshot", snapshot)
     monkeypatch.setattr(client, "connected", connected)
     monkeypatch.setattr(client, "read_system_identifier", answers.read_system_identifier)
     monkeypatch.setattr(client, "read_server", lambda _: {"timeline": answers.timeline})

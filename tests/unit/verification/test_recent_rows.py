@@ -74,15 +74,15 @@ def check(live: LiveState, topic: FakeTopic, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_counts_the_compared_rows(check: Callable[..., Check]) -> None:
     actual = check(row("old"), row("old", "newer", key="l"))
-    assert (actual.status, actual.seen) == (Status.PASS, "2 of 2 rows compared (author 0, book 2)")
-    assert check().seen == "0 of 0 rows compared (author 0, book 0)"
+    assert (actual.status, actual.seen) == (Status.PASS, "2 of 2 rows older than 60 s compared (author 0, book 2)")
+    assert check().seen == "0 of 0 rows older than 60 s compared (author 0, book 0)"
 
 
 def test_names_lost_rows(check: Callable[..., Check]) -> None:
     actual = check(row(), row(key="l"), row("old", key="m"))
     assert actual.status is Status.FAIL
     assert actual.seen.startswith("2 lost rows: book k (stale), book l (missing); the slot has confirmed them")
-    assert actual.seen.endswith("3 of 3 rows compared (author 0, book 3)")
+    assert actual.seen.endswith("3 of 3 rows older than 60 s compared (author 0, book 3)")
 
 
 @pytest.mark.parametrize("command", ["outbox recover", "outbox stuck --resend", "outbox backfill --restart book"])
@@ -132,21 +132,24 @@ def test_rows_that_the_slot_has_not_confirmed_are_not_lost(
     monkeypatch.setattr(postgres_client, "read_insert_position", lambda _: 2**62)
     actual = check(row(), row("old", key="l"))
     assert actual.status is Status.UNKNOWN
-    assert actual.seen == "1 of 2 rows compared (author 0, book 1); the slot has not confirmed 1"
+    assert actual.seen == "1 of 2 rows older than 60 s compared (author 0, book 1); the slot has not confirmed 1"
 
 
 def test_rows_without_all_records_are_not_compared(
     check: Callable[..., Check], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is no topic for authors, and reading the topic of books exceeds the time limit."""
-    assert check(row(aggregate_type="author")).seen.startswith("0 of 1 row compared (author 0, book 0)")
+    assert check(row(aggregate_type="author")).seen.startswith("0 of 1 row older than 60 s compared (author 0, book 0)")
 
     def read_topics(recent: RecentRows) -> None:
         recent.is_complete = False
 
     monkeypatch.setattr(RecentRows, "read_topics", read_topics)
     actual = check(row())
-    assert (actual.status, actual.seen[:46]) == (Status.PASS, "0 of 1 row compared (author 0, book 0); 1 have"[:46])
+    assert (actual.status, actual.seen[:46]) == (
+        Status.PASS,
+        "0 of 1 row older than 60 s compared (author 0, book 0); 1 have"[:46],
+    )
 
 
 def test_the_time_limit_leaves_the_read_incomplete(topic: FakeTopic, monkeypatch: pytest.MonkeyPatch) -> None:
