@@ -62,13 +62,20 @@ def _foreign_version_remedy(state: RegistryState) -> str:
 
 
 def _later_versions(state: RegistryState, subject: Subject) -> range:
-    """Return the versions after the schema file's version if the lock file lists that version but not the latest."""
+    """Return the versions that another client registered after the schema file's version, which the lock file lists.
+
+    If the subject was deleted, another client can have registered a version with a number in the lock file.
+    """
     latest = state.actual[subject.name].latest
     recorded = state.lock.schemas.get(subject.aggregate_type, []) if state.lock else []
     own = [entry.version for entry in recorded if same_schema(entry.text, subject.text)]
-    if latest is None or not own or latest.version in {entry.version for entry in recorded}:
+    if latest is None or not own:
         return range(0)
-    return range(max(own) + 1, latest.version + 1)
+    same_number = [entry for entry in recorded if entry.version == latest.version]
+    if not same_number:
+        return range(max(own) + 1, latest.version + 1)
+    is_foreign = not any(same_schema(entry.text, latest.text) for entry in same_number)
+    return range(latest.version, latest.version + is_foreign)
 
 
 @RULES.rule(

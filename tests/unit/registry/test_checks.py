@@ -36,13 +36,14 @@ def test_passes_for_a_deployed_registry(state: RegistryState) -> None:
     assert [check.id for check in evaluate(checks.RULES, state)] == [item.id for item in checks.RULES]
 
 
-def test_remedy_deletes_a_version_that_was_registered_by_others(state: RegistryState) -> None:
-    """`apply` then refuses the schema in the file, because it is equal to an earlier version."""
-    foreign = SchemaVersion(9, 77, '{"type":"record","name":"Book","fields":[]}')
+@pytest.mark.parametrize("version", [9, 1])
+def test_remedy_deletes_a_version_that_was_registered_by_others(state: RegistryState, version: int) -> None:
+    """`apply` refuses the file's schema: it equals an earlier version, or is incompatible with the first version."""
+    foreign = SchemaVersion(version, 77, '{"type":"record","name":"Book","fields":[]}')
     book = ActualSubject(foreign, "BACKWARD")
     changed = replace(state, actual={**state.actual, BOOK: book}, url="http://r:1/v7")
     remedies = {check.id: check.remedy for check in evaluate(checks.RULES, changed) if check.status is Status.FAIL}
-    assert f"`curl -X DELETE http://r:1/v7/subjects/{BOOK}/versions/9`" in remedies["registry.schemas"]
+    assert f"`curl -X DELETE http://r:1/v7/subjects/{BOOK}/versions/{version}`" in remedies["registry.schemas"]
     assert remedies["registry.ids"] == "see registry.schemas"
 
 
