@@ -6,7 +6,7 @@ One transaction contains the merge and the progress. The next run drops the stag
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Self
@@ -130,13 +130,14 @@ class PostgresTable(TargetTable):
     def __exit__(self, *_: object) -> None:
         if self._opened is None:
             return
-        try:
-            with suppress(psycopg.Error):
-                self._drop_abandoned_staging()  # after a batch that failed
-            with suppress(psycopg.Error):
-                unlock(self._opened, self._lock_key)
-        finally:
-            self._opened.close()  # even after Ctrl-C, because the lock would remain
+        with closing(self._opened):  # even after Ctrl-C, because the lock would remain
+            try:
+                with suppress(psycopg.Error):
+                    self._drop_abandoned_staging()  # after a batch that failed
+            finally:
+                # The server releases the locks of a closed connection later, when the next run may have started.
+                with suppress(psycopg.Error):
+                    unlock(self._opened, self._lock_key)
 
     def current_time(self) -> datetime:
         """Return the server's time."""
