@@ -64,7 +64,7 @@ def acknowledge(deployment: Deployment, aggregate_types: Sequence[str], progress
         raise ConfigurationError(message, f"name one or more of the aggregate types {', '.join(known_types)}")
     for aggregate_type in aggregate_types:
         _replace(deployment, aggregate_type, _pending(deployment, aggregate_type), None)
-        progress(f"{aggregate_type}: no backfill is pending")
+        progress(f"{aggregate_type}: acknowledged; no backfill is pending")
 
 
 def _pending(deployment: Deployment, aggregate_type: str) -> Pending:

@@ -28,6 +28,7 @@ IDENTIFIED_SYSTEMS: tuple[System, ...] = ("postgres", *CLUSTERS)
 READ_LIMIT_S = 5
 DATABASE_HINT = f"check source.host and source.database; after a restore or migration: {RECOVER_HINT}"
 DATABASE_KEYS = ("database.hostname", "database.port", "database.dbname")
+NAME_KEYS = ("slot.name", "publication.name", "topic.prefix", "table.include.list")
 ADDRESSES_HINT = "check -e, or correct the addresses or kafka.cluster_id in the environment file; nothing was changed"
 
 
@@ -107,6 +108,12 @@ def refuse_other_database(lock: Lock | None, actual: ActualDatabase) -> None:
         raise RefusedError(problem, "correct source.host, source.port or source.database; nothing was changed")
 
 
+def refuse_unapplied_names(deployment: Deployment, lock: Lock | None, keys: Collection[str] = NAME_KEYS) -> None:
+    """Raise RefusedError if the files name another slot, publication, table or topic prefix than the last apply."""
+    for problem in _unapplied(deployment, lock, keys):
+        raise RefusedError(problem, "check -p, -e, --set and the variables OUTBOX__..., or run `outbox apply`")
+
+
 def refuse_foreign_slot(deployment: Deployment) -> None:
     """Raise RefusedError if the slot belongs to another database of the server, from which it could be dropped."""
     name = deployment.pipeline.source.slot
@@ -116,8 +123,18 @@ def refuse_foreign_slot(deployment: Deployment) -> None:
             raise RefusedError(problem, f"correct source.database; if this database replaced the other: {replace_slot}")
 
 
+def _unapplied(deployment: Deployment, lock: Lock | None, keys: Collection[str]) -> Iterator[str]:
+    """Compare the rendered connector config with the config of the last apply that is in the lock file."""
+    applied = lock.config if lock is not None else None
+    rendered = deployment.render(lock) if applied else {}
+    for key in keys:
+        if applied and rendered.get(key) != applied.get(key):
+            yield f"{key} is {rendered.get(key)!r} in the files, but {applied.get(key)!r} in the lock file"
+
+
 def _problems(deployment: Deployment, lock: Lock | None, system: System) -> Iterator[str]:
     if system == "postgres":
+        yield from _unapplied(deployment, lock, (*NAME_KEYS, *DATABASE_KEYS))
         if lock is not None and lock.system_identifier is not None:
             with postgres_client.connected(deployment.environment.source, seconds=READ_LIMIT_S) as connection:
                 yield from _database_differences(lock, postgres_client.read_system_identifier(connection))

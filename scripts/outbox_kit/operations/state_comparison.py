@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 from outbox_events.contract.source_sequence import WalPosition
@@ -151,15 +152,16 @@ class StateComparison:
     ) -> None:
         """Add the stuck aggregates and the compared keys of one type to the result."""
         pipeline, business_table = self.deployment.pipeline, self.deployment.pipeline.aggregates[name].backfill
+        read = partial(
+            aggregate_queries.latest_events,
+            connection,
+            pipeline.source,
+            name,
+            pipeline.aggregates[name],
+            older_than=self.older_than,
+        )
         with postgres_client.snapshot(connection) as lsn:
-            rows = aggregate_queries.latest_events(
-                connection,
-                pipeline.source,
-                name,
-                pipeline.aggregates[name],
-                older_than=self.older_than,
-                seconds=deadline.seconds_left,
-            )
+            rows = read(seconds=deadline.seconds_left)
         if not rows and business_table is None:
             return
         is_json = pipeline.aggregates[name].payload == "json"
@@ -168,6 +170,8 @@ class StateComparison:
         topic = self.topic(name)
         comparison = _TypeComparison(connection, business_table, decoder, rows, position, epoch, topic, deadline)
         comparison.wait(f"states of type {name} on their topic", self.older_than, pipeline.source.slot)
+        if comparison.rows:
+            comparison.confirm(read(seconds=deadline.seconds_left, keys=[row["key"] for row in comparison.rows]))
         result.stuck.extend(comparison.stuck_aggregates(name))
         result.compared_keys[name] = comparison.compared_keys
         result.value_counts[name] = comparison.value_count
@@ -231,6 +235,14 @@ class _TypeComparison:
             return Observation(is_done or None, ", ".join(f"{count} {name}" for name, count in counts.items()))
 
         wait_for(subject, poll, seconds=self.deadline.seconds_left, interval=POLL_INTERVAL_S)
+
+    def confirm(self, rows: list[Row]) -> None:
+        """Replace the unconfirmed rows with the rows of their keys that were read again, and confirm these.
+
+        The WAL contains a commit before it is visible. Such a row was not read, but its record is before `position`.
+        """
+        latest = self.topic.by_key
+        self.rows = [row for row in rows if not is_confirmed(row, latest.get(row["key"]), self.position)]
 
     def stuck_aggregates(self, aggregate_type: str) -> list[StuckAggregate]:
         latest = self.topic.by_key

@@ -74,9 +74,7 @@ def test_adds_partitions_only_when_allowed_and_before_the_connector(
     plan = planned(outbox, "growing")
     assert objects(plan) == ["topic growing.book", "connector growing"]
     assert "keys move to other partitions" in plan["changes"][0]["danger"]
-    assert_rejected(
-        outbox("apply", "--yes", pipeline="growing"), "no change", '--allow "topic growing.book"'
-    )
+    assert_rejected(outbox("apply", "--yes", pipeline="growing"), "no change", '--allow "topic growing.book"')
     assert deployment.kafka.topics()["growing.book"][0] == 4
     assert_rejected(
         outbox("apply", "--yes", "--only", "connect", pipeline="growing"),

@@ -74,7 +74,7 @@ class FakeKafka:
         self.id = "id-1"
 
     def topics(self) -> dict[str, tuple[int, int]]:
-        return {ACKNOWLEDGED: (1, 1)}
+        return {ACKNOWLEDGED: (1, 1), "shop.dead-letter.acknowledged": (1, 1)}
 
     def topic_id(self, _: str) -> str:
         return self.id
@@ -287,3 +287,15 @@ def test_counts_letters_that_were_removed_before_they_were_acknowledged(
     dead_letter_topic.acknowledge(client, library, Place(0, 1))
     assert dead_letter_topic.removed_offsets(client, library) == {}
     assert dead_letter_topic.count(client, library) == 2
+
+
+def test_refuses_to_change_the_dead_letters_of_another_pipeline(library: Pipeline, topic: Callable[..., Any]) -> None:
+    client = topic()
+    for change in (
+        partial(dead_letter_topic.acknowledge, upto=None),
+        partial(dead_letter_topic.acknowledge_places, places=[Place(0, 2)]),
+        dead_letter_topic.purge,
+    ):
+        with pytest.raises(RefusedError, match="another pipeline"):
+            change(client, library, topic="shop.dead-letter")
+    assert client.stored == []

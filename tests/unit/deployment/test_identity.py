@@ -8,7 +8,15 @@ from tests.unit.fake_connect import FakeConnect
 from tests.unit.fake_kafka import FakeKafka
 
 from outbox_events.errors import RefusedError, RejectedError, UnreachableError
-from outbox_kit.deployment.identity import CLUSTERS, foreign_systems, refuse_foreign_systems, refuse_wrong_cluster
+from outbox_kit.deployment.identity import (
+    CLUSTERS,
+    DATABASE_KEYS,
+    NAME_KEYS,
+    foreign_systems,
+    refuse_foreign_systems,
+    refuse_unapplied_names,
+    refuse_wrong_cluster,
+)
 from outbox_kit.pipeline import Kafka, Lock, LockedTopic
 from outbox_kit.results import silent
 
@@ -113,6 +121,21 @@ def test_with_a_lock_file_the_connector_must_belong_to_its_pipeline(
     deployment.write_lock(lock.model_copy(update={"cluster_id": None}))
     found = list(foreign_systems(deployment, ["connect"]))
     assert [key in problem and "other" in problem for problem in found if key] == [True] * (key is not None)
+
+
+@pytest.mark.parametrize("key", [*NAME_KEYS, *DATABASE_KEYS, None])
+def test_names_must_be_those_of_the_last_apply(deployed: Deployed, lock: Lock, key: str | None) -> None:
+    """A name can come from an option such as `--set source.publication=...`."""
+    deployment = deployed()
+    config = deployment.render(lock) | ({key: "other"} if key else {})
+    applied = lock.model_copy(update={"config": config})
+    if key is None:
+        refuse_unapplied_names(deployment, applied, (*NAME_KEYS, *DATABASE_KEYS))
+        return
+    with pytest.raises(RefusedError, match=f"{key} is .* in the files, but 'other' in the lock file"):
+        refuse_unapplied_names(deployment, applied, (*NAME_KEYS, *DATABASE_KEYS))
+    if key in DATABASE_KEYS:  # `recover` is for replaced databases
+        refuse_unapplied_names(deployment, applied)
 
 
 def test_topics_must_be_in_the_lock_file(deployed: Deployed, lock: Lock, kafka: FakeKafka) -> None:

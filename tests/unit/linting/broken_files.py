@@ -116,6 +116,7 @@ FILE_CASES: list[tuple[str, Callable[[], LintInput | Sequence[LintInput]]]] = [
         "backfill.fields",
         lambda: with_backfill("select id as aggregate_id, JSON_BUILD_OBJECT('a', 1) payload from b"),
     ),
+    ("backfill.stable", lambda: with_backfill(f"{QUERY} where created_at > Now() - interval '1 day'")),
     ("route.compacted", lambda: with_topic(cleanup__policy="compact,delete")),
     ("route.partition-field", lambda: with_partition_field("event_type")),
     (

@@ -13,7 +13,12 @@ from outbox_kit.cli.confirmation import MaxDeletionsOption, confirm, parse_limit
 from outbox_kit.cli.console import print_json, print_message
 from outbox_kit.cli.options import CommonOptions, Output, SlotWaitOption, common_options
 from outbox_kit.deployment import Deployment
-from outbox_kit.deployment.identity import CLUSTERS, refuse_foreign_slot, refuse_foreign_systems
+from outbox_kit.deployment.identity import (
+    CLUSTERS,
+    refuse_foreign_slot,
+    refuse_foreign_systems,
+    refuse_unapplied_names,
+)
 from outbox_kit.operations.preconditions import DEFAULT_LIMIT
 from outbox_kit.recovery import Cause, Recovery
 
@@ -34,6 +39,7 @@ def recover(
     with common.deployment() as deployment:
         # The database is not compared, because the command is for replaced databases.
         refuse_foreign_systems(deployment, print_message, needs=CLUSTERS, compared=CLUSTERS)
+        refuse_unapplied_names(deployment, deployment.lock())
         refuse_foreign_slot(deployment)
         cause = recovery.diagnose(deployment)
         if cause is not None:

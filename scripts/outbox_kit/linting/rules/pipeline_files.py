@@ -16,6 +16,10 @@ from outbox_kit.pipeline.environment import DeltaTarget
 from outbox_kit.results.checks import Finding, Severity
 
 RULES = LintRules()
+UNSTABLE = re.compile(
+    r"\b((now|clock_timestamp|statement_timestamp|random|gen_random_uuid)\s*\(|current_(timestamp|date|time)\b)",
+    re.IGNORECASE,
+)
 BUILDS_OBJECT = re.compile(r"\bjsonb?_build_object\b", re.IGNORECASE)
 # Expressions that return fields whose names are not literals in the query.
 UNNAMED_FIELDS = re.compile(r"\|\||\b(row_to_json|to_jsonb?|jsonb?_object_agg)\b", re.IGNORECASE)
@@ -154,3 +158,17 @@ def check_backfill_fields(lint_input: LintInput) -> Iterator[Finding]:
             yield violation(
                 seen, "every field of the schema", "add the fields to the query: jsonb_build_object('FIELD', ...)"
             )
+
+
+@RULES.rule(
+    "backfill.stable",
+    "a backfill query does not call a function whose result differs between two calls, such as now()",
+    reason="`outbox verify --states` and `outbox stuck` cannot compare states that change with every query",
+    severity=Severity.WARNING,
+)
+def check_backfill_stable(lint_input: LintInput) -> Iterator[Finding]:
+    for name, aggregate in lint_input.pipeline.aggregates.items():
+        found = UNSTABLE.search(aggregate.backfill.query) if aggregate.backfill else None
+        if found:
+            seen = f"aggregate type {name}: the query contains {found[0].rstrip('( ')}"
+            yield violation(seen, "only values of rows", "return a column, such as updated_at, instead")

@@ -59,7 +59,8 @@ def test_shows_levels(serve: Serve, run: Run, arguments: list[str], expected: se
     result = run(server.url, "--output", "json", "log-level", *arguments)
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout) == {"loggers": {name: LOGGERS[name]["level"] for name in sorted(expected)}}
-    assert [(request.method, request.path) for request in server.seen] == [("GET", "/admin/loggers")]
+    # Before, the command compares the connector with the lock file.
+    assert [(request.method, request.path) for request in server.seen][1:] == [("GET", "/admin/loggers")]
 
 
 def test_shows_an_inherited_level(serve: Serve, run: Run) -> None:
@@ -76,7 +77,7 @@ def test_sets_a_level_on_every_worker(serve: Serve, run: Run, level: str) -> Non
     result = run(server.url, "log-level", "io.debezium", level)
     assert (result.exit_code, result.stdout) == (0, "")
     assert result.stderr == "io.debezium will log at DEBUG on every worker until the worker restarts\n"
-    assert server.seen == [Request("PUT", "/admin/loggers/io.debezium?scope=cluster", {"level": "DEBUG"})]
+    assert server.seen[1:] == [Request("PUT", "/admin/loggers/io.debezium?scope=cluster", {"level": "DEBUG"})]
 
 
 def test_rejects_an_unknown_level_with_exit_code_2(serve: Serve, run: Run) -> None:
