@@ -25,6 +25,7 @@ from outbox_kit.kafka.topic_identity import require_backfill
 from outbox_kit.pipeline import Lock, LockedTopic
 from outbox_kit.postgres import apply as postgres_apply
 from outbox_kit.postgres import client as postgres_client
+from outbox_kit.postgres.replication_slot import wait_inactive
 from outbox_kit.postgres.state import ActualDatabase
 from outbox_kit.registry import apply as registry_apply
 from outbox_kit.registry import state as registry_state
@@ -165,7 +166,13 @@ def _apply_connect(
             # The next steps may stop the connector. If this apply is interrupted, the next apply must start it.
             lock = lock.model_copy(update={"unfinished": "update"})
             deployment.write_lock(lock)
-    started = connect_apply.apply(client, name, config, changes, start=start, progress=progress, state=settings.state)
+    pending = changes
+    deletions = [change for change in changes if change.action == "delete"]
+    if deletions:  # until then, a connector with another name can advance the slot
+        connect_apply.apply(client, name, config, deletions, start=start, progress=progress, state=settings.state)
+        start = _position_after_release(deployment, lock)
+        pending = [change for change in changes if change not in deletions]
+    started = connect_apply.apply(client, name, config, pending, start=start, progress=progress, state=settings.state)
     has_run = _wait_or_roll_back(deployment, config, changes, lock.config, progress, started=started, rollback=rollback)
     final_lock = lock.model_copy(update={"unfinished": None, "config": config if has_run else lock.config})
     if final_lock != lock:
@@ -210,6 +217,13 @@ def _wait_or_roll_back(
             state=state,
             stability_seconds=stability_seconds,
         ) from None
+
+
+def _position_after_release(deployment: Deployment, lock: Lock) -> StartPosition:
+    """Wait until no connector reads the slot, and return its position."""
+    with postgres_client.connected(deployment.environment.source) as connection:
+        wait_inactive(connection, deployment.pipeline.source.slot)
+    return start_position(deployment, lock, deployment.read_database())
 
 
 def start_position(deployment: Deployment, lock: Lock, database: ActualDatabase) -> StartPosition:
