@@ -114,6 +114,22 @@ def refuse_unapplied_names(deployment: Deployment, lock: Lock | None, keys: Coll
         raise RefusedError(problem, "check -p, -e, --set and the variables OUTBOX__..., or run `outbox apply`")
 
 
+def refuse_lock_of_other_pipeline(deployment: Deployment, lock: Lock) -> None:
+    """Raise RefusedError if another pipeline's connector reads the slot in the lock file, which has the same name.
+
+    A connector with the same topic prefix is this pipeline's connector under an earlier name.
+    """
+    slot, pipeline = lock.source.slot if lock.source else None, deployment.pipeline
+    if slot in (None, pipeline.source.slot):
+        return
+    for name, connector in deployment.connect.listed_connectors().items():
+        if connector.config.get("slot.name") == slot and connector.config.get("topic.prefix") != pipeline.prefix:
+            raise RefusedError(
+                f"connector {name!r} reads slot {slot!r} of the lock file, so this file belongs to another pipeline",
+                "give this pipeline another `name`, because the lock file has the name of the pipeline",
+            )
+
+
 def refuse_foreign_slot(deployment: Deployment) -> None:
     """Raise RefusedError if the slot belongs to another database of the server, from which it could be dropped."""
     name = deployment.pipeline.source.slot
@@ -162,8 +178,10 @@ def _connector_differences(deployment: Deployment, lock: Lock | None) -> Iterato
             if config.get(key, value) != value:
                 yield f"connector {name!r} has {key} {config[key]}, but the lock file has {value}"
         return
+    if config.get(PIPELINE_KEY, deployment.pipeline.name) != deployment.pipeline.name:
+        yield f"connector {name!r} belongs to pipeline {config[PIPELINE_KEY]}, not {deployment.pipeline.name}"
     for key, value in (deployment.render(None) if config else {}).items():
-        if key in DATABASE_KEYS and config.get(key) != value:
+        if key in (*DATABASE_KEYS, "slot.name") and config.get(key) != value:
             yield f"connector {name!r} has {key} {config.get(key)}, but the environment file has {value}"
 
 

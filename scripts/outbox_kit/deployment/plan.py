@@ -16,7 +16,7 @@ from outbox_kit.connect.foreign_changes import harmful_foreign_keys
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.first_backfills import topics_without_states
-from outbox_kit.deployment.identity import refuse_wrong_cluster
+from outbox_kit.deployment.identity import refuse_lock_of_other_pipeline, refuse_wrong_cluster
 from outbox_kit.deployment.plan_model import SYSTEMS, Plan, RollOut
 from outbox_kit.deployment.preconditions import (
     refuse_lost_lock,
@@ -128,6 +128,7 @@ def lock_for(deployment: Deployment, *, recover: bool) -> Lock | None:
     if not recover:
         return lock
     lock = lock or deployment.new_lock()
+    refuse_lock_of_other_pipeline(deployment, lock)
     update = {"source": None, "source_epoch": next_epoch(deployment, lock), "unfinished": "recover"}
     return lock.model_copy(update=update)
 

@@ -89,13 +89,23 @@ def plan_destroy(deployment: Deployment, options: DestroyOptions) -> Removal:
 
 
 def _refuse_routed_topics(deployment: Deployment, changes: Sequence[Change]) -> None:
-    """Raise RefusedError if the connector still writes to one of the topics, because the file was not applied yet."""
-    config = deployment.connect.config(deployment.pipeline.connector.name) or {}
-    routed = {route.topic for route in routes(config, deployment.pipeline.aggregates)}
-    names = [change.name for change in changes if change.name in routed]
-    if names:
-        message = f"the connector still writes to {', '.join(names)}; nothing was deleted"
-        raise RefusedError(message, "run `outbox apply`, then run this command again")
+    """Raise RefusedError if a connector still writes to one of the topics.
+
+    The file was not applied yet, or another pipeline's topics are in the lock file.
+    """
+    own_name, aggregates = deployment.pipeline.connector.name, deployment.pipeline.aggregates
+    for name, connector in deployment.connect.listed_connectors().items():
+        written = {route.topic for route in routes(connector.config, aggregates)}
+        prefix = "" if name == own_name else connector.config.get("topic.prefix", "")
+        topics = [change.name for change in changes if change.name in written or _has_prefix(change.name, prefix)]
+        if topics:
+            message = f"connector {name!r} still writes to {', '.join(topics)}; nothing was deleted"
+            raise RefusedError(message, "run `outbox apply`, then run this command again")
+
+
+def _has_prefix(topic: str, prefix: str) -> bool:
+    """Return whether the topic is a topic of this prefix, or its heartbeat topic. No topic has an empty prefix."""
+    return bool(prefix) and (topic.startswith(f"{prefix}.") or topic.endswith(f".{prefix}"))
 
 
 def _refuse_foreign_objects(deployment: Deployment, lock: Lock, changes: Sequence[Change]) -> None:

@@ -14,6 +14,7 @@ from outbox_kit.deployment.identity import (
     NAME_KEYS,
     foreign_systems,
     refuse_foreign_systems,
+    refuse_lock_of_other_pipeline,
     refuse_unapplied_names,
     refuse_wrong_cluster,
 )
@@ -98,7 +99,7 @@ def test_changing_commands_require_the_clusters_of_both_files(
     assert len(list(foreign_systems(deployment, CLUSTERS))) == len(CLUSTERS)
 
 
-@pytest.mark.parametrize("key", ["database.hostname", "database.port", "database.dbname", None])
+@pytest.mark.parametrize("key", [*DATABASE_KEYS, "slot.name", None])
 def test_without_a_lock_file_the_connector_must_read_the_database_of_the_environment(
     serve: Serve, deployed: Deployed, key: str | None
 ) -> None:
@@ -108,6 +109,30 @@ def test_without_a_lock_file_the_connector_must_read_the_database_of_the_environ
     deployment = deployed(connect=service(serve(fake)))
     found = list(foreign_systems(deployment, ["connect"]))
     assert [key in problem and "other" in problem for problem in found if key] == [True] * (key is not None)
+
+
+def test_without_a_lock_file_the_connector_must_belong_to_the_pipeline(serve: Serve, deployed: Deployed) -> None:
+    config = {**deployed().render(None), "outboxkit.pipeline": "other"}
+    deployment = deployed(connect=service(serve(FakeConnect(configs={NAME: config}, states={NAME: "RUNNING"}))))
+    [problem] = foreign_systems(deployment, ["connect"])
+    assert "belongs to pipeline other, not library" in problem
+
+
+@pytest.mark.parametrize(("prefix", "is_refused"), [("another", True), ("library", False)])
+def test_a_recovery_needs_the_lock_file_of_its_own_pipeline(
+    serve: Serve, deployed: Deployed, lock: Lock, prefix: str, is_refused: bool
+) -> None:
+    """A copied pipeline file can have the name of the first file. A renamed connector has the same prefix."""
+    assert lock.source is not None
+    config = {"slot.name": "earlier", "topic.prefix": prefix}
+    deployment = deployed(connect=service(serve(FakeConnect(configs={"first": config}, states={"first": "RUNNING"}))))
+    earlier = lock.model_copy(update={"source": lock.source.model_copy(update={"slot": "earlier"})})
+    refuse_lock_of_other_pipeline(deployment, lock)
+    if is_refused:
+        with pytest.raises(RefusedError, match="another pipeline"):
+            refuse_lock_of_other_pipeline(deployment, earlier)
+    else:
+        refuse_lock_of_other_pipeline(deployment, earlier)
 
 
 @pytest.mark.parametrize("key", ["outboxkit.pipeline", "slot.name", None])

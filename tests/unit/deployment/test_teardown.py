@@ -123,6 +123,14 @@ def test_deletes_only_what_the_pipeline_no_longer_uses(
     with pytest.raises(RefusedError, match=r"still writes to library\.stock"):
         destroy(deployment, silent, options)
     connect.configs[NAME] = config
+    # A lock file that another pipeline wrote can contain the topics of a third one.
+    connect.configs["another"], connect.states["another"] = {"topic.prefix": "library.stock"}, "RUNNING"
+    deployment.write_lock(lock.model_copy(update={"topics": {**lock.topics, "library.stock.dead-letter": stock}}))
+    kafka.states["library.stock.dead-letter"] = kafka.states["library.book"]
+    with pytest.raises(RefusedError, match=r"connector 'another' still writes to library\.stock\.dead-letter"):
+        destroy(deployment, silent, options)
+    del connect.configs["another"], kafka.states["library.stock.dead-letter"]
+    deployment.write_lock(lock.model_copy(update={"topics": {**lock.topics, "library.stock": stock}}))
     done = destroy(deployment, silent, options)
     assert [change.object for change in done.changes] == ["schema library.stock-value", "topic library.stock"]
     assert "library.stock" not in kafka.states.keys() | subjects
