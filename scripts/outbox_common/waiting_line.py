@@ -26,7 +26,7 @@ class WaitingLine:
         self._file: TextIO | None = None
 
     def start(self, text: str) -> None:
-        """Begin to wait for `text`; for nothing if it is empty. Erase the line, so that other output can be printed."""
+        """Erase the line, and show `text` with the elapsed time from now on. Show nothing if it is empty."""
         with self.erased():
             self._text, self._since = text if self._file else "", self._clock()
 

@@ -14,7 +14,6 @@ from outbox_kit.backfill.newest_states import AggregateStates, open_states
 from outbox_kit.backfill.progress_table import BackfillProgress, ProgressTable
 from outbox_kit.backfill.session import LOCK_TIMEOUT_S, Session, open_session, report_committed_batches, retry_deadlocks
 from outbox_kit.deployment import Deployment
-from outbox_kit.pipeline import Pipeline
 from outbox_kit.postgres import ddl
 from outbox_kit.results import Reporter
 
@@ -67,10 +66,10 @@ def backfill(
         connection, pipeline, delete = session.connection, deployment.pipeline, options.delete
         states_per_type = [open_states(connection, pipeline, name, delete=delete) for name in dict.fromkeys(type_names)]
         results = [_backfill_type(session, states, progress, options) for states in states_per_type]
-    for result in results:
+    for states, result in zip(states_per_type, results, strict=True):
         is_pending = pending_backfills.is_pending(deployment, result.aggregate_type)
         if is_pending and _has_no_states(result.rows, result.skipped):
-            raise _no_states_error(pipeline, result)
+            raise _no_states_error(states, result.skipped)
     return results
 
 
@@ -139,15 +138,14 @@ def _has_no_states(row_count: int, skipped_count: int) -> bool:
     return skipped_count > 0 and row_count == 0
 
 
-def _no_states_error(pipeline: Pipeline, result: BackfillResult) -> ConfigurationError:
+def _no_states_error(states: AggregateStates, count: int) -> ConfigurationError:
     """Return the error for a query that returns no state for any row, as if all aggregates were deleted."""
-    name, backfill = result.aggregate_type, pipeline.aggregates[result.aggregate_type].backfill
-    key, table = (backfill.key, backfill.table) if backfill else ([], "")
+    name, backfill = states.aggregate_type, states.backfill
     hint = "correct the query, or a trigger that omits the outbox rows, and run the command again"
-    if len(key) > 1:
-        hint = f"compare :keys with the columns ({', '.join(key)}) in the order of `key`; {hint}"
+    if len(backfill.key) > 1:
+        hint = f"compare :keys with the columns ({', '.join(backfill.key)}) in the order of `key`; {hint}"
     return ConfigurationError(
-        f"aggregates.{name}.backfill.query returned no state for any of {plural(result.skipped, 'row')} of {table}",
+        f"aggregates.{name}.backfill.query returned no state for any of {plural(count, 'row')} of {backfill.table}",
         f"{hint}; if no row has a state, run `outbox backfill --acknowledge {name}`",
     )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from urllib.parse import quote
 
 from outbox_events.errors import OutboxError, UnreachableError
 from outbox_kit import __version__
@@ -12,6 +11,7 @@ from outbox_kit.connect.client import root_cause
 from outbox_kit.connect.config_diff import different_keys
 from outbox_kit.connect.foreign_changes import harmful_foreign_keys
 from outbox_kit.connect.lifecycle import has_failed, is_running, status_text
+from outbox_kit.connect.rest import path_segment
 from outbox_kit.connect.state import INSTALL_HINT, LOST_LOCK_HINT, State, epoch, is_in_state, missing_plugins
 from outbox_kit.connect.verify_queries import Endpoint, ObservedConnect, Worker
 from outbox_kit.results.checks import Check, Finding, Rules, Severity
@@ -267,7 +267,7 @@ def _exclusive(live: ConnectState) -> Finding:
     problems = [entry.text for entry in observed.shared]
     problems += [f"connector {name!r} also belongs to this pipeline" for name in observed.orphans]
     for name in dict.fromkeys(entry.other_connector for entry in observed.shared):
-        command = f"`curl -X DELETE {observed.url}/connectors/{quote(name, safe='')}` (with the credentials of Connect)"
+        command = f"`curl -X DELETE {observed.url}/connectors/{path_segment(name)}` (with the credentials of Connect)"
         steps.append(f"if {name} is not needed, run {command}; otherwise give it other names of slot and topics")
     steps += [f'run `outbox apply --allow "connector {name}"`, which deletes {name}' for name in observed.orphans]
     remedy = "; ".join([*steps, f"then {live.resend_steps}"])

@@ -120,8 +120,7 @@ def acknowledge(client: KafkaClient, pipeline: Pipeline, upto: Place | None, *, 
 
     Records are not deleted, and acknowledged offsets are not lowered. Raises RefusedError if `upto` is after the end.
     """
-    source = dead_letter_source(pipeline, topic)
-    _refuse_other_pipeline(client, source)
+    source = _changeable_source(client, pipeline, topic)
     acknowledged, bounds = _acknowledged(client, source)
     if upto is not None:
         if upto.offset >= _bounds_of(bounds, source, upto).end:
@@ -142,8 +141,7 @@ def acknowledge_places(
     client: KafkaClient, pipeline: Pipeline, places: Collection[Place], *, topic: str | None = None
 ) -> int:
     """Acknowledge single dead letters, and return how many of them were not acknowledged before."""
-    source = dead_letter_source(pipeline, topic)
-    _refuse_other_pipeline(client, source)
+    source = _changeable_source(client, pipeline, topic)
     acknowledged, all_bounds = _acknowledged(client, source)
     bounds = {place.partition: all_bounds[place.partition] for place in places}
     return _acknowledge(client, source, acknowledged, bounds, places.__contains__, with_removed=False)
@@ -151,8 +149,7 @@ def acknowledge_places(
 
 def purge(client: KafkaClient, pipeline: Pipeline, *, topic: str | None = None) -> int:
     """Delete each partition's records before the first unacknowledged record. Return the number of deleted offsets."""
-    source = dead_letter_source(pipeline, topic)
-    _refuse_other_pipeline(client, source)
+    source = _changeable_source(client, pipeline, topic)
     acknowledged, bounds = _acknowledged(client, source)
     offsets = {number: entry.upto for number, entry in acknowledged.items()}
     deleted = {number: offset for number, offset in offsets.items() if offset > bounds[number].first}
@@ -192,12 +189,14 @@ def _acknowledge(
     return len(selected)
 
 
-def _refuse_other_pipeline(client: KafkaClient, source: DeadLetterSource) -> None:
-    """Raise RefusedError if another pipeline stores the acknowledgements of this topic."""
+def _changeable_source(client: KafkaClient, pipeline: Pipeline, topic: str | None) -> DeadLetterSource:
+    """Return dead_letter_source(). Raises RefusedError if another pipeline stores acknowledgements of the topic."""
+    source = dead_letter_source(pipeline, topic)
     if not source.of_connector and f"{source.name}.acknowledged" in client.topics():
         raise RefusedError(
             f"topic {source.name} is the dead letter topic of another pipeline", "select this pipeline with -p"
         )
+    return source
 
 
 def _acknowledged(client: KafkaClient, source: DeadLetterSource) -> tuple[dict[int, Acknowledged], dict[int, Bounds]]:

@@ -220,7 +220,7 @@ def _wait_or_roll_back(
 
 
 def _position_after_release(deployment: Deployment, lock: Lock) -> StartPosition:
-    """Wait until no connector reads the slot, and return its position."""
+    """Wait until the slot is inactive, and return the start position that its confirmed LSN determines."""
     with postgres_client.connected(deployment.environment.source) as connection:
         wait_inactive(connection, deployment.pipeline.source.slot)
     return start_position(deployment, lock, deployment.read_database())

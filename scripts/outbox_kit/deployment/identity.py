@@ -29,6 +29,7 @@ READ_LIMIT_S = 5
 DATABASE_HINT = f"check source.host and source.database; after a restore or migration: {RECOVER_HINT}"
 DATABASE_KEYS = ("database.hostname", "database.port", "database.dbname")
 NAME_KEYS = ("slot.name", "publication.name", "topic.prefix", "table.include.list")
+IDENTITY_KEYS = (*NAME_KEYS, *DATABASE_KEYS)
 ADDRESSES_HINT = "check -e, or correct the addresses or kafka.cluster_id in the environment file; nothing was changed"
 
 
@@ -108,8 +109,8 @@ def refuse_other_database(lock: Lock | None, actual: ActualDatabase) -> None:
         raise RefusedError(problem, "correct source.host, source.port or source.database; nothing was changed")
 
 
-def refuse_unapplied_names(deployment: Deployment, lock: Lock | None, keys: Collection[str] = NAME_KEYS) -> None:
-    """Raise RefusedError if the files name another slot, publication, table or topic prefix than the last apply."""
+def refuse_unapplied_names(deployment: Deployment, lock: Lock | None, keys: Collection[str] = IDENTITY_KEYS) -> None:
+    """Raise RefusedError if one of `keys` of the connector config differs between the files and the last apply."""
     for problem in _unapplied(deployment, lock, keys):
         raise RefusedError(problem, "check -p, -e, --set and the variables OUTBOX__..., or run `outbox apply`")
 
@@ -131,7 +132,7 @@ def refuse_lock_of_other_pipeline(deployment: Deployment, lock: Lock) -> None:
 
 
 def refuse_foreign_slot(deployment: Deployment) -> None:
-    """Raise RefusedError if the slot belongs to another database of the server, from which it could be dropped."""
+    """Raise RefusedError if the slot decodes another database, because a slot can be dropped from any database."""
     name = deployment.pipeline.source.slot
     with postgres_client.connected(deployment.environment.source) as connection:
         for problem in _slot_differences(read_slot(connection, name), _database(connection)):
@@ -150,7 +151,7 @@ def _unapplied(deployment: Deployment, lock: Lock | None, keys: Collection[str])
 
 def _problems(deployment: Deployment, lock: Lock | None, system: System) -> Iterator[str]:
     if system == "postgres":
-        yield from _unapplied(deployment, lock, (*NAME_KEYS, *DATABASE_KEYS))
+        yield from _unapplied(deployment, lock, IDENTITY_KEYS)
         if lock is not None and lock.system_identifier is not None:
             with postgres_client.connected(deployment.environment.source, seconds=READ_LIMIT_S) as connection:
                 yield from _database_differences(lock, postgres_client.read_system_identifier(connection))

@@ -11,7 +11,7 @@ from outbox_events.text import plural
 from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment.deployment import Deployment
-from outbox_kit.deployment.identity import DATABASE_KEYS, NAME_KEYS, refuse_unapplied_names
+from outbox_kit.deployment.identity import refuse_unapplied_names
 from outbox_kit.deployment.plan_model import EXCLUDED_OBJECTS_MESSAGE, Plan
 from outbox_kit.deployment.source_epochs import highest_epoch, highest_version
 from outbox_kit.pipeline import Lock, LockedSchema, LockedSource
@@ -62,7 +62,7 @@ def require_connector(deployment: Deployment) -> ActualConnector:
 def require_unchanged_source(deployment: Deployment) -> tuple[Lock, ActualDatabase]:
     """Return the lock file and the database state. Raises RefusedError if lock file and database are inconsistent."""
     lock, source = require_locked_source(deployment, deployment.lock())
-    refuse_unapplied_names(deployment, lock, (*NAME_KEYS, *DATABASE_KEYS))
+    refuse_unapplied_names(deployment, lock)
     database = deployment.read_database()
     postgres_state.refuse_unsafe(deployment.pipeline, database, source)
     return lock, database

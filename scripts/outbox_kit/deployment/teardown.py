@@ -12,13 +12,7 @@ from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.connector_config import routes
 from outbox_kit.connect.offset_seeding import highest_lsn
 from outbox_kit.deployment.deployment import Deployment
-from outbox_kit.deployment.identity import (
-    DATABASE_KEYS,
-    NAME_KEYS,
-    refuse_other_database,
-    refuse_unapplied_names,
-    refuse_wrong_cluster,
-)
+from outbox_kit.deployment.identity import refuse_other_database, refuse_unapplied_names, refuse_wrong_cluster
 from outbox_kit.deployment.plan_model import SYSTEMS
 from outbox_kit.deployment.preconditions import refuse_protected
 from outbox_kit.kafka import apply as kafka_apply
@@ -63,7 +57,7 @@ def plan_destroy(deployment: Deployment, options: DestroyOptions) -> Removal:
     refuse_protected(deployment)
     lock = deployment.lock()
     refuse_wrong_cluster(deployment, lock, SYSTEMS)
-    refuse_unapplied_names(deployment, lock, (*NAME_KEYS, *DATABASE_KEYS))
+    refuse_unapplied_names(deployment, lock)
     database_changes = _database_changes(deployment, lock, options)
     unused = unused_topics(deployment)
     subject_changes, retained_subjects = _subject_changes(deployment, options, unused)

@@ -171,6 +171,7 @@ class StateComparison:
         comparison = _TypeComparison(connection, business_table, decoder, rows, position, epoch, topic, deadline)
         comparison.wait(f"states of type {name} on their topic", self.older_than, pipeline.source.slot)
         if comparison.rows:
+            # The WAL contains a commit before it is visible, so that the record of an unread row can be before lsn.
             comparison.confirm(read(seconds=deadline.seconds_left, keys=[row["key"] for row in comparison.rows]))
         result.stuck.extend(comparison.stuck_aggregates(name))
         result.compared_keys[name] = comparison.compared_keys
@@ -237,10 +238,7 @@ class _TypeComparison:
         wait_for(subject, poll, seconds=self.deadline.seconds_left, interval=POLL_INTERVAL_S)
 
     def confirm(self, rows: list[Row]) -> None:
-        """Replace the unconfirmed rows with the rows of their keys that were read again, and confirm these.
-
-        The WAL contains a commit before it is visible. Such a row was not read, but its record is before `position`.
-        """
+        """Set `rows` to those of the given rows that no record confirms."""
         latest = self.topic.by_key
         self.rows = [row for row in rows if not is_confirmed(row, latest.get(row["key"]), self.position)]
 
@@ -272,8 +270,8 @@ class _TypeComparison:
     def _update(self) -> None:
         """Read the new records, and remove the entries that they confirm."""
         self.topic.read(seconds=self.deadline.seconds_left)
-        latest, keys_with_state = self.topic.by_key, self.topic.keys_with_state()
-        self.rows = [row for row in self.rows if not is_confirmed(row, latest.get(row["key"]), self.position)]
+        keys_with_state = self.topic.keys_with_state()
+        self.confirm(self.rows)
         self._missing_keys -= self._present_keys()
         self._ghost_keys &= keys_with_state
         if self._missing_keys or self._ghost_keys:

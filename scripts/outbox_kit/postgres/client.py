@@ -202,7 +202,7 @@ def read_table_oid(connection: Connection, table: str) -> int | None:
 
 
 def has_rows(connection: Connection, table: str) -> bool:
-    """Return whether a table has a row: False if the table does not exist, True if the login may not read it."""
+    """Return whether a table has rows. Return True if the login lacks SELECT, and False if there is no table."""
     query = sql.SQL("select exists (select from {}) as found").format(ddl.qualified_name(table))
     try:
         with connection.transaction():

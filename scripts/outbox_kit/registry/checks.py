@@ -72,10 +72,10 @@ def _later_versions(state: RegistryState, subject: Subject) -> range:
     if latest is None or not own:
         return range(0)
     same_number = [entry for entry in recorded if entry.version == latest.version]
-    if not same_number:
-        return range(max(own) + 1, latest.version + 1)
-    is_foreign = not any(same_schema(entry.text, latest.text) for entry in same_number)
-    return range(latest.version, latest.version + is_foreign)
+    if any(same_schema(entry.text, latest.text) for entry in same_number):
+        return range(0)
+    first = latest.version if same_number else max(own) + 1
+    return range(first, latest.version + 1)
 
 
 @RULES.rule(

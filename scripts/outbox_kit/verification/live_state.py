@@ -55,7 +55,7 @@ class ReadResult(Generic[T]):
 @dataclass(frozen=True)
 class LiveState:
     """State of all systems. `heartbeat_offset` is the end offset of the heartbeat topic. `unsent_types` contains the
-    types whose topic is empty although the database has a state and no outbox row, which would be sent.
+    types whose topic is empty although the database has a state and no recent outbox row (see has_recent_event).
 
     `registered` and `wal_position` are read after the config. `registered` contains the versions that the config names.
     """

@@ -1,4 +1,4 @@
-"""Commands in hints select the files of the command that prints them, so that they can be pasted into a shell."""
+"""Commands in hints contain the options that select the pipeline file and the environment, or the job file."""
 
 from __future__ import annotations
 

@@ -155,12 +155,12 @@ def test_names_must_be_those_of_the_last_apply(deployed: Deployed, lock: Lock, k
     config = deployment.render(lock) | ({key: "other"} if key else {})
     applied = lock.model_copy(update={"config": config})
     if key is None:
-        refuse_unapplied_names(deployment, applied, (*NAME_KEYS, *DATABASE_KEYS))
+        refuse_unapplied_names(deployment, applied)
         return
     with pytest.raises(RefusedError, match=f"{key} is .* in the files, but 'other' in the lock file"):
-        refuse_unapplied_names(deployment, applied, (*NAME_KEYS, *DATABASE_KEYS))
-    if key in DATABASE_KEYS:  # `recover` is for replaced databases
         refuse_unapplied_names(deployment, applied)
+    if key in DATABASE_KEYS:  # `recover` is for replaced databases
+        refuse_unapplied_names(deployment, applied, NAME_KEYS)
 
 
 def test_topics_must_be_in_the_lock_file(deployed: Deployed, lock: Lock, kafka: FakeKafka) -> None:

@@ -15,6 +15,7 @@ from outbox_kit.cli.options import CommonOptions, Output, SlotWaitOption, common
 from outbox_kit.deployment import Deployment
 from outbox_kit.deployment.identity import (
     CLUSTERS,
+    NAME_KEYS,
     refuse_foreign_slot,
     refuse_foreign_systems,
     refuse_unapplied_names,
@@ -39,7 +40,7 @@ def recover(
     with common.deployment() as deployment:
         # The database is not compared, because the command is for replaced databases.
         refuse_foreign_systems(deployment, print_message, needs=CLUSTERS, compared=CLUSTERS)
-        refuse_unapplied_names(deployment, deployment.lock())
+        refuse_unapplied_names(deployment, deployment.lock(), NAME_KEYS)
         refuse_foreign_slot(deployment)
         cause = recovery.diagnose(deployment)
         if cause is not None:

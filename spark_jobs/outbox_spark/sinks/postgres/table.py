@@ -135,7 +135,7 @@ class PostgresTable(TargetTable):
                 with suppress(psycopg.Error):
                     self._drop_abandoned_staging()  # after a batch that failed
             finally:
-                # The server releases the locks of a closed connection later, when the next run may have started.
+                # After the client has closed the connection, the session can hold its lock while the next run starts.
                 with suppress(psycopg.Error):
                     unlock(self._opened, self._lock_key)
 
