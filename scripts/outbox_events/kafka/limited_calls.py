@@ -1,0 +1,48 @@
+"""Call functions of the Kafka client with a time limit.
+
+Some calls of librdkafka wait without a limit while a broker does not respond, although they have a time limit:
+`Consumer.close()` and `Producer.send_offsets_to_transaction()`, for example. A signal handler does not run during such
+a call. Therefore the call runs in another thread, and the calling thread waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextvars import copy_context
+from threading import Thread
+from typing import TypeVar
+
+from outbox_events.errors import WaitTimeoutError
+
+T = TypeVar("T")
+GRACE_S = 5.0
+"""Time by which a call may exceed its own time limit."""
+
+
+class ClientStuckError(WaitTimeoutError):
+    """A call of the Kafka client did not return. The client cannot be used again, and closing it would block too."""
+
+
+def call(action: str, function: Callable[[], T], *, seconds: float) -> T:
+    """Call `function` in a daemon thread, and return its result or raise its exception.
+
+    Callbacks of the client run in that thread too. Raises ClientStuckError if the call has not returned after
+    `seconds`. The thread then keeps the client until the process ends.
+    """
+    future: Future[T] = Future()
+    Thread(target=copy_context().run, args=(_run, function, future), daemon=True, name="outbox-kafka-call").start()
+    try:
+        return future.result(seconds)
+    except TimeoutError:
+        if future.done():  # `function` raised the TimeoutError
+            raise
+    message = f"the Kafka client did not {action} within {seconds:g} s"
+    raise ClientStuckError(message, "end this process, which releases the client, and start it again")
+
+
+def _run(function: Callable[[], T], future: Future[T]) -> None:
+    try:
+        future.set_result(function())
+    except BaseException as error:  # raised again in the calling thread
+        future.set_exception(error)
