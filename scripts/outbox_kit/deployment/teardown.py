@@ -56,6 +56,9 @@ def plan_destroy(deployment: Deployment, options: DestroyOptions) -> Removal:
     """
     refuse_protected(deployment)
     lock = deployment.lock()
+    if options.unused and lock is None:
+        message = f"lock file {deployment.lock_file} does not exist, so the topics of removed types are not known"
+        raise RefusedError(message, "restore the lock file from version control")
     refuse_wrong_cluster(deployment, lock, SYSTEMS)
     refuse_unapplied_names(deployment, lock)
     database_changes = _database_changes(deployment, lock, options)

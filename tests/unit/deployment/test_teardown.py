@@ -138,6 +138,12 @@ def test_deletes_only_what_the_pipeline_no_longer_uses(
     assert (connect.states[NAME], "library.book" in kafka.states) == ("RUNNING", True)
 
 
+def test_requires_the_lock_file_to_find_unused_topics(deployment: Deployment) -> None:
+    deployment.lock_file.unlink(missing_ok=True)
+    with pytest.raises(RefusedError, match="does not exist, so the topics of removed types are not known"):
+        destroy(deployment, silent, DestroyOptions(unused=True, delete_topics=True))
+
+
 def test_reports_nothing_to_delete(
     deployment: Deployment, database: FakePostgres, kafka: FakeKafka, connect: FakeConnect, subjects: set[str]
 ) -> None:
