@@ -1,4 +1,4 @@
-"""Ask the user for confirmation. Each prompt names the environment, the database and the Kafka cluster."""
+"""Ask the user for confirmation. Each prompt names the environment and its database, Kafka cluster and registry."""
 
 from __future__ import annotations
 
@@ -119,11 +119,11 @@ def require_names(deployment: Deployment, text: str) -> None:
 
 
 def describe_environment(deployment: Deployment) -> str:
-    """Return the environment, the address of its database, and the id of its Kafka cluster."""
+    """Return the environment, the addresses of its database and registry, and the id of its Kafka cluster."""
     source = deployment.environment.source
     return (
         f"environment {deployment.environment.name} (database {source.database} at {source.host}:{source.port}, "
-        f"Kafka cluster {_cluster(deployment)})"
+        f"Kafka cluster {_cluster(deployment)}, registry {deployment.registry.url})"
     )
 
 

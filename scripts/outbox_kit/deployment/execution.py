@@ -143,7 +143,7 @@ def _apply_registry(deployment: Deployment, lock: Lock, plan: Plan, progress: Re
     registry_apply.apply(deployment.registry, all_subjects(deployment), plan.changes_of("registry"), progress)
     subjects = registry_state.desired_subjects(deployment.pipeline)
     schemas = registry_apply.recorded_schemas(deployment.registry, subjects)
-    lock = lock.model_copy(update={"schemas": schemas})
+    lock = lock.model_copy(update={"schemas": schemas, "registry_url": deployment.registry.url})
     deployment.write_lock(lock)
     preconditions.refuse_unplanned_schemas(plan, lock)
     return lock

@@ -7,11 +7,13 @@ foreign_systems(), and warn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 
 from outbox_events.errors import OutboxError, RefusedError, UnreachableError
-from outbox_kit.connect.config_diff import PIPELINE_KEY
+from outbox_kit.connect.client import LiveConnector
+from outbox_kit.connect.config_diff import PIPELINE_KEY, with_fingerprint
+from outbox_kit.connect.conflicts import refuse_duplicates
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
@@ -45,9 +47,12 @@ def refuse_foreign_systems(
     If a `compared` system cannot be identified, raise the error if the command `needs` the system, else report it.
     Without a lock file, a command that needs Kafka is refused, because the topics can belong to another environment.
     """
-    if "kafka" in needs and deployment.lock() is None:
-        message = f"lock file {deployment.lock_file} does not exist, so the topics may belong to another environment"
-        raise RefusedError(message, "check -p and -e, or restore the lock file from version control")
+    if deployment.lock() is None:
+        missing = f"lock file {deployment.lock_file} does not exist"
+        if "kafka" in needs:
+            message = f"{missing}, so the topics may belong to another environment"
+            raise RefusedError(message, "check -p and -e, or restore the lock file from version control")
+        progress(f"warning: {missing}, so no system is compared with the last apply")
 
     def report(system: System, error: OutboxError) -> None:
         if system in needs:
@@ -131,6 +136,28 @@ def refuse_lock_of_other_pipeline(deployment: Deployment, lock: Lock) -> None:
             )
 
 
+def refuse_other_owners(deployment: Deployment, connectors: Mapping[str, LiveConnector]) -> None:
+    """Raise RefusedError if a connector of another pipeline has the name, slot, publication or prefix of this one.
+
+    `connectors` contains the live connectors by name.
+    """
+    name, pipeline = deployment.pipeline.connector.name, deployment.pipeline.name
+    owner = connectors[name].config.get(PIPELINE_KEY, pipeline) if name in connectors else pipeline
+    if owner != pipeline:
+        hint = f"set another connector.name, or set `name: {owner}` again if the pipeline was renamed"
+        raise RefusedError(f"connector {name!r} at {deployment.connect.url} belongs to pipeline {owner!r}", hint)
+    config = deployment.render_without_schemas(deployment.lock())
+    refuse_duplicates(name, with_fingerprint(pipeline, config), connectors)
+
+
+def refuse_other_registry(deployment: Deployment, lock: Lock | None) -> None:
+    """Raise RefusedError if the last apply used a schema registry with another address."""
+    recorded, url = lock.registry_url if lock else None, deployment.registry.url
+    if recorded not in (None, url):
+        message = f"registry.url is {url}, but {recorded} in lock file {deployment.lock_file}; nothing was deleted"
+        raise RefusedError(message, "check -e and --set; if the registry has a new address, run `outbox apply`")
+
+
 def refuse_foreign_slot(deployment: Deployment) -> None:
     """Raise RefusedError if the slot decodes another database, because a slot can be dropped from any database."""
     name = deployment.pipeline.source.slot
@@ -146,7 +173,8 @@ def _unapplied(deployment: Deployment, lock: Lock | None, keys: Collection[str])
     rendered = deployment.render(lock) if applied else {}
     for key in keys:
         if applied and rendered.get(key) != applied.get(key):
-            yield f"{key} is {rendered.get(key)!r} in the files, but {applied.get(key)!r} in the lock file"
+            recorded = f"{applied.get(key)!r} in lock file {deployment.lock_file}"
+            yield f"{key} is {rendered.get(key)!r} in the files, but {recorded}"
 
 
 def _problems(deployment: Deployment, lock: Lock | None, system: System) -> Iterator[str]:
@@ -172,18 +200,18 @@ def _problems(deployment: Deployment, lock: Lock | None, system: System) -> Iter
 def _connector_differences(deployment: Deployment, lock: Lock | None) -> Iterator[str]:
     """Compare the live connector, which can belong to another pipeline or environment, with the files."""
     name = deployment.pipeline.connector.name
-    config = deployment.connect.config(name) or {}
+    connector, config = f"connector {name!r} at {deployment.connect.url}", deployment.connect.config(name) or {}
     if lock is not None:
         recorded = {PIPELINE_KEY: lock.pipeline} | ({"slot.name": lock.source.slot} if lock.source else {})
         for key, value in recorded.items():
             if config.get(key, value) != value:
-                yield f"connector {name!r} has {key} {config[key]}, but the lock file has {value}"
+                yield f"{connector} has {key} {config[key]}, but lock file {deployment.lock_file} has {value}"
         return
     if config.get(PIPELINE_KEY, deployment.pipeline.name) != deployment.pipeline.name:
-        yield f"connector {name!r} belongs to pipeline {config[PIPELINE_KEY]}, not {deployment.pipeline.name}"
+        yield f"{connector} belongs to pipeline {config[PIPELINE_KEY]}, not {deployment.pipeline.name}"
     for key, value in (deployment.render(None) if config else {}).items():
         if key in (*DATABASE_KEYS, "slot.name") and config.get(key) != value:
-            yield f"connector {name!r} has {key} {config.get(key)}, but the environment file has {value}"
+            yield f"{connector} has {key} {config.get(key)}, but the environment file has {value}"
 
 
 def _database_differences(lock: Lock | None, system_identifier: str) -> Iterator[str]:

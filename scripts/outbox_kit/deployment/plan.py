@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 
-from outbox_events.errors import ConfigurationError
+from outbox_events.errors import ConfigurationError, UnreachableError
 from outbox_kit.connect import apply as connect_apply
 from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.config_diff import with_fingerprint
@@ -16,7 +17,7 @@ from outbox_kit.connect.foreign_changes import harmful_foreign_keys
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.first_backfills import topics_without_states
-from outbox_kit.deployment.identity import refuse_lock_of_other_pipeline, refuse_wrong_cluster
+from outbox_kit.deployment.identity import refuse_lock_of_other_pipeline, refuse_other_owners, refuse_wrong_cluster
 from outbox_kit.deployment.plan_model import SYSTEMS, Plan, RollOut
 from outbox_kit.deployment.preconditions import (
     refuse_lost_lock,
@@ -76,8 +77,12 @@ def _plan_systems(deployment: Deployment, lock: Lock | None, systems: Collection
         database = deployment.read_database()
     changes = plan_postgres(deployment, lock, database) if database else []
     cluster_id = refuse_wrong_cluster(deployment, lock, systems)
-    if CONNECTOR in systems and not recover:
-        refuse_lost_lock(deployment, lock)
+    # A plan for other systems than Kafka and Connect does not need them, and they may not exist yet.
+    if not recover:
+        with nullcontext() if {"kafka", CONNECTOR} & set(systems) else suppress(UnreachableError):
+            refuse_lost_lock(deployment, lock)
+    with nullcontext() if CONNECTOR in systems else suppress(UnreachableError):
+        refuse_other_owners(deployment, deployment.connect.listed_connectors())
     if "kafka" in systems:
         changes += _with_first_backfills(deployment, lock, plan_kafka(deployment, lock), database)
     registry = plan_registry(deployment) if "registry" in systems else RegistryPlan()

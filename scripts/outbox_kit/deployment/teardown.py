@@ -12,7 +12,13 @@ from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.connector_config import routes
 from outbox_kit.connect.offset_seeding import highest_lsn
 from outbox_kit.deployment.deployment import Deployment
-from outbox_kit.deployment.identity import refuse_other_database, refuse_unapplied_names, refuse_wrong_cluster
+from outbox_kit.deployment.identity import (
+    refuse_other_database,
+    refuse_other_owners,
+    refuse_other_registry,
+    refuse_unapplied_names,
+    refuse_wrong_cluster,
+)
 from outbox_kit.deployment.plan_model import SYSTEMS
 from outbox_kit.deployment.preconditions import refuse_protected
 from outbox_kit.kafka import apply as kafka_apply
@@ -61,6 +67,8 @@ def plan_destroy(deployment: Deployment, options: DestroyOptions) -> Removal:
         raise RefusedError(message, "restore the lock file from version control")
     refuse_wrong_cluster(deployment, lock, SYSTEMS)
     refuse_unapplied_names(deployment, lock)
+    refuse_other_registry(deployment, lock)
+    refuse_other_owners(deployment, deployment.connect.listed_connectors())
     database_changes = _database_changes(deployment, lock, options)
     unused = unused_topics(deployment)
     subject_changes, retained_subjects = _subject_changes(deployment, options, unused)
@@ -111,18 +119,16 @@ def _refuse_foreign_objects(deployment: Deployment, lock: Lock, changes: Sequenc
     The name of the object can come from a variable such as OUTBOX__PREFIX that was set for another pipeline.
     """
     source = lock.source
-    # A lock file that an earlier release wrote has no topics.
     recorded = {
         "topic": set(lock.topics),
         "schema": {entry.subject for item in lock.schemas.values() for entry in item},
+        "slot": {source.slot} if source else set(),
     }
     for change in changes:
-        is_foreign = bool(recorded.get(change.kind)) and change.name not in recorded[change.kind]
-        if source is not None and change.kind == "slot":
-            is_foreign = change.name != source.slot
-        elif source is not None and change.kind == "connector":
-            config = deployment.connect.config(change.name) or {}
-            is_foreign = config.get("slot.name", source.slot) != source.slot
+        is_foreign = change.name not in recorded.get(change.kind, {change.name})
+        if change.kind in ("connector", "publication"):
+            config = (deployment.connect.config(change.name) or {}) if change.kind == "connector" else {}
+            is_foreign = source is None or config.get("slot.name", source.slot) != source.slot
         if is_foreign:
             pipeline = f"the pipeline of lock file {deployment.lock_file}"
             message = f"{change.object} does not belong to {pipeline}; nothing was deleted"

@@ -74,6 +74,7 @@ class Lock(Model):
         default=None, description="System identifier of the database in which destroy dropped the slot."
     )
     cluster_id: str | None = Field(default=None, description="Id of the Kafka cluster.")
+    registry_url: str | None = Field(default=None, description="Address of the schema registry.")
     topics: dict[str, LockedTopic] = Field(default={}, description="Topics of the pipeline by name.")
     config: dict[str, str] | None = Field(
         default=None,

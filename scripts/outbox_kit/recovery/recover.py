@@ -96,15 +96,17 @@ def _prepare(deployment: Deployment, cause: Cause, progress: Reporter) -> None:
     name, source = deployment.pipeline.connector.name, deployment.pipeline.source
     if source.uses_table:
         refuse_published_deletes(source, deployment.read_database())
-    if deployment.connect.config(name) is not None:
-        progress(f"stop connector {name}")
-        lifecycle.stop(deployment.connect, name)
-    with postgres_client.connected(deployment.environment.source) as connection:
-        wait_inactive(connection, source.slot)
-        slot = read_slot(connection, source.slot)
-        if slot is not None and (cause.drops_slot or slot.wal_status == "lost"):
-            progress(f"drop slot {source.slot}")
-            postgres_client.drop_slot(connection, source.slot)
+    was_running = lifecycle.is_running(deployment.connect.status(name))
+    with lifecycle.resume_on_error(deployment.connect, name, progress, was_running=was_running):
+        if deployment.connect.config(name) is not None:
+            progress(f"stop connector {name}")
+            lifecycle.stop(deployment.connect, name)
+        with postgres_client.connected(deployment.environment.source) as connection:
+            wait_inactive(connection, source.slot)
+            slot = read_slot(connection, source.slot)
+            if slot is not None and (cause.drops_slot or slot.wal_status == "lost"):
+                progress(f"drop slot {source.slot}")
+                postgres_client.drop_slot(connection, source.slot)
 
 
 def _note_gap(deployment: Deployment, recovery: Recovery) -> None:

@@ -74,7 +74,7 @@ def _later_versions(state: RegistryState, subject: Subject) -> range:
     same_number = [entry for entry in recorded if entry.version == latest.version]
     if any(same_schema(entry.text, latest.text) for entry in same_number):
         return range(0)
-    first = latest.version if same_number else max(own) + 1
+    first = latest.version if same_number or latest.version < max(own) else max(own) + 1
     return range(first, latest.version + 1)
 
 

@@ -17,7 +17,8 @@ from outbox_kit.cli.confirmation import confirm, confirm_names, describe_environ
 from outbox_kit.cli.options import CommonOptions
 from outbox_kit.deployment import Deployment
 
-PLACE = "environment fixed (database library at db.example.internal:5433, Kafka cluster cluster-1)"
+REGISTRY = "registry http://registry.example.internal/apis/ccompat/v7"
+PLACE = f"environment fixed (database library at db.example.internal:5433, Kafka cluster cluster-1, {REGISTRY})"
 Type = Callable[[str], None]
 
 

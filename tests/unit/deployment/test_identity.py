@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from tests.unit.deployment.samples import NAME, Deployed, Serve, service
 from tests.unit.fake_connect import FakeConnect
@@ -15,9 +17,12 @@ from outbox_kit.deployment.identity import (
     foreign_systems,
     refuse_foreign_systems,
     refuse_lock_of_other_pipeline,
+    refuse_other_owners,
+    refuse_other_registry,
     refuse_unapplied_names,
     refuse_wrong_cluster,
 )
+from outbox_kit.deployment.plan import make_plan
 from outbox_kit.pipeline import Kafka, Lock, LockedTopic
 from outbox_kit.results import silent
 
@@ -157,10 +162,53 @@ def test_names_must_be_those_of_the_last_apply(deployed: Deployed, lock: Lock, k
     if key is None:
         refuse_unapplied_names(deployment, applied)
         return
-    with pytest.raises(RefusedError, match=f"{key} is .* in the files, but 'other' in the lock file"):
+    with pytest.raises(RefusedError, match=f"{key} is .* in the files, but 'other' in lock file"):
         refuse_unapplied_names(deployment, applied)
     if key in DATABASE_KEYS:  # `recover` is for replaced databases
         refuse_unapplied_names(deployment, applied, NAME_KEYS)
+
+
+OWNED = {"connector.class": "io.debezium.connector.postgresql.PostgresConnector", "outboxkit.pipeline": "shop"}
+
+
+@pytest.mark.usefixtures("database", "kafka")
+@pytest.mark.parametrize(
+    ("name", "changes", "found"),
+    [
+        (NAME, {}, "belongs to pipeline 'shop'"),
+        (
+            "shop",
+            {"slot.name": "s", "publication.name": "p"},
+            "topic.prefix 'library' is also used by connector 'shop'",
+        ),
+        ("shop", {"topic.prefix": "shop", "slot.name": "s"}, "publication.name 'library_outbox'"),
+        ("shop", {"topic.prefix": "shop", "publication.name": "p"}, "slot.name 'library_outbox'"),
+        ("shop", {"topic.prefix": "shop", "slot.name": "s", "publication.name": "p"}, None),
+    ],
+)
+def test_no_plan_uses_objects_of_another_pipeline(
+    serve: Serve, deployed: Deployed, lock: Lock, name: str, changes: dict[str, str], found: str | None
+) -> None:
+    """`apply --only postgres` must not write a lock file with which `destroy` deletes the objects."""
+    fake = FakeConnect(states={name: "RUNNING"})
+    fake.configs = {name: {**deployed().render(None), **OWNED, **changes}}
+    deployment = deployed(connect=service(serve(fake)))
+    deployment.write_lock(lock)
+    connectors = deployment.connect.listed_connectors()
+    if found is None:
+        refuse_other_owners(deployment, connectors)
+        return
+    with pytest.raises(RefusedError, match=re.escape(found)):
+        refuse_other_owners(deployment, connectors)
+    for only in (["postgres"], ["kafka"], ["registry"], []):
+        with pytest.raises(RefusedError, match=re.escape(found)):
+            make_plan(deployment, only=only)
+
+
+def test_registry_must_be_that_of_the_last_apply(deployed: Deployed, lock: Lock) -> None:
+    refuse_other_registry(deployed(), lock)
+    with pytest.raises(RefusedError, match=r"http://other.* in lock file"):
+        refuse_other_registry(deployed(), lock.model_copy(update={"registry_url": "http://other:8081"}))
 
 
 def test_topics_must_be_in_the_lock_file(deployed: Deployed, lock: Lock, kafka: FakeKafka) -> None:

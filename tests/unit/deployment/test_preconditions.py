@@ -83,6 +83,14 @@ def test_reads_no_topic_with_a_lock_file(deployed: Deployed, lock: Lock, monkeyp
 
 
 @pytest.mark.usefixtures("database", "kafka")
+@pytest.mark.parametrize("only", ["postgres", "kafka", "registry"])
+def test_plan_of_one_system_needs_the_lock_file(deployed: Deployed, monkeypatch: pytest.MonkeyPatch, only: str) -> None:
+    monkeypatch.setattr(preconditions, "highest_epoch", lambda _: 1)
+    with pytest.raises(RefusedError, match="records of source epoch 1"):
+        make_plan(deployed(), only=[only])  # type: ignore[list-item]
+
+
+@pytest.mark.usefixtures("database", "kafka")
 def test_plan_rejects_before_querying_registry_and_connect(
     serve: Serve, deployed: Deployed, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -138,6 +138,19 @@ def test_deletes_only_what_the_pipeline_no_longer_uses(
     assert (connect.states[NAME], "library.book" in kafka.states) == ("RUNNING", True)
 
 
+@pytest.mark.parametrize(
+    ("update", "found"),
+    [({"topics": {}}, "topic library.author"), ({"source": None}, "connector"), ({"schemas": {}}, "schema")],
+)
+def test_deletes_only_what_the_lock_file_records(
+    deployment: Deployment, lock: Lock, update: dict[str, object], found: str
+) -> None:
+    """`apply --only SYSTEM` records only the objects of this system."""
+    deployment.write_lock(lock.model_copy(update=update))
+    with pytest.raises(RefusedError, match=f"{found}.* does not belong to the pipeline of lock file"):
+        destroy(deployment, silent, DestroyOptions(delete_schemas=True))
+
+
 def test_requires_the_lock_file_to_find_unused_topics(deployment: Deployment) -> None:
     deployment.lock_file.unlink(missing_ok=True)
     with pytest.raises(RefusedError, match="does not exist, so the topics of removed types are not known"):

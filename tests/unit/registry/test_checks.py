@@ -36,9 +36,17 @@ def test_passes_for_a_deployed_registry(state: RegistryState) -> None:
     assert [check.id for check in evaluate(checks.RULES, state)] == [item.id for item in checks.RULES]
 
 
-@pytest.mark.parametrize("version", [9, 1])
-def test_remedy_deletes_a_version_that_was_registered_by_others(state: RegistryState, version: int) -> None:
+@pytest.mark.parametrize(("recorded", "version"), [(1, 9), (1, 1), (3, 1)])
+def test_remedy_deletes_a_version_that_was_registered_by_others(
+    state: RegistryState, recorded: int, version: int
+) -> None:
     """`apply` refuses the file's schema: it equals an earlier version, or is incompatible with the first version."""
+    assert state.lock is not None
+    schemas = {
+        name: [entry.model_copy(update={"version": recorded}) for entry in entries]
+        for name, entries in state.lock.schemas.items()
+    }
+    state = replace(state, lock=state.lock.model_copy(update={"schemas": schemas}))
     foreign = SchemaVersion(version, 77, '{"type":"record","name":"Book","fields":[]}')
     book = ActualSubject(foreign, "BACKWARD")
     changed = replace(state, actual={**state.actual, BOOK: book}, url="http://r:1/v7")
