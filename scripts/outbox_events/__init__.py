@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         UnknownOutcomeError,
     )
     from outbox_events.producing.recovery_store import Recovered, RecoveryStore, recover
+    from outbox_events.producing.sender_transaction import SenderTransaction
     from outbox_events.producing.two_phase import Resolved, TwoPhaseSender
     from outbox_events.receiving import recoverers
     from outbox_events.receiving.avro_values import AvroValues
@@ -77,6 +78,7 @@ _MODULES = {
     "producing.delivery_proof": "DeliveryProof",
     "producing.errors": "NotCommittedError NotDeliveredError ProducerUnusableError UnknownOutcomeError",
     "producing.recovery_store": "Recovered RecoveryStore recover",
+    "producing.sender_transaction": "SenderTransaction",
     "producing.two_phase": "Resolved TwoPhaseSender",
     "receiving": "recoverers",
     "receiving.event": "Event InvalidRecordError header_id json_value payload_id position_id raw",
@@ -138,6 +140,7 @@ __all__ = [
     "RejectedError",
     "Resolved",
     "Retries",
+    "SenderTransaction",
     "StaleStateError",
     "StateStatus",
     "StoredOffsets",
