@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         ProducerUnusableError,
         UnknownOutcomeError,
     )
+    from outbox_events.producing.proof_sender import ProofSender
     from outbox_events.producing.recovery_store import Recovered, RecoveryStore, recover
     from outbox_events.producing.sender_transaction import SenderTransaction
     from outbox_events.producing.two_phase import Resolved, TwoPhaseSender
@@ -77,6 +78,7 @@ _MODULES = {
     "producing.deliveries": "Deliveries KafkaTransaction fence",
     "producing.delivery_proof": "DeliveryProof",
     "producing.errors": "NotCommittedError NotDeliveredError ProducerUnusableError UnknownOutcomeError",
+    "producing.proof_sender": "ProofSender",
     "producing.recovery_store": "Recovered RecoveryStore recover",
     "producing.sender_transaction": "SenderTransaction",
     "producing.two_phase": "Resolved TwoPhaseSender",
@@ -130,6 +132,7 @@ __all__ = [
     "OutboxTable",
     "ProcessedEvents",
     "ProducerUnusableError",
+    "ProofSender",
     "Reaction",
     "Receiver",
     "ReceiverStoppedError",
