@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -78,7 +78,7 @@ class Deliveries:
         try:
             self._producer.poll(seconds)
         except (KafkaException, SystemError) as error:
-            raise _fatal(error) from error
+            _raise_fatal(error)
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         del message
@@ -96,7 +96,7 @@ class Deliveries:
         try:
             _limited("deliver the records", self._producer.flush, self._deadline or Deadline(self._seconds))
         except (KafkaException, SystemError) as error:
-            raise _fatal(error) from error
+            _raise_fatal(error)
         self._raise_failure()
         if self._pending:
             message = f"{plural(self._pending, 'record')} not confirmed within {self._seconds:g} s"
@@ -125,16 +125,17 @@ def _limited(action: str, function: Callable[[float], T], deadline: Deadline) ->
     return limited_calls.call(action, lambda: function(seconds), seconds=seconds + limited_calls.GRACE_S)
 
 
-def _fatal(error: KafkaException | SystemError) -> Exception:
-    """Return the error to raise after the client raised a fatal error while running callbacks.
+def _raise_fatal(error: KafkaException | SystemError) -> NoReturn:
+    """Raise NotDeliveredError after the client raised a fatal error while running callbacks.
 
-    If a delivery callback runs after the fatal error, a SystemError is raised, and its cause is the fatal error.
+    If a delivery callback runs after the fatal error, a SystemError is raised instead. Its cause is the fatal error,
+    unless the callback has cleared it.
     """
     cause = error if isinstance(error, KafkaException) else error.__cause__
     if not isinstance(cause, KafkaException):
-        return error
+        cause = KafkaException(KafkaError(KafkaError._FATAL))
     message = f"records were not delivered: {kafka_error(cause).str()}"
-    return NotDeliveredError(message, hint_for(kafka_error(cause), "check the topic and brokers"))
+    raise NotDeliveredError(message, hint_for(kafka_error(cause), "check the topic and brokers")) from cause
 
 
 def _rejection_hint(error: KafkaException) -> str:
