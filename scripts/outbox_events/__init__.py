@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from outbox_events.producing.proof_sender import ProofSender
     from outbox_events.producing.recovery_store import Recovered, RecoveryStore, recover
     from outbox_events.producing.sender_transaction import SenderTransaction
+    from outbox_events.producing.supervised_sender import SupervisedSender
     from outbox_events.producing.two_phase import Resolved, TwoPhaseSender
     from outbox_events.receiving import recoverers
     from outbox_events.receiving.avro_values import AvroValues
@@ -81,6 +82,7 @@ _MODULES = {
     "producing.proof_sender": "ProofSender",
     "producing.recovery_store": "Recovered RecoveryStore recover",
     "producing.sender_transaction": "SenderTransaction",
+    "producing.supervised_sender": "SupervisedSender",
     "producing.two_phase": "Resolved TwoPhaseSender",
     "receiving": "recoverers",
     "receiving.event": "Event InvalidRecordError header_id json_value payload_id position_id raw",
@@ -148,6 +150,7 @@ __all__ = [
     "StateStatus",
     "StoredOffsets",
     "Strategy",
+    "SupervisedSender",
     "TwoPhaseSender",
     "UnknownOutcomeError",
     "UnreachableError",
