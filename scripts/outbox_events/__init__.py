@@ -32,7 +32,10 @@ if TYPE_CHECKING:
         ProducerUnusableError,
         UnknownOutcomeError,
     )
+    from outbox_events.producing.proof_sender import ProofSender
     from outbox_events.producing.recovery_store import Recovered, RecoveryStore, recover
+    from outbox_events.producing.sender_transaction import SenderTransaction
+    from outbox_events.producing.supervised_sender import SupervisedSender
     from outbox_events.producing.two_phase import Resolved, TwoPhaseSender
     from outbox_events.receiving import recoverers
     from outbox_events.receiving.avro_values import AvroValues
@@ -76,7 +79,10 @@ _MODULES = {
     "producing.deliveries": "Deliveries KafkaTransaction fence",
     "producing.delivery_proof": "DeliveryProof",
     "producing.errors": "NotCommittedError NotDeliveredError ProducerUnusableError UnknownOutcomeError",
+    "producing.proof_sender": "ProofSender",
     "producing.recovery_store": "Recovered RecoveryStore recover",
+    "producing.sender_transaction": "SenderTransaction",
+    "producing.supervised_sender": "SupervisedSender",
     "producing.two_phase": "Resolved TwoPhaseSender",
     "receiving": "recoverers",
     "receiving.event": "Event InvalidRecordError header_id json_value payload_id position_id raw",
@@ -128,6 +134,7 @@ __all__ = [
     "OutboxTable",
     "ProcessedEvents",
     "ProducerUnusableError",
+    "ProofSender",
     "Reaction",
     "Receiver",
     "ReceiverStoppedError",
@@ -138,10 +145,12 @@ __all__ = [
     "RejectedError",
     "Resolved",
     "Retries",
+    "SenderTransaction",
     "StaleStateError",
     "StateStatus",
     "StoredOffsets",
     "Strategy",
+    "SupervisedSender",
     "TwoPhaseSender",
     "UnknownOutcomeError",
     "UnreachableError",

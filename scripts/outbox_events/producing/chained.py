@@ -18,19 +18,12 @@ import psycopg
 from confluent_kafka import Producer
 
 from outbox_events.errors import RefusedError
-from outbox_events.producing.database import (
-    Connection,
-    Order,
-    begin,
-    commit,
-    require_committable,
-    require_idle,
-    require_order,
-    rolled_back_on_error,
-)
+from outbox_events.kafka.limited_calls import GRACE_S
+from outbox_events.producing.database import Connection, Order, commit, limited, require_order, roll_back
 from outbox_events.producing.deliveries import DELIVERY_S, KafkaTransaction
-from outbox_events.producing.errors import NotCommittedError
+from outbox_events.producing.errors import NotCommittedError, UnknownOutcomeError
 from outbox_events.producing.recovery_store import RecoveryStore
+from outbox_events.producing.sender_transaction import SenderTransaction, aborted_on_error, open_transaction
 
 
 class ChainedSender:
@@ -50,7 +43,10 @@ class ChainedSender:
         store: RecoveryStore | None = None,
         seconds: float = DELIVERY_S,
     ) -> None:
-        """`seconds` limits each wait for the brokers. Raises ConfigurationError for an unknown order."""
+        """`seconds` limits the end of a transaction: delivery and commit in Kafka, and each call of the database.
+
+        Raises ConfigurationError for an unknown order.
+        """
         if store is not None and store.connection is connection:
             message = "the recovery store uses the connection of the business transaction"
             raise RefusedError(message, "open a separate connection with autocommit=True")
@@ -59,70 +55,71 @@ class ChainedSender:
         self._order = require_order(order)
         self._store = store
         self._seconds = seconds
-        self._open: KafkaTransaction | None = None
+        self._open: SenderTransaction | None = None
 
     @contextmanager
-    def transaction(self) -> Iterator[KafkaTransaction]:
-        """Run a block in both transactions. Commit both at the end of the block, or roll back both after an exception.
+    def transaction(self) -> Iterator[SenderTransaction]:
+        """Run a block in a database transaction, then send its records in a Kafka transaction and commit both.
 
-        A nested block joins the transaction of the outer block, and only the outer block commits. For an independent
-        nested transaction, use another sender with its own connection and producer.
+        After an exception in the block, the database transaction is rolled back, and nothing was sent. A nested block
+        joins the transaction of the outer block, and only the outer block commits. For an independent nested
+        transaction, use another sender with its own connection and producer. Raises UnknownOutcomeError if a commit has
+        no known result; with a store, the recovery determines the result.
         """
         if self._open is not None:
             with self._open.joined():
                 yield self._open
             return
-        transaction_id, transaction = self._begin()
-        self._open = transaction
-        try:
-            with self._aborted_on_error(transaction):
-                yield transaction
-                self._prepare(transaction, transaction_id)
+        sender = self._store.sender if self._store is not None else None
+        with open_transaction(self._connection, sender, seconds=self._seconds) as transaction:
+            self._open = transaction
+            try:
+                with transaction.block():
+                    yield transaction
+            finally:
+                self._open = None
             self._commit(transaction)
-        finally:
-            self._open = None
-        if self._store is not None and transaction.records:
+
+    def _commit(self, transaction: SenderTransaction) -> None:
+        if not transaction.records:
+            commit(self._connection, seconds=self._seconds)
+            return
+        kafka = KafkaTransaction(self._producer, seconds=self._seconds, is_total=True)
+        with aborted_on_error(self._connection, kafka):
+            kafka.deliver(transaction.records)
+            if self._store is not None:
+                with limited(self._store.connection, self._seconds):
+                    self._store.save(transaction.transaction_id, transaction.records)
+        self._commit_both(kafka)
+        if self._store is not None:
             # Both have committed. A remaining row is harmless: the next recovery finds the row's record on the topic.
-            with suppress(psycopg.Error):
-                self._store.forget(transaction_id)
+            with suppress(psycopg.Error), limited(self._store.connection, GRACE_S):
+                self._store.forget(transaction.transaction_id)
 
-    def _begin(self) -> tuple[str, KafkaTransaction]:
-        """Begin both transactions. Return the xid of the database transaction, or '' if there is no store."""
-        require_idle(self._connection)
-        with rolled_back_on_error(self._connection):
-            transaction_id = begin(self._connection, self._store.sender) if self._store is not None else ""
-            return transaction_id, KafkaTransaction(self._producer, seconds=self._seconds)
-
-    def _prepare(self, transaction: KafkaTransaction, transaction_id: str) -> None:
-        """Do everything that can fail before the first commit begins."""
-        require_committable(self._connection)
-        transaction.flush()
-        if self._store is not None and transaction.records:
-            self._store.save(transaction_id, transaction.records)
-
-    def _commit(self, transaction: KafkaTransaction) -> None:
+    def _commit_both(self, kafka: KafkaTransaction) -> None:
         """Commit both transactions in the configured order. After an error, the rows in the store remain."""
         if self._order == "database-first":
-            with self._aborted_on_error(transaction):
-                commit(self._connection)
-            self._commit_kafka(transaction)
+            self._commit_database(kafka)
+            self._commit_kafka(kafka, "the database has committed, so the records are lost if Kafka did not commit")
         else:
-            with rolled_back_on_error(self._connection):
-                self._commit_kafka(transaction)
-                commit(self._connection)
+            self._commit_kafka(kafka, "the database is rolled back, so the records are phantoms if Kafka committed")
+            commit(self._connection, "Kafka has committed", seconds=self._seconds)
 
-    def _commit_kafka(self, transaction: KafkaTransaction) -> None:
+    def _commit_database(self, kafka: KafkaTransaction) -> None:
+        """Commit in the database. Abort the Kafka transaction only if it is certain that the commit failed."""
         try:
-            transaction.commit()
-        except NotCommittedError:
-            transaction.abort()
+            commit(self._connection, "the transaction of the producer is still open", seconds=self._seconds)
+        except psycopg.Error:
+            kafka.abort()
             raise
 
-    @contextmanager
-    def _aborted_on_error(self, transaction: KafkaTransaction) -> Iterator[None]:
-        with rolled_back_on_error(self._connection):
-            try:
-                yield
-            except BaseException:
-                transaction.abort()
-                raise
+    def _commit_kafka(self, kafka: KafkaTransaction, database: str) -> None:
+        """Commit in Kafka. `database` describes the database transaction if the outcome is unknown."""
+        try:
+            kafka.commit()
+        except NotCommittedError:
+            roll_back(self._connection)  # without effect if the database has committed
+            kafka.abort()
+            raise
+        except UnknownOutcomeError as error:
+            raise UnknownOutcomeError(f"{error.message}; {database}", error.hint) from error.__cause__

@@ -8,15 +8,20 @@ so the recovery waits only for the locks that are held when it fences the produc
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from threading import Timer
 from typing import Any, Literal
 
 import psycopg
+from psycopg import sql
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from outbox_events.errors import ConfigurationError, RefusedError
+from outbox_events.kafka.limited_calls import GRACE_S
+from outbox_events.producing.errors import UnknownOutcomeError
 from outbox_events.waiting import Observation, wait_for
 
 Connection = psycopg.Connection[Any]
@@ -27,7 +32,9 @@ HOLDERS = (
     "and (classid::bigint << 32 | objid::bigint) = hashtextextended(%s::text, 0) order by pid"
 )
 HINT = "end these sessions, for example with pg_terminate_backend, or end the process that opened them"
+UNKNOWN_COMMIT_HINT = "open a new connection, then run the recovery or, without a recovery, read the changed rows"
 Order = Literal["database-first", "kafka-first"]
+LOST_SQLSTATES = ("08", "57P")
 ORDERS = ("database-first", "kafka-first")
 
 
@@ -41,45 +48,81 @@ def require_idle(connection: Connection) -> None:
         raise RefusedError(message, "commit first, or use a second connection for an independent transaction")
 
 
-def require_committable(connection: Connection) -> None:
-    """Raise RefusedError for a failed transaction, because COMMIT would silently roll it back."""
-    status = connection.info.transaction_status
-    if status not in (TransactionStatus.INTRANS, TransactionStatus.IDLE):
-        message = f"the database transaction cannot commit: its status is {status.name}"
-        raise RefusedError(message, "do not catch the exception of a failed statement inside the block")
+def commit(connection: Connection, kafka: str = "", *, seconds: float) -> None:
+    """Commit the transaction. Raises UnknownOutcomeError if the connection is lost or the server does not respond.
 
-
-def commit(connection: Connection) -> None:
-    """Commit the transaction. Raises RefusedError if a statement of the transaction has failed.
-
-    After an OperationalError, the outcome is unknown: the server might have committed before the connection was lost.
+    `kafka` describes the Kafka transaction in the message of this error.
     """
-    require_committable(connection)
-    connection.commit()
+    try:
+        with limited(connection, seconds):
+            connection.commit()
+    except psycopg.OperationalError as error:
+        if not is_lost(error):
+            raise
+        message = "the connection was lost in COMMIT, so it is unknown whether the database transaction committed"
+        raise UnknownOutcomeError("; ".join(filter(None, [message, kafka])), UNKNOWN_COMMIT_HINT) from error
 
 
 def roll_back(connection: Connection) -> None:
     """Roll back the transaction. A lost connection is not an error, because the server then rolls back by itself."""
-    with suppress(psycopg.OperationalError):
+    with suppress(psycopg.OperationalError), limited(connection, GRACE_S):
         connection.rollback()
 
 
+def is_lost(error: psycopg.Error) -> bool:
+    """Return whether the error ended the connection. Without an SQLSTATE, psycopg raised it without a response."""
+    return error.sqlstate is None or error.sqlstate.startswith(LOST_SQLSTATES)
+
+
 @contextmanager
-def rolled_back_on_error(connection: Connection) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        roll_back(connection)
-        raise
+def limited(connection: Connection, seconds: float) -> Iterator[None]:
+    """Shut down the connection after `seconds`, so that psycopg raises OperationalError in the block.
+
+    If the server is frozen, its kernel still confirms packets, so neither keepalives nor tcp_user_timeout detect it.
+    """
+    with socket.fromfd(connection.fileno(), socket.AF_INET, socket.SOCK_STREAM) as duplicate:  # of any family
+        timer = Timer(seconds, _shut_down, [duplicate])
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join(GRACE_S)  # so that it does not use a descriptor that was closed
 
 
-def begin(connection: Connection, sender: str) -> str:
-    """In one round trip, begin a transaction that the sender's recoveries wait for. Return the xid."""
+def _shut_down(duplicate: socket.socket) -> None:
+    with suppress(OSError):  # the server has closed the connection
+        duplicate.shutdown(socket.SHUT_RDWR)
+
+
+def begin(connection: Connection, sender: str | None, *, seconds: float) -> str:
+    """In one round trip, begin a transaction in autocommit mode.
+
+    With `sender`, recoveries of this sender wait for the transaction, and its xid is returned, otherwise ''.
+    """
     query = "select pg_current_xact_id()::text, pg_advisory_xact_lock_shared(hashtextextended(%s::text, 0))"
-    # In pipeline mode, BEGIN and this statement need only one round trip.
-    with connection.pipeline(), psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
+    with (
+        limited(connection, seconds),
+        connection.pipeline(),
+        psycopg.Cursor(connection, row_factory=tuple_row) as cursor,
+    ):
+        cursor.execute(_begin_statement(connection))
+        if sender is None:
+            return ""
         cursor.execute(query, [sender])
         return str(cursor.fetchall()[0][0])
+
+
+def _begin_statement(connection: Connection) -> sql.SQL:
+    """Return BEGIN with the settings of the connection, as psycopg sends it if it is not in autocommit mode."""
+    level, read_only, deferrable = connection.isolation_level, connection.read_only, connection.deferrable
+    options = [
+        None if level is None else f"isolation level {level.name.replace('_', ' ')}",
+        None if read_only is None else f"read {'only' if read_only else 'write'}",
+        None if deferrable is None else f"{'' if deferrable else 'not '}deferrable",
+    ]
+    return sql.SQL(" ".join(["begin", *filter(None, options)]))
 
 
 def wait_until_ended(connection: Connection, sender: str, *, seconds: float) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import NoReturn, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from outbox_events.errors import RefusedError
+from outbox_events.kafka import limited_calls
 from outbox_events.kafka.record import Record
 from outbox_events.kafka.topic_requests import kafka_error
 from outbox_events.producing.errors import NotCommittedError, NotDeliveredError, UnknownOutcomeError, hint_for, unusable
@@ -16,19 +18,26 @@ from outbox_events.waiting import Deadline
 
 DELIVERY_S = 30.0
 """Default time limit for each wait for the brokers."""
+MIN_CALL_S = 1.0
+ABORT_S = 5.0
 POLL_S = 0.1
 ANY_PARTITION = -1
+T = TypeVar("T")
 
 
 class Deliveries:
     """Records that were passed to a producer but are not yet confirmed. Not thread-safe."""
 
-    def __init__(self, producer: Producer, *, seconds: float = DELIVERY_S) -> None:
+    def __init__(self, producer: Producer, *, seconds: float = DELIVERY_S, deadline: Deadline | None = None) -> None:
+        """`seconds` limits each wait for the brokers. All waits together end at the `deadline`, if there is one."""
         self._producer = producer
         self._seconds = seconds
+        self._deadline = deadline
         self._pending = 0
         self._topics: set[str] = set()
-        self._failure: KafkaError | None = None
+        self._failure: KafkaError | None = None  # not reported yet
+        self.has_failed = False
+        """Whether a record was not delivered."""
 
     def send(self, record: Record) -> None:
         """Add a record to the producer's queue.
@@ -36,7 +45,7 @@ class Deliveries:
         Raises NotDeliveredError if the queue remains full until the time limit, if the record is rejected, or if the
         producer cannot be used again.
         """
-        deadline = Deadline(self._seconds)
+        deadline = self._deadline or Deadline(self._seconds)
         while True:
             try:
                 self._produce(record)
@@ -69,28 +78,25 @@ class Deliveries:
         try:
             self._producer.poll(seconds)
         except (KafkaException, SystemError) as error:
-            raise _fatal(error) from error
+            _raise_fatal(error)
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         del message
         self._pending -= 1
         if error is not None:
             self._failure = self._failure or error
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether a record was not delivered."""
-        return self._failure is not None
+            self.has_failed = True
 
     def wait(self) -> None:
         """Wait until all records are confirmed.
 
-        Raises NotDeliveredError if a record is not confirmed. If the brokers rejected it, the error has a cause.
+        Raises NotDeliveredError if a record is not confirmed. If the brokers rejected it, the error has a cause. Each
+        failure is raised once: later calls concern the records that are sent later.
         """
         try:
-            self._producer.flush(self._seconds)
+            _limited("deliver the records", self._producer.flush, self._deadline or Deadline(self._seconds))
         except (KafkaException, SystemError) as error:
-            raise _fatal(error) from error
+            _raise_fatal(error)
         self._raise_failure()
         if self._pending:
             message = f"{plural(self._pending, 'record')} not confirmed within {self._seconds:g} s"
@@ -98,23 +104,38 @@ class Deliveries:
             hint = f"check that the brokers respond and that these topics exist: {topics}"
             raise NotDeliveredError(message, hint)
 
+    def deliver(self, records: Iterable[Record]) -> None:
+        """Send records, and wait until they are confirmed. Raises NotDeliveredError."""
+        for record in records:
+            self.send(record)
+        self.wait()
+
     def _raise_failure(self) -> None:
-        if self._failure is not None:
-            message = f"a record was not delivered: {self._failure.str()}"
-            hint = hint_for(self._failure, "check the topic and brokers")
-            raise NotDeliveredError(message, hint) from KafkaException(self._failure)
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            message = f"a record was not delivered: {failure.str()}"
+            raise NotDeliveredError(message, hint_for(failure, "check the topic and brokers")) from KafkaException(
+                failure
+            )
 
 
-def _fatal(error: KafkaException | SystemError) -> Exception:
-    """Return the error to raise after the client raised a fatal error while running callbacks.
+def _limited(action: str, function: Callable[[float], T], deadline: Deadline) -> T:
+    """Call a function of the producer with the time left, at least MIN_CALL_S. Raises ClientStuckError."""
+    seconds = max(deadline.seconds_left, MIN_CALL_S)
+    return limited_calls.call(action, lambda: function(seconds), seconds=seconds + limited_calls.GRACE_S)
 
-    If a delivery callback runs after the fatal error, a SystemError is raised, and its cause is the fatal error.
+
+def _raise_fatal(error: KafkaException | SystemError) -> NoReturn:
+    """Raise NotDeliveredError after the client raised a fatal error while running callbacks.
+
+    If a delivery callback runs after the fatal error, a SystemError is raised instead. Its cause is the fatal error,
+    unless the callback has cleared it.
     """
     cause = error if isinstance(error, KafkaException) else error.__cause__
     if not isinstance(cause, KafkaException):
-        return error
+        cause = KafkaException(KafkaError(KafkaError._FATAL))
     message = f"records were not delivered: {kafka_error(cause).str()}"
-    return NotDeliveredError(message, hint_for(kafka_error(cause), "check the topic and brokers"))
+    raise NotDeliveredError(message, hint_for(kafka_error(cause), "check the topic and brokers")) from cause
 
 
 def _rejection_hint(error: KafkaException) -> str:
@@ -130,21 +151,24 @@ def fence(producer: Producer, *, seconds: float = DELIVERY_S) -> None:
     are committed, and all others are aborted. Call this function once per producer.
     """
     try:
-        producer.init_transactions(seconds)
+        _limited("initialize the transactions of the producer", producer.init_transactions, Deadline(seconds))
     except KafkaException as error:
         raise unusable("initialize the transactions of the producer", kafka_error(error)) from error
 
 
 class KafkaTransaction:
-    """Open transaction of a transactional producer, and the records sent in this transaction."""
+    """Open transaction of a transactional producer."""
 
-    def __init__(self, producer: Producer, *, seconds: float = DELIVERY_S) -> None:
-        """Begin the transaction. `seconds` limits each wait for the brokers."""
+    def __init__(self, producer: Producer, *, seconds: float = DELIVERY_S, is_total: bool = False) -> None:
+        """Begin the transaction.
+
+        `seconds` limits each wait for the brokers. If `is_total`, it limits all waits together, except that the commit
+        waits for at least MIN_CALL_S, and the abort for at most ABORT_S.
+        """
         self._producer = producer
         self._seconds = seconds
-        self._deliveries = Deliveries(producer, seconds=seconds)
-        self._is_rollback_only = False
-        self.records: list[Record] = []
+        self._deadline = Deadline(seconds) if is_total else None
+        self._deliveries = Deliveries(producer, seconds=seconds, deadline=self._deadline)
         try:
             producer.begin_transaction()
         except KafkaException as error:
@@ -158,28 +182,14 @@ class KafkaTransaction:
     def send(self, record: Record) -> None:
         """Send a record in the transaction. Consumers with read_committed receive the record after the commit."""
         self._deliveries.send(record)
-        self.records.append(record)
-
-    @contextmanager
-    def joined(self) -> Iterator[None]:
-        """Run a nested block in this transaction. After an exception in the block, only a rollback is possible.
-
-        Kafka has no savepoints, so records of the nested block cannot be withdrawn separately.
-        """
-        try:
-            yield
-        except BaseException:
-            self._is_rollback_only = True
-            raise
 
     def flush(self) -> None:
-        """Wait until the brokers have stored all records, so that only the commit remains.
-
-        Raises NotDeliveredError, and RefusedError if a nested block has failed.
-        """
-        if self._is_rollback_only:
-            raise RefusedError("a nested block has failed, and its records cannot be withdrawn from the transaction")
+        """Wait until the brokers have stored all records, so that only the commit remains. Raises NotDeliveredError."""
         self._deliveries.wait()
+
+    def deliver(self, records: Iterable[Record]) -> None:
+        """Send records, and wait until the brokers have stored them. Raises NotDeliveredError."""
+        self._deliveries.deliver(records)
 
     def commit(self) -> None:
         """Commit the transaction. Raises NotCommittedError, or UnknownOutcomeError if Kafka might have committed.
@@ -187,10 +197,13 @@ class KafkaTransaction:
         After an error, the outcome is certain only if a delivery failed, because the producer then does not send a
         commit request. A commit that timed out is retried until the time limit.
         """
-        deadline = Deadline(self._seconds)
+        deadline = self._deadline or Deadline(self._seconds)
         while True:
             try:
-                self._producer.commit_transaction(max(deadline.seconds_left, 1.0))
+                _limited("commit the Kafka transaction", self._producer.commit_transaction, deadline)
+            except limited_calls.ClientStuckError as error:
+                message = f"it is unknown whether the Kafka transaction committed: {error.message}"
+                raise UnknownOutcomeError(message, error.hint) from error
             except KafkaException as error:
                 cause = kafka_error(error)
                 # Unless a delivery failed, the commit might have succeeded even if the error requires an abort.
@@ -211,5 +224,6 @@ class KafkaTransaction:
 
         Errors are ignored, because the caller reports why it aborts and the next transaction then cannot begin.
         """
-        with suppress(KafkaException):
-            self._producer.abort_transaction(self._seconds)
+        limit = Deadline(self._seconds if self._deadline is None else min(ABORT_S, self._seconds))
+        with suppress(KafkaException, limited_calls.ClientStuckError):
+            _limited("abort the Kafka transaction", self._producer.abort_transaction, limit)

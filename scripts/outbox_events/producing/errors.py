@@ -23,7 +23,10 @@ class ProducerUnusableError(RejectedError):
     """The producer cannot be used again, for example because another producer with its transactional.id fenced it."""
 
 
-FENCED_HINT = "another process with the same transactional.id has taken over: stop this process"
+FENCED_HINT = (
+    "stop this process if another one with the same transactional.id has taken over; if the transaction was open for "
+    "longer than transaction.timeout.ms, create another producer, then run the recovery"
+)
 UNUSABLE_HINT = "close the producer, create another one, then run the recovery"
 FENCED_CODES = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 

@@ -7,7 +7,7 @@ The topic is the decision log: a prepared transaction is committed if and only i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -18,17 +18,11 @@ from psycopg import sql
 from psycopg.rows import tuple_row
 
 from outbox_events.errors import ConfigurationError
-from outbox_events.producing.database import (
-    Connection,
-    begin,
-    commit,
-    require_committable,
-    require_idle,
-    roll_back,
-    wait_until_ended,
-)
+from outbox_events.kafka.record import Record
+from outbox_events.producing.database import Connection, commit, is_lost, limited, require_idle, wait_until_ended
 from outbox_events.producing.deliveries import DELIVERY_S, KafkaTransaction, fence
 from outbox_events.producing.errors import NotCommittedError, UnknownOutcomeError
+from outbox_events.producing.sender_transaction import SenderTransaction, aborted_on_error, open_transaction
 from outbox_events.producing.stored_record import READ_S, delivered_event_ids, event_id
 from outbox_events.sending.event import InvalidEventError
 from outbox_events.text import plural
@@ -57,72 +51,68 @@ class TwoPhaseSender:
     def __init__(
         self, connection: Connection, producer: Producer, transactional_id: str, *, seconds: float = DELIVERY_S
     ) -> None:
-        """`seconds` limits each wait for the brokers."""
+        """`seconds` limits the end of a transaction: delivery and commit in Kafka, and each call of the database."""
         self._connection = connection
         self._producer = producer
         self._transactional_id = transactional_id
         self._seconds = seconds
 
     @contextmanager
-    def transaction(self) -> Iterator[KafkaTransaction]:
-        """Run a block in both transactions. Commit both at the end of the block, or roll back both after an exception.
+    def transaction(self) -> Iterator[SenderTransaction]:
+        """Run a block in a database transaction, then send its records in a Kafka transaction and commit both.
 
-        After UnknownOutcomeError, for example because the connection was lost, the prepared transaction might remain
-        until the recovery has read the topic. The Kafka transaction might already be committed.
+        After an exception in the block, the database transaction is rolled back, and nothing was sent. After
+        UnknownOutcomeError, for example because the connection was lost, the prepared transaction might remain until
+        the recovery has read the topic. The Kafka transaction might already be committed.
         """
-        require_idle(self._connection)
-        transaction = KafkaTransaction(self._producer, seconds=self._seconds)
-        try:
-            begin(self._connection, self._transactional_id)
-            yield transaction
-            gid = self._prepare(transaction)
-        except BaseException:
-            transaction.abort()
-            roll_back(self._connection)
-            raise
-        if gid is None:
-            transaction.abort()  # it contains no records
-            commit(self._connection)
-        else:
-            self._decide(transaction, gid)
+        with open_transaction(self._connection, self._transactional_id, seconds=self._seconds) as transaction:
+            with transaction.block():
+                yield transaction
+            if transaction.records:
+                self._decide(*self._prepare(transaction.records))
+            else:
+                commit(self._connection, seconds=self._seconds)
 
-    def _prepare(self, transaction: KafkaTransaction) -> str | None:
-        """Prepare the database transaction. Return its gid, or None if there are no records to send."""
-        require_committable(self._connection)
-        transaction.flush()
-        if not transaction.records:
-            return None
-        gid = make_gid(self._transactional_id, event_id(transaction.records[0]))
-        self._execute_prepare(gid)
-        return gid
+    def _prepare(self, records: Sequence[Record]) -> tuple[KafkaTransaction, str]:
+        """Deliver the records and prepare the database transaction. Return the open Kafka transaction and the gid."""
+        gid = make_gid(self._transactional_id, event_id(records[0]))
+        kafka = KafkaTransaction(self._producer, seconds=self._seconds, is_total=True)
+        with aborted_on_error(self._connection, kafka):
+            kafka.deliver(records)
+            self._execute_prepare(gid)
+        return kafka, gid
 
     def _execute_prepare(self, gid: str) -> None:
         try:
-            self._connection.execute(sql.SQL("prepare transaction {}").format(sql.Literal(gid)))
+            with limited(self._connection, self._seconds):
+                self._connection.execute(sql.SQL("prepare transaction {}").format(sql.Literal(gid)))
         except psycopg.errors.ObjectNotInPrerequisiteState as error:
             message = "PostgreSQL rejects prepared transactions: max_prepared_transactions is 0"
             hint = "set max_prepared_transactions to the number of concurrent senders or more, and restart PostgreSQL"
             raise ConfigurationError(message, hint) from error
         except psycopg.OperationalError as error:
-            if not self._connection.closed:
+            if not is_lost(error):
                 raise
             message = f"the connection was lost in PREPARE TRANSACTION, so {gid} may be prepared; Kafka did not commit"
             raise UnknownOutcomeError(message, RECOVER_HINT) from error
 
-    def _decide(self, transaction: KafkaTransaction, gid: str) -> None:
+    def _decide(self, kafka: KafkaTransaction, gid: str) -> None:
         """Commit the Kafka transaction, then commit or roll back the prepared transaction accordingly."""
         try:
-            transaction.commit()
+            kafka.commit()
         except NotCommittedError:
-            transaction.abort()
-            self._resolve(gid, self._connection.tpc_rollback, "Kafka did not commit, and ROLLBACK PREPARED failed")
+            try:
+                self._resolve(gid, self._connection.tpc_rollback, "Kafka did not commit, and ROLLBACK PREPARED failed")
+            finally:
+                kafka.abort()
             raise
         self._resolve(gid, self._connection.tpc_commit, "Kafka has committed, and COMMIT PREPARED failed")
 
     def _resolve(self, gid: str, statement: Callable[[str], None], failure: str) -> None:
         """Execute COMMIT PREPARED or ROLLBACK PREPARED. Raises UnknownOutcomeError if the statement fails."""
         try:
-            statement(gid)
+            with limited(self._connection, self._seconds):
+                statement(gid)
         except psycopg.Error as error:
             raise UnknownOutcomeError(f"{failure}: {gid} might remain prepared", RECOVER_HINT) from error
 

@@ -21,12 +21,13 @@ from uuid import uuid4
 import psycopg
 from confluent_kafka import KafkaException
 
+from outbox_events import SupervisedSender
 from outbox_events.errors import OutboxError
 from outbox_lab.drill import accounts
 from outbox_lab.drill.components import flag_of_termination, read_settings
 from outbox_lab.drill.ledger import LedgerFile, Outcome
 from outbox_lab.drill.senders.catalogue import open_sender
-from outbox_lab.drill.senders.sender import Sender, SenderSettings
+from outbox_lab.drill.senders.sender import Send, Sender, SenderSettings
 
 logger = logging.getLogger(__name__)
 
@@ -64,8 +65,22 @@ class RolledBackError(Exception):
     """Raised by a writer to roll back its transaction."""
 
 
+@dataclass(frozen=True)
+class ConnectedSender:
+    """A sender and its connection."""
+
+    connection: accounts.Connection
+    sender: Sender
+
+    @contextmanager
+    def transaction(self) -> Iterator[tuple[accounts.Connection, Send]]:
+        """Open a transaction, and yield the connection and the function that sends events."""
+        with self.sender.transaction(self.connection) as send:
+            yield self.connection, send
+
+
 class Writer:
-    """Runs the transactions of one writer thread on one connection at a time."""
+    """Runs the transactions of one writer thread, with one sender at a time."""
 
     def __init__(self, settings: WriterSettings, number: int, ledger: LedgerFile, stop: Flag) -> None:
         self._settings = settings
@@ -75,15 +90,28 @@ class Writer:
         self._stop = stop
 
     def run(self) -> None:
-        """Run transactions until the stop flag is set. Open a new connection after each error."""
-        while not self._stop.is_set():
-            try:
-                with self._connected() as connection, closing(open_sender(self._settings.sender, self._name)) as sender:
-                    sender.recover(connection)
-                    self._write(connection, sender)
-            except (psycopg.Error, KafkaException, OutboxError) as error:
-                logger.warning("%s: %s: %s", self._name, type(error).__name__, str(error).splitlines()[:1])
-                self._stop.wait(RECONNECT_INTERVAL_S)
+        """Run transactions until the stop flag is set. The sender is replaced after an error that requires it."""
+        interval = self._settings.writers / self._settings.rate
+        next_start = time.monotonic()
+        with closing(self._sender()) as sender:
+            while not self._stop.is_set():
+                try:
+                    self._transact(sender, self._choose())
+                except (psycopg.Error, KafkaException, OutboxError) as error:
+                    logger.warning("%s: %s: %s", self._name, type(error).__name__, str(error).splitlines()[:1])
+                    self._stop.wait(RECONNECT_INTERVAL_S)
+                next_start = max(next_start + interval, time.monotonic() - interval)
+                self._stop.wait(max(0.0, next_start - time.monotonic()))
+
+    def _sender(self) -> SupervisedSender[tuple[accounts.Connection, Send]]:
+        # The drill also pauses writers for longer than transaction.timeout.ms, so that they are fenced repeatedly.
+        return SupervisedSender(self._opened, fatal_interval_s=0)
+
+    @contextmanager
+    def _opened(self) -> Iterator[ConnectedSender]:
+        with self._connected() as connection, closing(open_sender(self._settings.sender, self._name)) as sender:
+            sender.recover(connection)
+            yield ConnectedSender(connection, sender)
 
     @contextmanager
     def _connected(self) -> Iterator[accounts.Connection]:
@@ -100,36 +128,27 @@ class Writer:
         with closing(connection):
             yield connection
 
-    def _write(self, connection: accounts.Connection, sender: Sender) -> None:
-        interval = self._settings.writers / self._settings.rate
-        next_start = time.monotonic()
-        while not self._stop.is_set():
-            self._transact(connection, sender, self._choose())
-            next_start = max(next_start + interval, time.monotonic() - interval)
-            self._stop.wait(max(0.0, next_start - time.monotonic()))
-
     def write_states(self) -> None:
         """Write a new state of every account, as services do after their database has been restored."""
         numbers = range(1, self._settings.accounts + 1)
-        with self._connected() as connection, closing(open_sender(self._settings.sender, self._name)) as sender:
+        with closing(self._sender()) as sender:
             for start in range(0, len(numbers), STATES_PER_TRANSACTION):
                 chosen = numbers[start : start + STATES_PER_TRANSACTION]
-                self._transact(connection, sender, chosen, rollback_share=0)
+                self._transact(sender, chosen, rollback_share=0)
 
     def _choose(self) -> Sequence[int]:
         return self._rng.sample(range(1, self._settings.accounts + 1), self._rng.randint(1, MAX_EVENTS))
 
     def _transact(
         self,
-        connection: accounts.Connection,
-        sender: Sender,
+        sender: SupervisedSender[tuple[accounts.Connection, Send]],
         numbers: Sequence[int],
         *,
         rollback_share: float = ROLLBACK_SHARE,
     ) -> None:
         transaction_id = str(uuid4())
         try:
-            with sender.transaction(connection) as send:
+            with sender.transaction() as (connection, send):
                 changes = accounts.change_accounts(connection, [f"account-{number}" for number in numbers], self._rng)
                 send([change.sent for change in changes])
                 self._stay_open()

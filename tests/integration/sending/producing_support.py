@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,37 @@ class LostResponseProducer(Producer):
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "lost response", False, False, True))
 
 
+class HookedProducer(Producer):
+    """Calls functions between the steps of a transaction."""
+
+    after_flush: Callable[[], object] = staticmethod(bool)
+    before_commit: Callable[[], object] = staticmethod(bool)
+    before_abort: Callable[[], object] = staticmethod(bool)
+
+    def flush(self, *arguments: float) -> int:
+        remaining = super().flush(*arguments)
+        self.after_flush()
+        return remaining
+
+    def commit_transaction(self, *arguments: float) -> None:
+        self.before_commit()
+        super().commit_transaction(*arguments)
+
+    def abort_transaction(self, *arguments: float) -> None:
+        self.before_abort()
+        super().abort_transaction(*arguments)
+
+
+class LosingConnection(psycopg.Connection[Any]):
+    """Commits, and then is lost before the response arrives."""
+
+    def commit(self) -> None:
+        super().commit()
+        self.close()
+        message = "server closed the connection unexpectedly"
+        raise psycopg.OperationalError(message)
+
+
 class World:
     """One topic and one database, and functions that read their content."""
 
@@ -53,8 +84,12 @@ class World:
         transaction = {"transactional.id": self.transactional_id} if transactional else {}
         return kind({**self.settings, **PRODUCER_SETTINGS, **transaction, "log_level": 0, **settings})
 
-    def connect(self, **options: object) -> psycopg.Connection[Any]:
-        connection = psycopg.connect(self.dsn, row_factory=tuple_row, **options)
+    def connect(
+        self,
+        kind: type[psycopg.Connection[Any]] = psycopg.Connection,
+        **options: Any,  # noqa: ANN401
+    ) -> psycopg.Connection[Any]:
+        connection = kind.connect(self.dsn, row_factory=tuple_row, **options)
         self._cleanup.callback(connection.close)
         return connection
 
@@ -70,11 +105,20 @@ class World:
     def purchases(self) -> set[str]:
         return set(self.column("select id from purchase"))
 
+    def produced(self) -> int:
+        """Return the number of offsets that are in use, including those of open transactions."""
+        bounds = read_bounds(self.settings, [self.topic], IsolationLevel.READ_UNCOMMITTED)[self.topic]
+        return sum(bound.end - bound.first for bound in bounds.values())
+
     def delivered(self, level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED) -> Counter[str]:
         """Return how often each committed event is on the topic. Without READ_COMMITTED, wait for open transactions."""
         messages: list[Message] = []
         read_records(self.settings, read_bounds(self.settings, [self.topic], level), messages.append)
         return Counter(text_headers(message)["event_id"] for message in messages)
+
+    def terminate(self, connection: psycopg.Connection[Any]) -> None:
+        """End the server process of a connection."""
+        self.connect(autocommit=True).execute("select pg_terminate_backend(%s, 10000)", [connection.info.backend_pid])
 
     def crash(self, way: str, point: str) -> str:
         """Send an event in a child process that is killed at `point`. Return the id of the event."""

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
 import psycopg
 import pytest
-from confluent_kafka import IsolationLevel
+from confluent_kafka import IsolationLevel, Producer
 from psycopg import sql
 from psycopg.pq import TransactionStatus
-from tests.integration.sending.producing_support import World, world
+from tests.integration.sending.producing_support import (
+    HookedProducer,
+    LosingConnection,
+    LostResponseProducer,
+    World,
+    world,
+)
 
 from outbox_events import (
     ChainedSender,
@@ -40,10 +46,18 @@ INSERT = "insert into purchase values (%s)"
 class Service:
     """A sender with its connections, as a service creates it."""
 
-    def __init__(self, world: World, *, order: Order = "database-first", **producer_settings: object) -> None:
+    def __init__(
+        self,
+        world: World,
+        *,
+        order: Order = "database-first",
+        connection: type[psycopg.Connection[Any]] = psycopg.Connection,
+        kind: type[Producer] = HookedProducer,
+        **producer_settings: object,
+    ) -> None:
         self.world = world
-        self.connection = world.connect()
-        self.producer = world.producer(**producer_settings)
+        self.connection = world.connect(connection)
+        self.producer: Any = world.producer(kind=kind, **producer_settings)
         fence(self.producer)
         sender_id = producer_settings.get("transactional.id", world.transactional_id)
         self.store = RecoveryStore(world.connect(autocommit=True), sender_id)
@@ -150,7 +164,7 @@ def test_executes_two_statements_more(world: World, monkeypatch: pytest.MonkeyPa
     with service.sender.transaction() as transaction:
         for _ in range(5):
             transaction.send(world.record())
-    assert [statement.split()[0] for statement in statements] == ["select", "insert", "delete"]
+    assert [statement.split()[0] for statement in statements] == ["begin", "select", "insert", "delete"]
     assert world.delivered().total() == 5
 
 
@@ -259,19 +273,71 @@ class TestErrors:
     def test_fenced_producer_leaves_the_row_to_the_recovery(self, world: World) -> None:
         """The outcome of a fenced producer's commit is unknown, and the commit is never treated as aborted."""
         service = Service(world)
-
-        def fence_before_the_commit() -> None:
-            with service.sender.transaction() as transaction:
-                service.connection.execute(INSERT, ["a"])
-                transaction.send(world.record("a"))
-                transaction.flush()
-                fence(world.producer())
-
+        service.producer.before_commit = lambda: fence(world.producer())
         with pytest.raises(UnknownOutcomeError):
-            fence_before_the_commit()
+            service.buy("a")
         assert world.purchases() == {"a"}
         assert run_recovery(world) == Recovered(resent=1)
         assert world.delivered() == {"a": 1}
+
+    @pytest.mark.parametrize("order", ORDERS)
+    def test_lost_response_to_the_commit_of_the_database(self, world: World, order: Order) -> None:
+        """The recovery determines the outcome, and Kafka is not aborted."""
+        service = Service(world, order=order, connection=LosingConnection)
+        with pytest.raises(UnknownOutcomeError):
+            service.buy("a")
+        assert world.purchases() == {"a"}
+        assert run_recovery(world) == (Recovered(resent=1) if order == "database-first" else Recovered(proven=1))
+        assert world.delivered() == {"a": 1}
+
+    def test_connection_that_is_lost_before_the_commit(self, world: World) -> None:
+        service = Service(world)
+        service.producer.after_flush = lambda: world.terminate(service.connection)
+        with pytest.raises(UnknownOutcomeError):
+            service.buy("a")
+        assert run_recovery(world) == Recovered(rolled_back=1)
+        assert world.purchases() == set(world.delivered()) == set()
+
+    def test_without_a_store_the_caller_decides_after_an_unknown_outcome(self, world: World) -> None:
+        producer = world.producer()
+        fence(producer)
+        connection = world.connect(LosingConnection)
+        sender = ChainedSender(connection, producer)
+
+        def buy() -> None:
+            with sender.transaction() as transaction:
+                connection.execute(INSERT, ["a"])
+                transaction.send(world.record("a"))
+
+        with pytest.raises(UnknownOutcomeError):
+            buy()
+        assert world.purchases() == {"a"}
+        producer.commit_transaction(30)
+        assert world.delivered() == {"a": 1}
+
+    def test_unknown_outcome_in_kafka_is_a_reported_phantom_with_kafka_first(self, world: World) -> None:
+        service = Service(world, order="kafka-first", kind=LostResponseProducer)
+        with pytest.raises(UnknownOutcomeError):
+            service.buy("a")
+        assert world.purchases() == set()
+        assert run_recovery(world) == Recovered(phantoms=("a",))
+
+    def test_row_locks_are_released_before_kafka_is_aborted(self, world: World) -> None:
+        service = Service(world)
+        service.buy("locked")
+        locked: list[Any] = []
+        service.producer.before_abort = lambda: locked.append(
+            world.column("select id from purchase where id = 'locked' for update nowait")
+        )
+
+        def update() -> None:
+            with service.sender.transaction() as transaction:
+                service.connection.execute("update purchase set id = id where id = 'locked'")
+                transaction.send(Record(world.topic, b"key", b"x", world.record().headers, partition=99))
+
+        with pytest.raises(NotDeliveredError):
+            update()
+        assert locked == [["locked"]]
 
     def test_fenced_producer_leads_to_the_other_process(self, world: World) -> None:
         service = Service(world)
@@ -308,18 +374,17 @@ class TestErrors:
     def test_recovery_waits_for_a_fenced_process_before_its_save(self, world: World) -> None:
         """The old process has flushed, but saves only after the new process has fenced it."""
         service = Service(world)
-        with (
-            ThreadPoolExecutor(1) as executor,
-            suppress(UnknownOutcomeError),
-            service.sender.transaction() as transaction,
-        ):
-            service.connection.execute(INSERT, ["a"])
-            transaction.send(world.record("a"))
-            transaction.flush()
+        recoveries: list[Future[Recovered]] = []
+
+        def start_recovery() -> None:
             with pytest.raises(WaitTimeoutError):
                 run_recovery(world, seconds=5)
-            recovery = executor.submit(run_recovery, world)
-        assert recovery.result(timeout=60) == Recovered(resent=1)
+            recoveries.append(executor.submit(run_recovery, world))
+
+        service.producer.after_flush = start_recovery
+        with ThreadPoolExecutor(1) as executor, pytest.raises(UnknownOutcomeError):
+            service.buy("a")
+        assert recoveries[0].result(timeout=60) == Recovered(resent=1)
         assert world.purchases() == {"a"}
         assert world.delivered() == {"a": 1}
 
@@ -346,6 +411,6 @@ class TestErrors:
             ChainedSender(autocommit, producer, store=RecoveryStore(autocommit, "s"))
         with pytest.raises(ConfigurationError):
             ChainedSender(plain, producer, order="both")  # type: ignore[arg-type]
-        with pytest.raises(RefusedError), ChainedSender(plain, producer).transaction():
-            raise AssertionError
+        with pytest.raises(RefusedError), ChainedSender(plain, producer).transaction() as transaction:
+            transaction.send(world.record())  # the producer is not initialized
         assert plain.info.transaction_status == TransactionStatus.IDLE

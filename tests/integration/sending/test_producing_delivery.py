@@ -1,6 +1,8 @@
-"""Deliveries of a producer whose queue is full."""
+"""Deliveries whose queue is full or whose record fails."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 from tests.integration.sending.producing_support import World, world
@@ -20,6 +22,16 @@ def test_a_full_queue_delays_a_record(world: World) -> None:
         deliveries.send(world.record(str(number)))
     deliveries.wait()
     assert world.delivered() == {"0": 1, "1": 1, "2": 1}
+
+
+def test_a_failure_is_reported_once(world: World) -> None:
+    deliveries = Deliveries(world.producer(transactional=False))
+    deliveries.send(replace(world.record("failed"), partition=99))
+    with pytest.raises(NotDeliveredError):
+        deliveries.wait()
+    deliveries.send(world.record("next"))
+    deliveries.wait()
+    assert world.delivered() == {"next": 1}
 
 
 def test_a_producer_that_is_fenced_while_its_queue_is_full(world: World) -> None:

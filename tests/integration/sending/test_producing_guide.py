@@ -19,7 +19,7 @@ FUNCTION, _ENCODER, *SNIPPETS = re.findall(
 
 
 def test_guide_has_snippets() -> None:
-    assert len(SNIPPETS) == 4
+    assert len(SNIPPETS) == 5
 
 
 @pytest.mark.parametrize("number", range(len(SNIPPETS)))

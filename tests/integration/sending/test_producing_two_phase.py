@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 from uuid import uuid4
@@ -10,7 +11,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from confluent_kafka import Producer
-from tests.integration.sending.producing_support import LostResponseProducer, World, world
+from tests.integration.sending.producing_support import HookedProducer, LostResponseProducer, World, world
 
 from outbox_events import InvalidEventError, Resolved, TwoPhaseSender, UnknownOutcomeError, fence, two_phase
 from outbox_events.errors import ConfigurationError, RefusedError, WaitTimeoutError
@@ -30,8 +31,12 @@ def _no_prepared_transactions(world: World) -> Any:  # noqa: ANN401
             connection.tpc_rollback(gid)
 
 
-def sender(world: World, **options: Any) -> tuple[TwoPhaseSender, psycopg.Connection[Any]]:  # noqa: ANN401
-    connection, producer = world.connect(), world.producer(**options)
+def sender(
+    world: World, kind: type[Producer] = HookedProducer, **hooks: Callable[[], object]
+) -> tuple[TwoPhaseSender, psycopg.Connection[Any]]:
+    connection, producer = world.connect(), world.producer(kind=kind)
+    for name, function in hooks.items():
+        setattr(producer, name, function)
     fence(producer)
     return TwoPhaseSender(connection, producer, world.transactional_id), connection
 
@@ -40,11 +45,6 @@ def run_recovery(world: World, *, seconds: float = 30) -> Resolved:
     return two_phase.recover(
         world.connect(), world.producer(), world.transactional_id, world.settings, [world.topic], seconds=seconds
     )
-
-
-def terminate(world: World, connection: psycopg.Connection[Any]) -> None:
-    """End the server process of a connection."""
-    world.connect(autocommit=True).execute("select pg_terminate_backend(%s, 10000)", [connection.info.backend_pid])
 
 
 def buy(sender: TwoPhaseSender, connection: psycopg.Connection[Any], world: World, *event_ids: str) -> None:
@@ -106,17 +106,9 @@ def test_recovery_without_topics_resolves_nothing(world: World) -> None:
 
 
 def test_fenced_commit_stays_prepared(world: World) -> None:
-    service, connection = sender(world)
-
-    def fence_before_the_commit() -> None:
-        with service.transaction() as transaction:
-            connection.execute("insert into purchase values ('a')")
-            transaction.send(world.record("a"))
-            transaction.flush()
-            fence(world.producer())
-
+    service, connection = sender(world, before_commit=lambda: fence(world.producer()))
     with pytest.raises(UnknownOutcomeError):
-        fence_before_the_commit()
+        buy(service, connection, world, "a")
     assert len(world.column(PREPARED)) == 1
     assert run_recovery(world) == Resolved(rolled_back=1)
 
@@ -132,16 +124,17 @@ def test_lost_response_to_the_commit_stays_prepared(world: World) -> None:
 
 def test_recovery_waits_for_a_fenced_process_before_its_prepare(world: World) -> None:
     """The old process has flushed, but prepares only after the new process has fenced it."""
-    service, connection = sender(world)
-    with ThreadPoolExecutor(1) as executor, suppress(UnknownOutcomeError), service.transaction() as transaction:
-        connection.execute("insert into purchase values ('a')")
-        transaction.send(world.record("a"))
-        transaction.flush()
+    recoveries: list[Future[Resolved]] = []
+
+    def start_recovery() -> None:
         with pytest.raises(WaitTimeoutError):
             run_recovery(world, seconds=5)
-        recovery = executor.submit(run_recovery, world)
-    resolved = recovery.result(timeout=60)
-    assert resolved.committed == 0
+        recoveries.append(executor.submit(run_recovery, world))
+
+    service, connection = sender(world, after_flush=start_recovery)
+    with ThreadPoolExecutor(1) as executor, suppress(UnknownOutcomeError):
+        buy(service, connection, world, "a")
+    assert recoveries[0].result(timeout=60).committed == 0
     assert world.column(PREPARED) == []
     assert world.purchases() == set()
     assert world.delivered() == {}
@@ -154,7 +147,7 @@ def test_connection_lost_at_prepare_commits_nothing(world: World) -> None:
         with service.transaction() as transaction:
             connection.execute("insert into purchase values ('a')")
             transaction.send(world.record("a"))
-            terminate(world, connection)
+            world.terminate(connection)
 
     with pytest.raises(UnknownOutcomeError):
         lose_the_connection()
@@ -167,7 +160,7 @@ def test_connection_lost_at_commit_prepared_is_resolved_by_the_recovery(world: W
     class LosingProducer(Producer):
         def commit_transaction(self, *arguments: float) -> None:
             super().commit_transaction(*arguments)
-            terminate(world, connection)
+            world.terminate(connection)
 
     service, connection = sender(world, kind=LosingProducer)
     with pytest.raises(UnknownOutcomeError):

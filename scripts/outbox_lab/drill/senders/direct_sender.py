@@ -10,28 +10,9 @@ from contextlib import contextmanager
 
 from confluent_kafka import Producer
 
-from outbox_events.kafka.record import Record
-from outbox_events.producing.database import (
-    Connection,
-    Order,
-    commit,
-    require_committable,
-    require_idle,
-    require_order,
-    roll_back,
-)
+from outbox_events.producing.database import Connection, Order, commit, require_order
 from outbox_events.producing.deliveries import DELIVERY_S, Deliveries
-
-
-class DirectTransaction:
-    """An open database transaction. `records` contains the records that are sent with the transaction."""
-
-    def __init__(self) -> None:
-        self.records: list[Record] = []
-
-    def send(self, record: Record) -> None:
-        """Add a record, which is sent at the end of the block."""
-        self.records.append(record)
+from outbox_events.producing.sender_transaction import SenderTransaction, open_transaction
 
 
 class DirectSender:
@@ -59,24 +40,16 @@ class DirectSender:
         self._seconds = seconds
 
     @contextmanager
-    def transaction(self) -> Iterator[DirectTransaction]:
+    def transaction(self) -> Iterator[SenderTransaction]:
         """Run a block in a database transaction. Commit and send at its end. If the block raises, do neither."""
-        require_idle(self._connection)
-        transaction = DirectTransaction()
-        try:
-            yield transaction
-            require_committable(self._connection)
+        with open_transaction(self._connection, seconds=self._seconds) as transaction:
+            with transaction.block():
+                yield transaction
             if self._order == "kafka-first":
                 self._send(transaction)
-        except BaseException:
-            roll_back(self._connection)
-            raise
-        commit(self._connection)
+            commit(self._connection, seconds=self._seconds)
         if self._order == "database-first":
             self._send(transaction)
 
-    def _send(self, transaction: DirectTransaction) -> None:
-        deliveries = Deliveries(self._producer, seconds=self._seconds)
-        for record in transaction.records:
-            deliveries.send(record)
-        deliveries.wait()
+    def _send(self, transaction: SenderTransaction) -> None:
+        Deliveries(self._producer, seconds=self._seconds).deliver(transaction.records)

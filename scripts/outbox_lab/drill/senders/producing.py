@@ -6,17 +6,18 @@ import json
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import psycopg
 from confluent_kafka import Producer
 
 from outbox_events import (
     ChainedSender,
-    Deliveries,
     DeliveryProof,
     OutboxEvent,
+    ProofSender,
     RecoveryStore,
+    SenderTransaction,
     TwoPhaseSender,
     delivery_proof,
     fence,
@@ -35,13 +36,6 @@ DELIVERY_S = 10.0
 # Younger rows are not recovered, because another writer might be about to send them.
 MIN_AGE_S = 2.0
 CREATE_TABLES = (recovery_store.create_table_sql(), delivery_proof.create_table_sql())
-
-
-class Transaction(Protocol):
-    """An open transaction of a sender from outbox_events.producing."""
-
-    def send(self, record: Record) -> None:
-        """Send a record as part of this transaction."""
 
 
 class ProducingSender(Sender):
@@ -75,7 +69,7 @@ class PairedSender(ProducingSender):
     """Base class of senders that call a sender of the library, which pairs records with a database transaction."""
 
     @abstractmethod
-    def open_transaction(self, connection: Connection) -> AbstractContextManager[Transaction]:
+    def open_transaction(self, connection: Connection) -> AbstractContextManager[SenderTransaction]:
         """Open a transaction with the library's sender."""
 
     @contextmanager
@@ -91,7 +85,7 @@ class PairedSender(ProducingSender):
 class Direct(PairedSender):
     """Sends by dual write, in the order that the options set."""
 
-    def open_transaction(self, connection: Connection) -> AbstractContextManager[Transaction]:
+    def open_transaction(self, connection: Connection) -> AbstractContextManager[SenderTransaction]:
         order: Any = self.options["order"]
         return DirectSender(connection, self.producer, order=order, seconds=DELIVERY_S).transaction()
 
@@ -106,7 +100,7 @@ class Chained(PairedSender):
         del connection
         fence(self.producer)
 
-    def open_transaction(self, connection: Connection) -> AbstractContextManager[Transaction]:
+    def open_transaction(self, connection: Connection) -> AbstractContextManager[SenderTransaction]:
         order: Any = self.options["order"]
         return ChainedSender(connection, self.producer, order=order, store=self.store, seconds=DELIVERY_S).transaction()
 
@@ -126,7 +120,7 @@ class ChainedWithStore(Chained):
             self.store.connection.close()
 
 
-class Proof(ProducingSender):
+class Proof(PairedSender):
     """Saves rows in the business transaction, and sends them after the commit. A topic listener deletes the rows."""
 
     proof = DeliveryProof()
@@ -134,20 +128,8 @@ class Proof(ProducingSender):
     def recover(self, connection: Connection) -> None:
         self.proof.recover(connection, self.producer, self.client, min_age_s=MIN_AGE_S)
 
-    @contextmanager
-    def transaction(self, connection: Connection) -> Iterator[Send]:
-        records: list[Record] = []
-
-        def send(events: Sequence[OutboxEvent]) -> None:
-            records.extend(map(self.record, events))
-            self.proof.save(connection, records)
-
-        with connection.transaction():
-            yield send
-        deliveries = Deliveries(self.producer, seconds=DELIVERY_S)
-        for record in records:
-            deliveries.send(record)
-        deliveries.wait()
+    def open_transaction(self, connection: Connection) -> AbstractContextManager[SenderTransaction]:
+        return ProofSender(connection, self.producer, self.proof, seconds=DELIVERY_S).transaction()
 
 
 class TwoPhase(PairedSender):
@@ -158,7 +140,7 @@ class TwoPhase(PairedSender):
     def recover(self, connection: Connection) -> None:
         two_phase.recover(connection, self.producer, self.transactional_id, self.client, [self.options["topic"]])
 
-    def open_transaction(self, connection: Connection) -> AbstractContextManager[Transaction]:
+    def open_transaction(self, connection: Connection) -> AbstractContextManager[SenderTransaction]:
         return TwoPhaseSender(connection, self.producer, self.transactional_id, seconds=DELIVERY_S).transaction()
 
 

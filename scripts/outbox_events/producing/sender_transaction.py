@@ -1,0 +1,125 @@
+"""Run the block of a sender in a database transaction, and keep its records until the block has ended.
+
+Nothing is produced before the block has ended, so the block can take longer than transaction.timeout.ms, and consumers
+with read_committed do not wait for it. The records of a savepoint that is rolled back are withdrawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from outbox_events.errors import RefusedError
+from outbox_events.kafka.record import Record
+from outbox_events.producing.database import Connection, begin, require_idle, roll_back
+from outbox_events.producing.deliveries import DELIVERY_S, KafkaTransaction
+
+GUARDED = ("commit", "rollback", "transaction")
+
+
+class SenderTransaction:
+    """Open database transaction of a sender, and the records that are sent when its block has ended."""
+
+    def __init__(self, connection: Connection, transaction_id: str = "") -> None:
+        self.connection = connection
+        self.transaction_id = transaction_id
+        """The xid of the database transaction, or '' if it was not read."""
+        self.records: list[Record] = []
+        self._is_rollback_only = False
+
+    def send(self, record: Record) -> None:
+        """Add a record, which is sent when the block has ended."""
+        self.records.append(record)
+
+    @contextmanager
+    def joined(self) -> Iterator[None]:
+        """Run a nested block in this transaction. After an exception in the block, only a rollback is possible."""
+        try:
+            yield
+        except BaseException:
+            self._is_rollback_only = True
+            raise
+
+    @contextmanager
+    def block(self) -> Iterator[None]:
+        """Run the caller's block, and check at its end that its transaction is still open and can commit.
+
+        In the block, `commit()` and `rollback()` of the connection raise RefusedError, and `transaction()` also
+        withdraws the records of a savepoint that is rolled back. These methods are replaced on the connection, because
+        psycopg's own `transaction()` could not end with PREPARE TRANSACTION.
+        """
+        replacements = (self._refuse, self._refuse, self._savepoint)
+        vars(self.connection).update(zip(GUARDED, replacements, strict=True))
+        try:
+            yield
+        finally:
+            for name in GUARDED:
+                del vars(self.connection)[name]
+        self._require_committable()
+
+    def _refuse(self) -> None:
+        message = "commit() or rollback() was called in the block of a sender, whose end commits the transaction"
+        raise RefusedError(message, "execute statements that may fail in a block of `connection.transaction()`")
+
+    @contextmanager
+    def _savepoint(
+        self, savepoint_name: str | None = None, force_rollback: bool = False
+    ) -> Iterator[psycopg.Transaction]:
+        count, was_rollback_only, is_kept = len(self.records), self._is_rollback_only, False
+        try:
+            # The method of the class, because the connection's own attribute is this function.
+            with type(self.connection).transaction(self.connection, savepoint_name, force_rollback) as savepoint:
+                yield savepoint
+                is_kept = not force_rollback
+        finally:
+            if not is_kept:
+                del self.records[count:]
+                self._is_rollback_only = was_rollback_only
+
+    def _require_committable(self) -> None:
+        if self._is_rollback_only:
+            raise RefusedError("a nested block has failed, so the transaction cannot commit")
+        status = self.connection.info.transaction_status
+        if status == TransactionStatus.IDLE:
+            message = "the block has ended its database transaction itself, for example with COMMIT; no record was sent"
+            raise RefusedError(message, "do not execute COMMIT or ROLLBACK; compare the tables with the topic")
+        if status != TransactionStatus.INTRANS:
+            message = f"the database transaction cannot commit: its status is {status.name}"
+            raise RefusedError(message, "execute statements that may fail in a block of `connection.transaction()`")
+
+
+@contextmanager
+def open_transaction(
+    connection: Connection, sender: str | None = None, *, seconds: float = DELIVERY_S
+) -> Iterator[SenderTransaction]:
+    """Begin a database transaction, and roll it back after an exception. The caller commits it.
+
+    With `sender`, recoveries of this sender wait for the transaction, and its xid is read. `seconds` limits the wait
+    for the database. Raises RefusedError unless the connection is idle.
+    """
+    require_idle(connection)
+    # Otherwise psycopg would begin another transaction after a block has executed COMMIT, which would be unnoticed.
+    connection.autocommit = True
+    try:
+        transaction_id = begin(connection, sender, seconds=seconds)
+        yield SenderTransaction(connection, transaction_id)
+    except BaseException:
+        roll_back(connection)
+        raise
+    finally:
+        with suppress(psycopg.Error):  # the connection was lost
+            connection.autocommit = False
+
+
+@contextmanager
+def aborted_on_error(connection: Connection, kafka: KafkaTransaction) -> Iterator[None]:
+    """After an exception, roll back the database transaction, which releases its locks, and then abort Kafka's."""
+    try:
+        yield
+    except BaseException:
+        roll_back(connection)
+        kafka.abort()
+        raise

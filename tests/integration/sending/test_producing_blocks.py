@@ -1,0 +1,269 @@
+"""Blocks of senders: what services execute in a block, and servers that do not respond at its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from typing import Any, Protocol
+
+import psycopg
+import pytest
+from confluent_kafka import Producer
+from psycopg.pq import TransactionStatus
+from tests.integration.sending.producing_support import HookedProducer, World, world
+
+from outbox_events import (
+    ChainedSender,
+    NotDeliveredError,
+    ProducerUnusableError,
+    ProofSender,
+    Recovered,
+    RecoveryStore,
+    SenderTransaction,
+    SupervisedSender,
+    TwoPhaseSender,
+    UnknownOutcomeError,
+    fence,
+    recover,
+    two_phase,
+)
+from outbox_events.errors import RefusedError
+from outbox_kit.stack import Stack
+from outbox_kit.stack.processes import find_processes
+from outbox_lab.drill.senders.direct_sender import DirectSender
+
+pytestmark = pytest.mark.integration
+__all__ = ["world"]
+
+INSERT = "insert into purchase values (%s)"
+SAVED = "select event_id from recovery_store union all select event_id from unproven_record"
+WAYS = ("direct", "database-first", "kafka-first", "database-first+store", "kafka-first+store", "two-phase", "proof")
+
+
+class Sender(Protocol):
+    def transaction(self) -> AbstractContextManager[SenderTransaction]: ...
+
+
+def open_sender(world: World, way: str, kind: type[Producer] = Producer, **options: Any) -> tuple[Sender, Any]:  # noqa: ANN401
+    """Return a sender and its producer."""
+    connection = world.connect()
+    if way in ("direct", "proof"):
+        producer = world.producer(transactional=False, kind=kind)
+        return (DirectSender if way == "direct" else ProofSender)(connection, producer, **options), producer
+    producer = world.producer(kind=kind)
+    fence(producer)
+    if way == "two-phase":
+        return TwoPhaseSender(connection, producer, world.transactional_id, **options), producer
+    order, _, has_store = way.partition("+")
+    store = RecoveryStore(world.connect(autocommit=True), world.transactional_id) if has_store else None
+    return ChainedSender(connection, producer, order=order, store=store, **options), producer  # type: ignore[arg-type]
+
+
+def execute(statement: str) -> Callable[[psycopg.Connection[Any]], object]:
+    return lambda connection: connection.execute(statement)
+
+
+def commit_and_go_on(connection: psycopg.Connection[Any]) -> None:
+    connection.execute("commit")
+    connection.execute(INSERT, ["after"])
+
+
+ENDS: dict[str, Callable[[psycopg.Connection[Any]], object]] = {
+    "commit()": lambda connection: connection.commit(),
+    "rollback()": lambda connection: connection.rollback(),
+    "COMMIT": execute("commit"),
+    "ROLLBACK": execute("rollback"),
+    "COMMIT and more": commit_and_go_on,
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_block_that_ends_its_transaction_sends_nothing(world: World, way: str, end: str) -> None:
+    sender, _ = open_sender(world, way)
+
+    def buy(event_id: str, end: Callable[[psycopg.Connection[Any]], object]) -> psycopg.Connection[Any]:
+        with sender.transaction() as transaction:
+            transaction.connection.execute(INSERT, [event_id])
+            transaction.send(world.record(event_id))
+            end(transaction.connection)
+            return transaction.connection
+
+    with pytest.raises(RefusedError):
+        buy("a", ENDS[end])
+    assert world.column(SAVED) == []
+    connection = buy("next", lambda _: None)  # the sender can be used again
+    assert world.delivered() == {"next": 1}
+    assert connection.info.transaction_status == TransactionStatus.IDLE
+    assert not connection.autocommit
+    assert "commit" not in vars(connection)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_records_of_a_savepoint_share_its_fate(world: World, way: str) -> None:
+    sender, _ = open_sender(world, way)
+    with sender.transaction() as transaction:
+
+        def buy(event_id: str, *, force_rollback: bool = False, error: Exception | None = None) -> None:
+            with transaction.connection.transaction(force_rollback=force_rollback):
+                transaction.send(world.record(event_id))
+                transaction.connection.execute(INSERT, [event_id])
+                if error is not None:
+                    raise error
+
+        buy("a")
+        with suppress(psycopg.errors.UniqueViolation):
+            buy("a")
+        with suppress(KeyError):
+            buy("b", error=KeyError())
+        buy("c", error=psycopg.Rollback())
+        buy("d", force_rollback=True)
+        with suppress(KeyError), transaction.connection.transaction():
+            buy("e")
+            raise KeyError
+        buy("f")
+    assert world.purchases() == {"a", "f"}
+    assert world.delivered() == {"a": 1, "f": 1}
+
+
+def test_a_joined_block_in_a_savepoint_can_fail(world: World) -> None:
+    sender, _ = open_sender(world, "database-first")
+    with sender.transaction() as outer:
+        outer.send(world.record("outer"))
+        with suppress(KeyError), outer.connection.transaction(), sender.transaction() as inner:
+            inner.send(world.record("inner"))
+            raise KeyError
+    assert world.delivered() == {"outer": 1}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_is_produced_before_the_end_of_the_block(world: World, way: str) -> None:
+    sender, producer = open_sender(world, way)
+    with sender.transaction() as transaction:
+        transaction.send(world.record("a"))
+        producer.flush(10)
+        assert world.produced() == 0
+    assert world.delivered() == {"a": 1}
+
+
+def test_settings_of_the_connection_apply_to_the_transaction(world: World) -> None:
+    sender, _ = open_sender(world, "two-phase")
+    connection: Any = sender._connection  # type: ignore[attr-defined]
+    connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+    connection.read_only = False
+    connection.deferrable = True
+    with sender.transaction():
+        assert connection.execute("show transaction_isolation").fetchall() == [("repeatable read",)]
+        assert connection.execute("show transaction_deferrable").fetchall() == [("on",)]
+
+
+@contextmanager
+def frozen(*pids: int) -> Iterator[None]:
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("way", ["database-first+store", "two-phase"])
+def test_a_frozen_broker(world: World, stack: Stack, way: str) -> None:
+    sender, producer = open_sender(world, way, HookedProducer, seconds=1.0)
+    brokers = [process.pid for process in find_processes(stack.layout, ("kafka",))]
+    locked: list[Any] = []
+    producer.before_abort = lambda: locked.extend(world.column("select id from purchase for update nowait"))
+    with world.connect() as connection:
+        connection.execute(INSERT, ["locked"])
+
+    def change() -> None:
+        with sender.transaction() as transaction:
+            transaction.connection.execute("update purchase set id = id")
+            transaction.send(world.record("a"))
+
+    with frozen(*brokers), pytest.raises(NotDeliveredError):
+        change()
+    assert locked == ["locked"]
+    fence(world.producer())
+    assert world.delivered() == {}
+
+
+@pytest.mark.parametrize("way", ["database-first+store", "two-phase"])
+def test_a_frozen_database(world: World, way: str) -> None:
+    """The server might have received COMMIT or PREPARE TRANSACTION, so only the recovery determines the outcome."""
+    sender, _ = open_sender(world, way, seconds=1.0)
+
+    def change(resources: ExitStack) -> None:
+        with sender.transaction() as transaction:
+            transaction.connection.execute(INSERT, ["a"])
+            transaction.send(world.record("a"))
+            resources.enter_context(frozen(transaction.connection.info.backend_pid))
+
+    with ExitStack() as resources, pytest.raises(UnknownOutcomeError):
+        change(resources)
+    if way == "two-phase":
+        two_phase.recover(world.connect(), world.producer(), world.transactional_id, world.settings, [world.topic])
+    else:
+        run_recovery(world)
+    assert world.delivered() == dict.fromkeys(world.purchases(), 1)
+
+
+def run_recovery(world: World) -> Recovered:
+    store = RecoveryStore(world.connect(autocommit=True), world.transactional_id)
+    return recover(store, world.producer(), world.settings)
+
+
+class Supervised:
+    """A supervised sender, and the senders and stores that it has opened."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.opened: list[tuple[psycopg.Connection[Any], RecoveryStore]] = []
+        self.sender = SupervisedSender(self.open)
+
+    @contextmanager
+    def open(self) -> Iterator[ChainedSender]:
+        with self.world.connect() as connection, self.world.connect(autocommit=True) as second:
+            producer, store = self.world.producer(), RecoveryStore(second, self.world.transactional_id)
+            recover(store, producer, self.world.settings)
+            self.opened.append((connection, store))
+            yield ChainedSender(connection, producer, store=store)
+
+    def buy(self, event_id: str) -> None:
+        with self.sender.transaction() as transaction:
+            transaction.connection.execute(INSERT, [event_id])
+            transaction.send(self.world.record(event_id))
+
+
+@pytest.mark.parametrize("broken", ["connection", "store"])
+def test_a_supervised_sender_replaces_lost_connections(world: World, broken: str) -> None:
+    service = Supervised(world)
+    service.buy("a")
+    connection, store = service.opened[0]
+    world.terminate(connection if broken == "connection" else store.connection)
+    with pytest.raises(psycopg.OperationalError):
+        service.buy("b")
+    service.buy("c")
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        service.buy("c")
+    service.buy("d")
+    service.sender.close()
+    assert [connection.closed for connection, _ in service.opened] == [True, True]
+    assert world.purchases() == {"a", "c", "d"}
+    assert world.delivered() == {"a": 1, "c": 1, "d": 1}
+
+
+def test_a_supervised_sender_is_not_replaced_when_it_is_fenced_again(world: World) -> None:
+    service = Supervised(world)
+    for event_id in ("a", "b"):
+        service.buy(event_id)
+        fence(world.producer())
+        with pytest.raises(NotDeliveredError):
+            service.buy(f"{event_id}-fenced")
+    with pytest.raises(ProducerUnusableError):
+        service.buy("c")
+    assert len(service.opened) == 2
+    assert world.delivered() == dict.fromkeys(world.purchases(), 1) == {"a": 1, "b": 1}
