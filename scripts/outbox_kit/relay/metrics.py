@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from psycopg import sql
@@ -33,6 +33,7 @@ HELP = {
     "dead_letters_total": "Dead letters sent.",
     "batches_total": "Kafka transactions committed.",
     "errors_total": "Errors of Kafka or PostgreSQL after which the process started a new session.",
+    "unread_rows_total": "Rows that were deleted before the relay read them.",
     "buckets": "Buckets whose lease the process holds.",
     "pending_rows": f"Rows to send in the leased buckets, counted up to {MAX_COUNTED}.",
     "lag_seconds": "Age of the oldest row to send in the leased buckets.",
@@ -47,6 +48,7 @@ class Counters:
     dead_letters: int = 0
     batches: int = 0
     errors: int = 0
+    unread: int = 0
 
 
 @dataclass(frozen=True)
@@ -108,8 +110,7 @@ class MetricsFile:
 
 def text(pipeline: str, counters: Counters, backlog: Backlog) -> str:
     """Return the metrics in Prometheus' text format."""
-    numbers = (counters.sent, counters.dead_letters, counters.batches, counters.errors, backlog.buckets, backlog.rows)
-    values = [*map(str, numbers), f"{backlog.seconds:.3f}"]
+    values = [*map(str, (*astuple(counters), backlog.buckets, backlog.rows)), f"{backlog.seconds:.3f}"]
     lines = []
     for (name, description), value in zip(HELP.items(), values, strict=True):
         kind = "counter" if name.endswith("_total") else "gauge"

@@ -12,7 +12,9 @@ from outbox_kit.encoding import RecordEncoder
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client
 from outbox_kit.postgres.advisory_lock import pipeline_lock
-from outbox_kit.relay import epochs, tables
+from outbox_kit.postgres.client import Connection
+from outbox_kit.postgres.replication_slot import read_slot
+from outbox_kit.relay import epochs, tables, unread_rows
 from outbox_kit.relay.metrics import Backlog, Counters
 from outbox_kit.relay.preconditions import refuse_delivered_rows, refuse_running_connector, require_columns
 from outbox_kit.relay.rows import RowReader
@@ -55,14 +57,30 @@ def prepare(process: RelayProcess, lock: Lock) -> None:
         pipeline_lock(source, name, command="relay", seconds=LOCK_TIMEOUT_S),
         client.connected(source) as connection,
     ):
-        tables.create(connection, relay_tables)
+        _create_tables(process, lock, connection)
         epochs.refuse_other_pipeline(connection, relay_tables)
+        is_first_sender = lock.config is None and not client.read_relay_epoch(connection, relay_tables.outbox_name)
         epoch = epochs.required_epoch(deployment, lock, connection, relay_tables, with_connect=with_connect)
         if epoch != client.read_relay_epoch(connection, relay_tables.outbox_name):
             if with_connect and lock.config is not None:
                 refuse_delivered_rows(deployment, connection, relay_tables)
             epochs.write_epoch(connection, relay_tables, epoch)
             process.progress(f"source epoch {epoch}: the states of the relay replace those of the connector")
+        unread_rows.start(connection, relay_tables, is_first_sender=is_first_sender)
+
+
+def _create_tables(process: RelayProcess, lock: Lock, connection: Connection) -> None:
+    """Create the missing tables, and report a slot that nobody reads."""
+    source = process.deployment.pipeline.source
+    if lock.source is None and source.uses_table and not client.read_column_types(connection, source.table):
+        process.progress(f"create table {source.table}")
+        tables.create_outbox(connection, process.tables)
+    tables.create(connection, process.tables)
+    if (slot := read_slot(connection, source.slot)) is not None and not slot.active:
+        process.progress(
+            f"slot {slot.name} retains WAL, but no connector reads it: unless the connector is started again, run "
+            f"`select pg_drop_replication_slot('{slot.name}')`"
+        )
 
 
 def _run_sessions(process: RelayProcess) -> None:

@@ -24,8 +24,10 @@ STATE_TABLES = sql.SQL("""
       system_identifier text not null, timeline int not null);
     create table if not exists {schema}.outbox_relay_batch (
       outbox text, bucket int, number bigint not null, ids uuid[] not null, primary key (outbox, bucket));
+    create table if not exists {schema}.outbox_relay_progress (
+      outbox text primary key, seq bigint not null, deleted bigint not null, batches bigint not null);
     create sequence if not exists {schema}.outbox_relay_batch_number""")
-STATE_NAMES = ("outbox_relay", "outbox_relay_batch", "outbox_relay_batch_number")
+STATE_NAMES = ("outbox_relay", "outbox_relay_batch", "outbox_relay_progress", "outbox_relay_batch_number")
 MISSING: LiteralString = "select 1 from unnest(%s::text[]) as name where to_regclass(name) is null"
 # An index whose creation was interrupted remains in the catalog as invalid, and PostgreSQL does not use it.
 INDEX: LiteralString = "select indisvalid as is_valid from pg_index where indexrelid = to_regclass(%s)"
@@ -71,6 +73,13 @@ class RelayTables:
     def pending(self) -> sql.Composable:
         """Condition that selects the unsent rows."""
         return sql.SQL("{} is null").format(sql.Identifier(MARK_COLUMN)) if self.marks else sql.SQL("true")
+
+
+def create_outbox(connection: Connection, tables: RelayTables) -> None:
+    """Create the outbox table, which `outbox apply` creates only together with the objects of the connector."""
+    with connection.transaction():
+        connection.execute(ddl.create_schema(tables.schema))
+        connection.execute(ddl.create_table(tables.pipeline))
 
 
 def create(connection: Connection, tables: RelayTables) -> None:

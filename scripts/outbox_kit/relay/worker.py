@@ -9,24 +9,26 @@ from functools import cached_property, partial
 from pathlib import Path
 from threading import Event
 
-from outbox_events.errors import WaitTimeoutError
+from outbox_events.errors import RefusedError, WaitTimeoutError
 from outbox_events.kafka.record import Record
+from outbox_events.text import plural
 from outbox_events.waiting import Deadline
 from outbox_kit.deployment import Deployment
 from outbox_kit.encoding import InvalidRowError, OutboxRow, RecordEncoder
 from outbox_kit.encoding.dead_letter import dead_letter_record
 from outbox_kit.postgres.client import Connection
-from outbox_kit.relay import leases
+from outbox_kit.relay import leases, unread_rows
 from outbox_kit.relay.batches import Batch, BatchStore
 from outbox_kit.relay.buckets import transactional_id
 from outbox_kit.relay.leases import Leases
-from outbox_kit.relay.metrics import Counters, MetricsFile, read_backlog
+from outbox_kit.relay.metrics import INTERVAL_S, Counters, MetricsFile, read_backlog
 from outbox_kit.relay.producer import BucketProducer
 from outbox_kit.relay.rows import RowReader
 from outbox_kit.relay.tables import RelayTables
 from outbox_kit.results import Reporter
 
 REBALANCE_S = 0.5
+UNREAD_HINT = "do not delete a row in the transaction that inserts it (docs/sending.md, An empty outbox table)"
 ONCE_MARGIN_S = 5
 """Time that a bucket's next owner has to send a batch after the longest lease has expired."""
 
@@ -68,7 +70,7 @@ class Worker:
         self._producers: dict[int, BucketProducer] = {}
         self._store = BatchStore(connection, reader)
         self._leases = Leases(connection, reader.tables.outbox_name)
-        self._rebalance_at = 0.0
+        self._rebalance_at = self._count_at = 0.0
         self._remaining: dict[int, int] = {}
         self._deadline = Deadline(0)
 
@@ -82,11 +84,14 @@ class Worker:
         while not stop.is_set():
             self._rebalance()
             self._write_metrics()
+            if not options.once:
+                self._report_unread_rows()
             pending = self._store.pending_buckets(self._leases.held)
             if stop.is_set():
                 return
             self._send(pending, partial(self._store.claim, limit=options.batch_rows))
             if options.once and self._is_complete(last):
+                self._report_unread_rows()
                 return
             if not pending:
                 stop.wait(options.interval)
@@ -115,6 +120,21 @@ class Worker:
         self._send([bucket for bucket in acquired if self._store.claimed(bucket) is not None], self._store.claimed)
         if acquired or released:
             self._process.progress(f"holds buckets {', '.join(map(str, sorted(self._leases.held)))}")
+
+    def _report_unread_rows(self) -> None:
+        """Report rows that were deleted before the relay read them. With `once`, raises RefusedError."""
+        if time.monotonic() < self._count_at:
+            return
+        self._count_at = time.monotonic() + INTERVAL_S
+        unread = unread_rows.count(self._connection, self._process.tables)
+        if not unread:
+            return
+        self._process.counters.unread += unread
+        outbox = self._process.tables.outbox_name
+        problem = f"{plural(unread, 'row')} of {outbox} were deleted before the relay read them, so they are not sent"
+        if self._process.options.once:
+            raise RefusedError(problem, UNREAD_HINT)
+        self._process.progress(f"{problem}: {UNREAD_HINT}")
 
     def _write_metrics(self) -> None:
         if self._process.metrics.is_due:

@@ -42,7 +42,7 @@ def wait_stopped(self, action, step):
     wait(self, action, stopping_step)
 BucketProducer._wait = wait_stopped
 """
-WITHOUT_CONNECT: dict[str, tuple[System, ...]] = {"only": ("postgres", "kafka", "registry")}
+WITHOUT_CONNECT: dict[str, tuple[System, ...]] = {"only": ("kafka", "registry")}
 """Options of `apply` for a pipeline without a connector."""
 
 
@@ -76,6 +76,7 @@ def relayed(make_pipeline: Callable[..., Path], stack: Stack) -> Iterator[Deploy
     with deployer(make_pipeline) as run:
         deployment = run("relayed", applied=False)
         apply(deployment, silent, **WITHOUT_CONNECT)
+        relay_once(deployment)  # creates the outbox table
         yield deployment
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Event
 from uuid import uuid4
 
 import psycopg
@@ -14,6 +15,7 @@ from outbox_events.errors import ConfigurationError, RefusedError
 from outbox_kit.deployment import Deployment
 from outbox_kit.pipeline import Pipeline
 from outbox_kit.postgres import client
+from outbox_kit.relay import RelayOptions, epochs, run_relay, unread_rows
 from outbox_kit.relay.leases import Leases
 from outbox_kit.relay.metrics import read_backlog
 from outbox_kit.relay.preconditions import require_columns
@@ -40,6 +42,61 @@ def test_writes_metrics(relayed: Deployment, source_dsn: str, tmp_path: Path) ->
     text = path.read_text()
     assert 'outbox_relay_records_sent_total{pipeline="relayed"} 3\n' in text
     assert 'outbox_relay_batches_total{pipeline="relayed"} 1\n' in text
+
+
+def test_creates_the_outbox_table_but_no_object_of_the_connector(relayed: Deployment, source_dsn: str) -> None:
+    """A slot that nobody reads retains WAL."""
+    source = relayed.pipeline.source
+    with psycopg.connect(source_dsn) as connection:
+        assert connection.execute("select to_regclass(%s) is not null", [source.table]).fetchall() == [(True,)]
+        for table, column, name in (
+            ("pg_publication", "pubname", source.publication),
+            ("pg_replication_slots", "slot_name", source.slot),
+        ):
+            assert connection.execute(f"select from {table} where {column} = %s", [name]).fetchall() == []
+
+
+def test_names_a_slot_that_nobody_reads(relayed: Deployment, source_dsn: str) -> None:
+    slot, reports = relayed.pipeline.source.slot, list[str]()
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        connection.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", [slot])
+        try:
+            run_relay(relayed, RelayOptions(once=True), Event(), reports.append)
+        finally:
+            connection.execute("select pg_drop_replication_slot(%s)", [slot])
+    assert any(f"pg_drop_replication_slot('{slot}')" in report for report in reports)
+
+
+def test_rows_that_are_deleted_before_they_are_read_are_an_error(relayed: Deployment, source_dsn: str) -> None:
+    relay_once(relayed)
+    with psycopg.connect(source_dsn) as connection:
+        send_within(connection, "book", "rolled-back", book(str(uuid4())), table=TABLE)
+        connection.rollback()
+    assert relay_once(relayed).unread == 0
+    with psycopg.connect(source_dsn) as connection:
+        for _ in range(3):
+            event_id = send_within(connection, "book", "deleted", book(str(uuid4())), table=TABLE)
+            connection.execute(f"delete from {TABLE} where id = %s", [event_id])
+    with pytest.raises(RefusedError, match="3 rows"):
+        relay_once(relayed)
+    assert relay_once(relayed).unread == 0, "the rows are reported once"
+
+
+def test_counts_rows_that_were_deleted_before_the_first_relay(relayed: Deployment, source_dsn: str) -> None:
+    """A service that keeps its outbox table empty can be older than the relay."""
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        connection.execute(f"create table public.emptied_event (like {TABLE} including all)")
+        connection.execute(
+            "insert into public.emptied_event (aggregate_type, aggregate_id, event_type)"
+            " select 'book', n::text, 'x' from generate_series(1, 5) n"
+        )
+        connection.execute("delete from public.emptied_event")
+        tables = RelayTables(with_table(relayed, "public.emptied_event"), marks=False)
+    with client.connected(relayed.environment.source) as connection:
+        epochs.write_epoch(connection, tables, 1)
+        unread_rows.start(connection, tables, is_first_sender=True)
+        assert [unread_rows.count(connection, tables) for _ in range(2)] == [5, 0]
+        connection.execute("drop table public.emptied_event")
 
 
 def test_replaces_an_index_whose_creation_was_interrupted(relayed: Deployment, source_dsn: str) -> None:
