@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import LiteralString
+from zlib import crc32
 
 from psycopg import sql
 
@@ -11,7 +12,7 @@ from outbox_events.errors import ConfigurationError, RefusedError
 from outbox_kit.pipeline import Pipeline
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import Connection, read_column_types
-from outbox_kit.relay.buckets import bucket_of_row
+from outbox_kit.relay.buckets import bucket_of_row, partition_fields
 
 ORDER_COLUMN = "seq"
 MARK_COLUMN = "relayed_at"
@@ -67,7 +68,7 @@ class RelayTables:
     @property
     def bucket(self) -> sql.Composed:
         """Expression for a row's bucket."""
-        return bucket_of_row(self.pipeline.source)
+        return bucket_of_row(self.pipeline)
 
     @property
     def pending(self) -> sql.Composable:
@@ -157,6 +158,9 @@ def _refuse_marked_rows(connection: Connection, tables: RelayTables) -> None:
 def _create_index(connection: Connection, tables: RelayTables) -> None:
     """Create the index concurrently, because services insert rows at the same time."""
     suffix = "_relay_mark" if tables.marks else "_relay"
+    if partition_fields(tables.pipeline):
+        # The index of other partition fields has another expression, and could not be used.
+        suffix += f"_{crc32(tables.bucket.as_string(connection).encode()):08x}"
     schema, table = tables.outbox_name.split(".", maxsplit=1)
     name = table[: MAX_NAME - len(suffix)] + suffix
     index = sql.Identifier(schema, name)
