@@ -16,13 +16,10 @@ from psycopg import sql
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import Connection
 from outbox_kit.relay.buckets import BUCKETS
-from outbox_kit.relay.tables import ORDER_COLUMN, RelayTables
+from outbox_kit.relay.tables import ORDER_COLUMN, RelayTables, last_number
 
 INTERVAL_S = 2.0
 RESET_S = 60.0
-LAST_NUMBER = sql.SQL("""
-    select case when has_sequence_privilege(oid, 'select, usage') then coalesce(pg_sequence_last_value(oid), 0)
-                else 0 end as last from (select pg_get_serial_sequence(%s, %s)::regclass as oid) as owned""")
 # The virtual transaction id of a prepared transaction starts with -1.
 WRITERS = sql.SQL("""
     select virtualtransaction as writer from pg_locks
@@ -65,7 +62,7 @@ class Floors:
         """Return a number up to which every inserting transaction has ended, or None if one is still open."""
         table = ddl.quoted_text(self._tables.outbox_name)
         if not self._writers:
-            self._last = self._connection.execute(LAST_NUMBER, (table, ORDER_COLUMN)).fetchall()[0]["last"]
+            self._last = last_number(self._connection, self._tables)
         # The locks are read in a later statement than the number, so that no transaction with a lower number is missed.
         writers = {row["writer"] for row in self._connection.execute(WRITERS, {"table": table})}
         self._writers = frozenset(

@@ -39,6 +39,9 @@ INDEX_SETTINGS: LiteralString = """
 SEQUENCE_CACHE: LiteralString = """
     select seqcache as cache from pg_sequence
     where seqrelid = pg_get_serial_sequence(%s, %s)::regclass"""
+LAST_NUMBER: LiteralString = """
+    select case when has_sequence_privilege(oid, 'select, usage') then coalesce(pg_sequence_last_value(oid), 0)
+                else 0 end as last from (select pg_get_serial_sequence(%s, %s)::regclass as oid) as owned"""
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,13 @@ class RelayTables:
     def pending(self) -> sql.Composable:
         """Condition that selects the unsent rows."""
         return sql.SQL("{} is null").format(sql.Identifier(MARK_COLUMN)) if self.marks else sql.SQL("true")
+
+
+def last_number(connection: Connection, tables: RelayTables) -> int:
+    """Return the last value of the order column's sequence; 0 if the login may not read the sequence."""
+    parameters = (ddl.quoted_text(tables.outbox_name), ORDER_COLUMN)
+    last: int = connection.execute(LAST_NUMBER, parameters).fetchall()[0]["last"]
+    return last
 
 
 def create_outbox(connection: Connection, tables: RelayTables) -> None:

@@ -12,21 +12,17 @@ from psycopg import sql
 
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import Connection
-from outbox_kit.relay.tables import ORDER_COLUMN, RelayTables
+from outbox_kit.relay.tables import RelayTables, last_number
 
 # The functions with "xact" return the deletions of this session that the statistics do not contain yet.
 READ = sql.SQL("""
-    with seq as (select pg_get_serial_sequence(%(table)s, %(column)s)::regclass as oid),
-    tables as (select %(table)s::regclass as oid union select relid from pg_partition_tree(%(table)s::regclass))
-    select case when has_sequence_privilege(oid, 'select, usage') then coalesce(pg_sequence_last_value(oid), 0)
-                else 0 end as seq,
-           (select sum(pg_stat_get_tuples_deleted(oid) + pg_stat_get_xact_tuples_deleted(oid))
+    with tables as (select %(table)s::regclass as oid union select relid from pg_partition_tree(%(table)s::regclass)),
+    numbers as (
+      select number from {schema}.outbox_relay_batch where outbox = %(outbox)s
+      union all select source_epoch from {schema}.outbox_relay where outbox = %(outbox)s)
+    select (select sum(pg_stat_get_tuples_deleted(oid) + pg_stat_get_xact_tuples_deleted(oid))
             from tables)::bigint as deleted,
-           (select sum(number) from (
-              select number from {schema}.outbox_relay_batch where outbox = %(outbox)s
-              union all select source_epoch from {schema}.outbox_relay where outbox = %(outbox)s) as numbers)::bigint
-             as batches
-    from seq""")
+           (select coalesce(sum(number), 0) from numbers)::bigint as batches""")
 PREVIOUS = sql.SQL("select seq, deleted, batches from {schema}.outbox_relay_progress where outbox = %s")
 WRITE = sql.SQL("""
     insert into {schema}.outbox_relay_progress (outbox, seq, deleted, batches) values (%s, %s, %s, %s)
@@ -71,8 +67,10 @@ def count(connection: Connection, tables: RelayTables) -> int:
 
 
 def _read(connection: Connection, tables: RelayTables) -> TableProgress:
-    names = {"table": ddl.quoted_text(tables.outbox_name), "column": ORDER_COLUMN, "outbox": tables.outbox_name}
-    return TableProgress(**connection.execute(READ.format(schema=tables.schema), names).fetchall()[0])
+    names = {"table": ddl.quoted_text(tables.outbox_name), "outbox": tables.outbox_name}
+    # The number is read first, so that it does not include rows whose batch is not counted.
+    seq = last_number(connection, tables)
+    return TableProgress(seq, **connection.execute(READ.format(schema=tables.schema), names).fetchall()[0])
 
 
 def _previous(connection: Connection, tables: RelayTables) -> TableProgress | None:
