@@ -30,8 +30,7 @@ def call(action: str, function: Callable[[], T], *, seconds: float) -> T:
     Callbacks of the client run in that thread too. Raises ClientStuckError if the call has not returned after
     `seconds`. The thread then keeps the client until the process ends.
     """
-    future: Future[T] = Future()
-    Thread(target=copy_context().run, args=(_run, function, future), daemon=True, name="outbox-kafka-call").start()
+    future = start(function)
     try:
         return future.result(seconds)
     except TimeoutError:
@@ -39,6 +38,13 @@ def call(action: str, function: Callable[[], T], *, seconds: float) -> T:
             raise
     message = f"the Kafka client did not {action} within {seconds:g} s"
     raise ClientStuckError(message, "end this process, which releases the client, and start it again")
+
+
+def start(function: Callable[[], T]) -> Future[T]:
+    """Call `function` in a daemon thread, for which the end of the process does not wait."""
+    future: Future[T] = Future()
+    Thread(target=copy_context().run, args=(_run, function, future), daemon=True, name="outbox-kafka-call").start()
+    return future
 
 
 def _run(function: Callable[[], T], future: Future[T]) -> None:

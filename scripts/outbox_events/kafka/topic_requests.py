@@ -17,9 +17,16 @@ RETRY_S = 0.1
 EARLIEST, LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
 # After these errors, librdkafka retries until the call times out. The timeout error does not contain the cause.
 TIMEOUT_CAUSES = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE})
-# A partition has no leader because the topic was just created or the leader is moving to another broker.
+# A partition has no leader because the topic was just created, its leader is moving to another broker, or a broker that
+# has restarted does not know the epoch of the leader yet.
 NO_LEADER = frozenset(
-    {KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.OFFSET_NOT_AVAILABLE}
+    {
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    }
 )
 NO_ID = str(Uuid(0, 0))
 # Callbacks run only in a client that is polled. Statistics that are not passed to a callback would accumulate.

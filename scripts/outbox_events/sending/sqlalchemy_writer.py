@@ -37,8 +37,9 @@ def insert_rows(
 ) -> None:
     """Insert rows in the transaction of a Connection or Session. SQLAlchemy begins a transaction if none is open.
 
-    A Session is not flushed, because the order of statements within a transaction does not matter. Raises RefusedError
-    for isolation level AUTOCOMMIT, and ConfigurationError if the database is not PostgreSQL.
+    A Session is flushed first, so that the transaction has locked the business rows when the outbox rows get their
+    `seq`. Otherwise, the order of `seq` could differ from the order in which two transactions change an aggregate.
+    Raises RefusedError for isolation level AUTOCOMMIT, and ConfigurationError if the database is not PostgreSQL.
     """
     connection = bind if isinstance(bind, Connection) else bind.connection()
     if connection.dialect.name != "postgresql":
@@ -50,7 +51,16 @@ def insert_rows(
             "the outbox row would be committed separately from the business rows",
             "use a connection or session with an isolation level other than AUTOCOMMIT",
         )
+    if not isinstance(bind, Connection):
+        _flush(bind)
     connection.execute(insert_statement(table, additional), list(rows))
+
+
+def _flush(bind: Session | scoped_session[Any]) -> None:
+    """Flush the session, unless a listener of its flush events is the caller, because a flush cannot be nested."""
+    session = bind() if isinstance(bind, scoped_session) else bind
+    if not session._flushing:
+        session.flush()
 
 
 @lru_cache(maxsize=64)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from psycopg import sql
@@ -16,18 +18,28 @@ from psycopg import sql
 from outbox_events.errors import RejectedError
 from outbox_kit.postgres.client import Connection, Row
 from outbox_kit.relay.buckets import BUCKETS
+from outbox_kit.relay.floors import Floors
 from outbox_kit.relay.rows import RowReader
 from outbox_kit.relay.tables import MARK_COLUMN, ORDER_COLUMN
 
 ALL_BUCKETS = [*range(BUCKETS)]
 MAX_BYTES = 1_000_000
 """Maximum size of payloads and headers in a batch, unless the batch contains only one row."""
+# The stored size, unlike the size of the text, is known without reading the values. Therefore the text of compressed
+# values is measured, and the columns are computed, only for rows whose stored sizes fit into the batch.
 SELECT_PENDING = sql.SQL("""
-    select * from (
-      select *, sum(size) over (order by place) - size as size_before
-      from (select {columns}, {size} as size, {order} as place from {outbox}
-            where {bucket} = %s and {pending} order by {order} limit %s) as candidates) as sized
-    where size_before = 0 or size_before + size <= %s order by place""")
+    select {columns}, {order} as _place, _bucket
+    from unnest(%(buckets)s::int[], %(floors)s::bigint[]) as polled (_bucket, _floor)
+    cross join lateral (
+      select * from (
+        select *, sum(_size) over (order by {order}) - _size as _before from (
+          select *, {size} as _size from (
+            select *, sum(_stored) over (order by {order}) - _stored as _stored_before from (
+              select *, {stored_size} as _stored from {outbox}
+              where {bucket} = polled._bucket and {pending} and {order} >= polled._floor
+              order by {order} limit %(limit)s) as next
+          ) as stored where _stored_before = 0 or _stored_before + _stored <= %(bytes)s) as fitting
+      ) as sized where _before = 0 or _before + _size <= %(bytes)s) as chosen""")
 SELECT_CLAIMED = sql.SQL("""
     select {columns}, claimed.position from {outbox}
     join unnest(%s::uuid[]) with ordinality as claimed (claimed_id, position) on {id} = claimed_id
@@ -38,21 +50,23 @@ CLAIM = sql.SQL("""
     on conflict (outbox, bucket) do update set number = excluded.number, ids = excluded.ids
     returning number, (select source_epoch from {schema}.outbox_relay where outbox = %s) as source_epoch""")
 CLAIMED = sql.SQL("""
-    select number, ids, (select source_epoch from {schema}.outbox_relay where outbox = %(outbox)s) as source_epoch
-    from {schema}.outbox_relay_batch where outbox = %(outbox)s and bucket = %(bucket)s and ids <> '{{}}'""")
+    select bucket, number, ids,
+           (select source_epoch from {schema}.outbox_relay where outbox = %(outbox)s) as source_epoch
+    from {schema}.outbox_relay_batch where outbox = %(outbox)s and bucket = any(%(buckets)s) and ids <> '{{}}'""")
 RELEASE = sql.SQL("""
-    update {schema}.outbox_relay_batch set ids = '{{}}' where outbox = %s and bucket = %s and number = %s""")
+    update {schema}.outbox_relay_batch set ids = '{{}}' where outbox = %s and bucket = %s and number = %s
+    returning bucket""")
 DELETE = sql.SQL("delete from {outbox} where {id} = any(%s::uuid[])")
 MARK = sql.SQL("update {outbox} set {mark} = now() where {id} = any(%s::uuid[])")
-# The query has one subquery for each bucket, so that an index scan reads only one entry of the bucket.
+# These queries have one subquery for each bucket, so that an index scan reads only one entry of the bucket.
 PENDING_BUCKETS = sql.SQL("""
-    select bucket from unnest(%s::int[]) as bucket
-    where exists (select 1 from {outbox} where {bucket} = bucket and {pending})""")
-
+    select bucket from unnest(%s::int[], %s::bigint[]) as held (bucket, floor)
+    where exists (select 1 from {outbox} where {bucket} = held.bucket and {pending} and {order} >= held.floor)""")
 FIRST_PENDING = sql.SQL("""
-    select bucket, first.place from unnest(%s::int[]) as bucket
+    select bucket, first.place from unnest(%s::int[], %s::bigint[]) as held (bucket, floor)
     cross join lateral (select {order} as place from {outbox}
-                        where {bucket} = bucket and {pending} order by {order} limit 1) as first
+                        where {bucket} = held.bucket and {pending} and {order} >= held.floor
+                        order by {order} limit 1) as first
     where first.place <= %s""")
 LAST_PENDING = sql.SQL("""
     select max(last.place) as place from unnest(%s::int[]) as bucket
@@ -81,10 +95,12 @@ class BatchStore:
 
     def __init__(self, connection: Connection, reader: RowReader) -> None:
         self._connection, self._reader, self._tables = connection, reader, reader.tables
+        self.floors = Floors(connection, reader.tables)
         sequence = sql.Literal(f"{self._tables.schema.as_string(connection)}.outbox_relay_batch_number")
         self._names: dict[str, sql.Composable] = {
             "columns": reader.columns,
             "size": reader.size,
+            "stored_size": reader.stored_size,
             "outbox": self._tables.outbox,
             "schema": self._tables.schema,
             "bucket": self._tables.bucket,
@@ -97,7 +113,7 @@ class BatchStore:
 
     def pending_buckets(self, buckets: list[int]) -> list[int]:
         """Return the buckets that contain unsent rows."""
-        return [row["bucket"] for row in self._execute(PENDING_BUCKETS, (buckets,))]
+        return [row["bucket"] for row in self._execute(PENDING_BUCKETS, (buckets, self.floors.of(buckets)))]
 
     def last_pending(self) -> int | None:
         """Return the position of the last unsent row, or None if all rows are sent."""
@@ -106,36 +122,54 @@ class BatchStore:
 
     def first_pending(self, last: int) -> dict[int, int]:
         """Map each bucket that has unsent rows up to position `last` to the position of its first unsent row."""
-        return {row["bucket"]: row["place"] for row in self._execute(FIRST_PENDING, (ALL_BUCKETS, last))}
+        found = self._execute(FIRST_PENDING, (ALL_BUCKETS, self.floors.of(ALL_BUCKETS), last))
+        return {row["bucket"]: row["place"] for row in found}
 
-    def claim(self, bucket: int, limit: int) -> Batch | None:
-        """Claim the next rows of a bucket, up to MAX_BYTES. Return None if the bucket has no unsent rows."""
-        rows = self._execute(SELECT_PENDING, (bucket, limit, MAX_BYTES))
-        if not rows:
-            return None
-        ids = [row["id"] for row in rows]
-        claim = self._execute(CLAIM, (self._tables.outbox_name, bucket, ids, self._tables.outbox_name))[0]
-        return Batch(bucket, claim["number"], claim["source_epoch"], ids, rows, list(range(len(rows))))
+    def claim(self, buckets: Sequence[int], limit: int) -> list[Batch]:
+        """Claim the next rows of each bucket, up to `limit` and MAX_BYTES. Buckets without unsent rows are omitted."""
+        parameters = {"buckets": [*buckets], "floors": self.floors.of(buckets), "limit": limit, "bytes": MAX_BYTES}
+        found = sorted(self._execute(SELECT_PENDING, parameters), key=itemgetter("_bucket", "_place"))
+        chosen = {bucket: [*rows] for bucket, rows in groupby(found, itemgetter("_bucket"))}
+        ids = {bucket: [row["id"] for row in rows] for bucket, rows in chosen.items()}
+        outbox = self._tables.outbox_name
+        claims = self._execute_each(CLAIM, [(outbox, bucket, ids[bucket], outbox) for bucket in chosen])
+        return [
+            Batch(bucket, claim["number"], claim["source_epoch"], ids[bucket], rows, list(range(len(rows))))
+            for claim, (bucket, rows) in zip(claims, chosen.items(), strict=True)
+        ]
 
-    def claimed(self, bucket: int) -> Batch | None:
-        """Return the batch that the previous owner of a bucket claimed and did not complete, or None."""
-        found = self._execute(CLAIMED, {"outbox": self._tables.outbox_name, "bucket": bucket})
-        if not found:
-            return None
-        ids = [str(row_id) for row_id in found[0]["ids"]]
+    def claimed(self, buckets: Sequence[int]) -> list[Batch]:
+        """Return the batches of the buckets that were claimed, also by a former owner, and not completed."""
+        found = self._execute(CLAIMED, {"outbox": self._tables.outbox_name, "buckets": [*buckets]}) if buckets else []
+        return [self._claimed(claim) for claim in found]
+
+    def _claimed(self, claim: Row) -> Batch:
+        ids = [str(row_id) for row_id in claim["ids"]]
         rows = self._execute(SELECT_CLAIMED, (ids,))
         positions = [row["position"] - 1 for row in rows]
-        return Batch(bucket, found[0]["number"], found[0]["source_epoch"], ids, rows, positions)
+        return Batch(claim["bucket"], claim["number"], claim["source_epoch"], ids, rows, positions)
 
     def complete(self, batches: Sequence[Batch]) -> None:
         """Delete or mark the sent rows. Raises RejectedError if another process has claimed one of the buckets."""
         statement = (MARK if self._tables.marks else DELETE).format(**self._names)
         with self._connection.transaction():
             self._connection.execute(statement, ([row_id for batch in batches for row_id in batch.ids],))
+            parameters = [(self._tables.outbox_name, batch.bucket, batch.number) for batch in batches]
+            released = {row["bucket"] for row in self._execute_each(RELEASE, parameters)}
             for batch in batches:
-                parameters = (self._tables.outbox_name, batch.bucket, batch.number)
-                if self._connection.execute(RELEASE.format(**self._names), parameters).rowcount != 1:
+                if batch.bucket not in released:
                     raise RejectedError(f"another process has claimed bucket {batch.bucket} of the relay")
 
     def _execute(self, statement: sql.SQL, parameters: Sequence[Any] | Mapping[str, Any]) -> list[Row]:
         return self._connection.execute(statement.format(**self._names), parameters).fetchall()
+
+    def _execute_each(self, statement: sql.SQL, parameters: Sequence[Sequence[Any]]) -> list[Row]:
+        """Execute the statement once for each of `parameters` in one round trip, and return the rows of all results."""
+        rows = []
+        with self._connection.cursor() as cursor:
+            cursor.executemany(statement.format(**self._names), parameters, returning=True)
+            while parameters:
+                rows += cursor.fetchall()
+                if not cursor.nextset():
+                    break
+        return rows

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import LiteralString
 
 from outbox_kit.postgres.client import Connection
@@ -51,13 +51,13 @@ class Leases:
         members: int = self._connection.execute(MEMBERS, (MEMBER_KEY, self._key)).fetchall()[0]["members"]
         return math.ceil(BUCKETS / max(1, members))
 
-    def rebalance(self) -> tuple[Sequence[int], Sequence[int]]:
-        """Release buckets above the quota, or acquire free buckets. Return the acquired and the released buckets."""
+    def rebalance(self, busy: Collection[int] = ()) -> tuple[Sequence[int], Sequence[int]]:
+        """Release buckets above the quota, or acquire free ones. Return both. Buckets that are `busy` are kept."""
         quota = self.quota()
-        released = self.held[quota:]
+        released = [bucket for bucket in self.held[quota:] if bucket not in busy]
         for bucket in released:
             self._connection.execute(RELEASE, (self._key, bucket))
-        self.held = self.held[:quota]
+        self.held = [bucket for bucket in self.held if bucket not in released]
         acquired = []
         for bucket in range(BUCKETS):
             if len(self.held) >= quota:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from psycopg import sql
@@ -21,19 +21,23 @@ MAX_COUNTED = 100_000
 """Maximum number of pending rows to count, so that counting a large backlog does not delay its delivery."""
 # The query has one subquery for each bucket, so that an index scan reads only the bucket's first entry.
 BACKLOG = sql.SQL("""
-    select (select count(*) from (select from {outbox} where {bucket} = any(%(held)s) and {pending} limit %(limit)s) x)
-             as rows,
+    select (select count(*) from (
+              select from unnest(%(held)s::int[], %(floors)s::bigint[]) as held (_bucket, _floor)
+              join {outbox} on {bucket} = _bucket and {pending} and {order} >= _floor limit %(limit)s) x) as rows,
            coalesce(extract(epoch from now() at time zone 'UTC' - min(first.created_at)), 0)::float8 as seconds
-    from unnest(%(held)s::int[]) as held (bucket)
+    from unnest(%(held)s::int[], %(floors)s::bigint[]) as held (bucket, floor)
     cross join lateral (select {created_at} as created_at from {outbox}
-                        where {bucket} = held.bucket and {pending} order by {order} limit 1) as first
+                        where {bucket} = held.bucket and {pending} and {order} >= held.floor
+                        order by {order} limit 1) as first
     where isfinite(first.created_at)""")
 HELP = {
     "records_sent_total": "Records sent, excluding dead letters.",
     "dead_letters_total": "Dead letters sent.",
     "batches_total": "Kafka transactions committed.",
-    "errors_total": "Errors of Kafka or PostgreSQL after which the process started a new session.",
+    "errors_total": "Errors of Kafka or PostgreSQL after which a session or a bucket was tried again.",
+    "unread_rows_total": "Rows that were deleted before the relay read them.",
     "buckets": "Buckets whose lease the process holds.",
+    "failing_buckets": "Leased buckets whose last batch could not be sent.",
     "pending_rows": f"Rows to send in the leased buckets, counted up to {MAX_COUNTED}.",
     "lag_seconds": "Age of the oldest row to send in the leased buckets.",
 }
@@ -47,18 +51,22 @@ class Counters:
     dead_letters: int = 0
     batches: int = 0
     errors: int = 0
+    unread: int = 0
 
 
 @dataclass(frozen=True)
 class Backlog:
-    """Number of unsent rows in the buckets of a process, and the age of the oldest unsent row in seconds."""
+    """Leased and failing buckets of a process, their unsent rows, and the age of the oldest unsent row in seconds."""
 
     buckets: int = 0
+    failing: int = 0
     rows: int = 0
     seconds: float = 0.0
 
 
-def read_backlog(connection: Connection, reader: RowReader, held: Sequence[int]) -> Backlog:
+def read_backlog(
+    connection: Connection, reader: RowReader, held: Sequence[int], floors: Sequence[int], failing: int = 0
+) -> Backlog:
     tables = reader.tables
     statement = BACKLOG.format(
         outbox=tables.outbox,
@@ -67,8 +75,9 @@ def read_backlog(connection: Connection, reader: RowReader, held: Sequence[int])
         order=sql.Identifier(ORDER_COLUMN),
         created_at=reader.utc(tables.pipeline.source.columns.created_at),
     )
-    row = connection.execute(statement, {"held": list(held), "limit": MAX_COUNTED}).fetchall()[0]
-    return Backlog(len(held), row["rows"], max(0.0, row["seconds"]))
+    parameters = {"held": list(held), "floors": list(floors), "limit": MAX_COUNTED}
+    row = connection.execute(statement, parameters).fetchall()[0]
+    return Backlog(len(held), failing, row["rows"], max(0.0, row["seconds"]))
 
 
 class MetricsFile:
@@ -108,8 +117,7 @@ class MetricsFile:
 
 def text(pipeline: str, counters: Counters, backlog: Backlog) -> str:
     """Return the metrics in Prometheus' text format."""
-    numbers = (counters.sent, counters.dead_letters, counters.batches, counters.errors, backlog.buckets, backlog.rows)
-    values = [*map(str, numbers), f"{backlog.seconds:.3f}"]
+    values = [*map(str, (*astuple(counters), backlog.buckets, backlog.failing, backlog.rows)), f"{backlog.seconds:.3f}"]
     lines = []
     for (name, description), value in zip(HELP.items(), values, strict=True):
         kind = "counter" if name.endswith("_total") else "gauge"

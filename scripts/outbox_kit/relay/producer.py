@@ -17,7 +17,7 @@ from outbox_kit.pipeline import Kafka
 PARTITIONER = -1
 """Partition number that makes librdkafka call the partitioner."""
 STEP_S = 2.0
-"""Maximum time between the database statements that keep the lease."""
+"""Time limit of each call of the client."""
 MIN_STEP_S = 0.001
 SEND_TIMEOUT_S = 60
 TRANSACTION_TIMEOUT_MS = 60_000
@@ -29,7 +29,7 @@ class BucketProducer:
     """Sends the records of one bucket. Each batch is one transaction."""
 
     def __init__(self, kafka: Kafka, transactional_id: str, keep_lease: Callable[[], None]) -> None:
-        """Begin the initialization. `keep_lease` is called for each record and at least every STEP_S while waiting."""
+        """Begin the initialization. While records are added, `keep_lease` is called at least every STEP_S."""
         self._id, self._keep_lease = transactional_id, keep_lease
         self._errors = ClientErrors()
         self._producer = Producer(
@@ -70,7 +70,7 @@ class BucketProducer:
             raise
 
     def commit(self) -> None:
-        """Commit the transaction. Raises UnreachableError, RejectedError, and errors of `keep_lease`.
+        """Commit the transaction, or abort it after an error. Raises UnreachableError, RejectedError.
 
         After a timeout, the outcome is unknown. After any other error, the transaction is not committed.
         """
@@ -109,7 +109,6 @@ class BucketProducer:
         """Repeat `step` until it succeeds. After a timeout, the next call continues the same operation."""
         deadline = Deadline(SEND_TIMEOUT_S)
         while True:
-            self._keep_lease()
             try:
                 step(STEP_S)
             except KafkaException as exception:

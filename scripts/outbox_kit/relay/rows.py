@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cached_property
+from typing import LiteralString
 
 from psycopg import sql
 
 from outbox_kit.encoding import OutboxRow
 from outbox_kit.pipeline import Pipeline
 from outbox_kit.postgres.client import Connection, Row
+from outbox_kit.relay.buckets import partition_fields
 from outbox_kit.relay.tables import RelayTables
 
 TIMESTAMPTZ = "timestamp with time zone"
@@ -50,11 +52,23 @@ class RowReader:
         return sql.SQL(", ").join(entries)
 
     @cached_property
+    def stored_size(self) -> sql.Composed:
+        """Return an expression for the stored, possibly compressed size of payload and headers in bytes."""
+        return self._sum_of_sizes("coalesce(pg_column_size({column}), 0)")
+
+    @cached_property
     def size(self) -> sql.Composed:
-        """Return an expression for the size of payload and headers in bytes."""
+        """Return an expression for the size of payload and headers in bytes. Only compressed values are read for it."""
+        return self._sum_of_sizes(
+            "case when pg_column_compression({column}) is null then coalesce(pg_column_size({column}), 0) "
+            "else octet_length({value}) end"
+        )
+
+    def _sum_of_sizes(self, expression: LiteralString) -> sql.Composed:
         names = self.tables.pipeline.source.columns
-        values = [self._value(name) for name in (names.payload, names.headers) if name in self.types]
-        return sql.SQL(" + ").join(sql.SQL("coalesce(octet_length({}), 0)").format(value) for value in values)
+        columns = [name for name in (names.payload, names.headers) if name in self.types]
+        sizes = [sql.SQL(expression).format(column=sql.Identifier(name), value=self._value(name)) for name in columns]
+        return sql.SQL(" + ").join(sizes)
 
     @cached_property
     def additional(self) -> list[str]:
@@ -126,8 +140,7 @@ def additional_columns(pipeline: Pipeline) -> list[str]:
     """Return the columns that contain schema versions, headers and partition fields, without duplicates."""
     source = pipeline.source
     versions = [source.schema_version_column] if source.schema_version_column else []
-    partitions = [entry.partition_field for entry in pipeline.aggregates.values() if entry.partition_field]
-    return list(dict.fromkeys([*versions, *source.header_columns, *partitions]))
+    return list(dict.fromkeys([*versions, *source.header_columns, *partition_fields(pipeline).values()]))
 
 
 def _text(column: str, name: str) -> sql.Composed:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from concurrent.futures import wait
 from threading import Event
 
 from outbox_events.contract.partitioner import partition_of
-from outbox_events.errors import ConfigurationError, RejectedError, UnreachableError
-from outbox_events.waiting import Deadline
+from outbox_events.errors import ConfigurationError, RejectedError, UnreachableError, WaitTimeoutError
+from outbox_events.kafka import limited_calls
 from outbox_kit.deployment import Deployment
 from outbox_kit.encoding import RecordEncoder
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client
 from outbox_kit.postgres.advisory_lock import pipeline_lock
-from outbox_kit.relay import epochs, tables
+from outbox_kit.postgres.client import Connection
+from outbox_kit.postgres.replication_slot import read_slot
+from outbox_kit.relay import epochs, tables, unread_rows
 from outbox_kit.relay.metrics import Backlog, Counters
 from outbox_kit.relay.preconditions import refuse_delivered_rows, refuse_running_connector, require_columns
 from outbox_kit.relay.rows import RowReader
@@ -21,16 +24,17 @@ from outbox_kit.relay.worker import RelayOptions, RelayProcess, Worker
 from outbox_kit.results import Reporter
 
 LOCK_TIMEOUT_S = 60
-MAX_BACKOFF_S = 10.0
-GIVE_UP_S = 300
-"""If errors prevent the process from sending a batch for this time, it ends with the last error."""
+POLL_S = 0.2
+STOP_S = 8.0
+"""Time that the process has to complete its batches after it was stopped. Docker kills a container after 10 s."""
 
 
 def run_relay(deployment: Deployment, options: RelayOptions, stop: Event, progress: Reporter) -> Counters:
     """Send rows until `stop` is set or, with `once`, until all rows are sent. Return the counters of sent records.
 
     Raises ConfigurationError, RefusedError if the connector is running, and UnreachableError and RejectedError after
-    GIVE_UP_S. With `once`, raises WaitTimeoutError if another process holds a bucket and does not send its rows.
+    GIVE_UP_S, or when the process stops while a bucket fails. Raises WaitTimeoutError if the process does not end
+    within STOP_S after `stop` is set or, with `once`, if another process holds a bucket and does not send its rows.
     """
     lock = deployment.lock()
     if lock is None:
@@ -40,11 +44,35 @@ def run_relay(deployment: Deployment, options: RelayOptions, stop: Event, progre
     relay_tables = RelayTables(deployment.pipeline, options.marks)
     encoder = RecordEncoder(deployment.pipeline, lock, partition_of)
     process = RelayProcess(deployment, options, relay_tables, encoder, stop, progress)
-    prepare(process, lock)
     metrics = process.metrics  # raises an error before rows are sent
-    _run_sessions(process)
-    metrics.write(Backlog())
+    try:
+        _run_until_stopped(process, lock)
+    finally:
+        metrics.write(Backlog(failing=len(process.failures.by_bucket)))
     return process.counters
+
+
+def _run_until_stopped(process: RelayProcess, lock: Lock) -> None:
+    """Run the process in a thread, because calls of the Kafka client and of PostgreSQL can block a signal handler.
+
+    Raises WaitTimeoutError if the thread has not ended STOP_S after `stop` was set.
+    """
+
+    def run() -> None:
+        prepare(process, lock)
+        _run_sessions(process)
+
+    future = limited_calls.start(run)
+    while not (future.done() or process.stop.is_set()):
+        wait([future], POLL_S)
+    try:
+        future.result(STOP_S)
+    except TimeoutError:
+        if future.done():
+            raise
+        message = f"the relay did not complete its batches within {STOP_S:g} s"
+        hint = "check the brokers and PostgreSQL; another process sends the claimed rows again"
+        raise WaitTimeoutError(message, hint) from None
 
 
 def prepare(process: RelayProcess, lock: Lock) -> None:
@@ -55,36 +83,49 @@ def prepare(process: RelayProcess, lock: Lock) -> None:
         pipeline_lock(source, name, command="relay", seconds=LOCK_TIMEOUT_S),
         client.connected(source) as connection,
     ):
-        tables.create(connection, relay_tables)
+        _create_tables(process, lock, connection)
         epochs.refuse_other_pipeline(connection, relay_tables)
+        is_first_sender = lock.config is None and not client.read_relay_epoch(connection, relay_tables.outbox_name)
         epoch = epochs.required_epoch(deployment, lock, connection, relay_tables, with_connect=with_connect)
         if epoch != client.read_relay_epoch(connection, relay_tables.outbox_name):
             if with_connect and lock.config is not None:
                 refuse_delivered_rows(deployment, connection, relay_tables)
             epochs.write_epoch(connection, relay_tables, epoch)
             process.progress(f"source epoch {epoch}: the states of the relay replace those of the connector")
+        unread_rows.start(connection, relay_tables, is_first_sender=is_first_sender)
+
+
+def _create_tables(process: RelayProcess, lock: Lock, connection: Connection) -> None:
+    """Create the missing tables, and report a slot that nobody reads."""
+    source = process.deployment.pipeline.source
+    if lock.source is None and source.uses_table and not client.read_column_types(connection, source.table):
+        process.progress(f"create table {source.table}")
+        tables.create_outbox(connection, process.tables)
+    tables.create(connection, process.tables)
+    if (slot := read_slot(connection, source.slot)) is not None and not slot.active:
+        process.progress(
+            f"slot {slot.name} retains WAL, but no connector reads it: unless the connector is started again, run "
+            f"`select pg_drop_replication_slot('{slot.name}')`"
+        )
 
 
 def _run_sessions(process: RelayProcess) -> None:
-    """Run sessions until one ends without an error. After an error, wait up to MAX_BACKOFF_S, then start a new one."""
-    interval, counters = process.options.interval, process.counters
-    deadline, backoff, batches = Deadline(GIVE_UP_S), interval, counters.batches
-    while True:
+    """Run sessions until one ends without an error. After an error, wait up to MAX_BACKOFF_S, then start a new one.
+
+    Raises the last error of a bucket that is still failing when the process stops.
+    """
+    failures = process.failures
+    while not process.stop.is_set():
         try:
             _run_session(process)
-            return
+            break
         except (UnreachableError, RejectedError) as error:
-            counters.errors += 1
+            process.counters.errors += 1
             process.metrics.write(Backlog())
-            if counters.batches > batches:
-                deadline, backoff, batches = Deadline(GIVE_UP_S), interval, counters.batches
-            if not deadline.seconds_left:
+            if failures.is_over_limit(each=process.options.once):
                 raise
-            process.progress(f"{error.message}; next attempt in {backoff:g} s")
-            process.stop.wait(backoff)
-            backoff = min(2 * backoff, MAX_BACKOFF_S)
-        if process.stop.is_set():
-            return
+            process.stop.wait(failures.add_session(error))
+    failures.raise_last()
 
 
 def _run_session(process: RelayProcess) -> None:

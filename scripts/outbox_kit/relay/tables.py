@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import LiteralString
+from zlib import crc32
 
 from psycopg import sql
 
@@ -11,7 +12,7 @@ from outbox_events.errors import ConfigurationError, RefusedError
 from outbox_kit.pipeline import Pipeline
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import Connection, read_column_types
-from outbox_kit.relay.buckets import bucket_of_row
+from outbox_kit.relay.buckets import bucket_of_row, partition_fields
 
 ORDER_COLUMN = "seq"
 MARK_COLUMN = "relayed_at"
@@ -24,8 +25,10 @@ STATE_TABLES = sql.SQL("""
       system_identifier text not null, timeline int not null);
     create table if not exists {schema}.outbox_relay_batch (
       outbox text, bucket int, number bigint not null, ids uuid[] not null, primary key (outbox, bucket));
+    create table if not exists {schema}.outbox_relay_progress (
+      outbox text primary key, seq bigint not null, deleted bigint not null, batches bigint not null);
     create sequence if not exists {schema}.outbox_relay_batch_number""")
-STATE_NAMES = ("outbox_relay", "outbox_relay_batch", "outbox_relay_batch_number")
+STATE_NAMES = ("outbox_relay", "outbox_relay_batch", "outbox_relay_progress", "outbox_relay_batch_number")
 MISSING: LiteralString = "select 1 from unnest(%s::text[]) as name where to_regclass(name) is null"
 # An index whose creation was interrupted remains in the catalog as invalid, and PostgreSQL does not use it.
 INDEX: LiteralString = "select indisvalid as is_valid from pg_index where indexrelid = to_regclass(%s)"
@@ -36,6 +39,9 @@ INDEX_SETTINGS: LiteralString = """
 SEQUENCE_CACHE: LiteralString = """
     select seqcache as cache from pg_sequence
     where seqrelid = pg_get_serial_sequence(%s, %s)::regclass"""
+LAST_NUMBER: LiteralString = """
+    select case when has_sequence_privilege(oid, 'select, usage') then coalesce(pg_sequence_last_value(oid), 0)
+                else 0 end as last from (select pg_get_serial_sequence(%s, %s)::regclass as oid) as owned"""
 
 
 @dataclass(frozen=True)
@@ -65,12 +71,26 @@ class RelayTables:
     @property
     def bucket(self) -> sql.Composed:
         """Expression for a row's bucket."""
-        return bucket_of_row(self.pipeline.source)
+        return bucket_of_row(self.pipeline)
 
     @property
     def pending(self) -> sql.Composable:
         """Condition that selects the unsent rows."""
         return sql.SQL("{} is null").format(sql.Identifier(MARK_COLUMN)) if self.marks else sql.SQL("true")
+
+
+def last_number(connection: Connection, tables: RelayTables) -> int:
+    """Return the last value of the order column's sequence; 0 if the login may not read the sequence."""
+    parameters = (ddl.quoted_text(tables.outbox_name), ORDER_COLUMN)
+    last: int = connection.execute(LAST_NUMBER, parameters).fetchall()[0]["last"]
+    return last
+
+
+def create_outbox(connection: Connection, tables: RelayTables) -> None:
+    """Create the outbox table, which `outbox apply` creates only together with the objects of the connector."""
+    with connection.transaction():
+        connection.execute(ddl.create_schema(tables.schema))
+        connection.execute(ddl.create_table(tables.pipeline))
 
 
 def create(connection: Connection, tables: RelayTables) -> None:
@@ -148,6 +168,9 @@ def _refuse_marked_rows(connection: Connection, tables: RelayTables) -> None:
 def _create_index(connection: Connection, tables: RelayTables) -> None:
     """Create the index concurrently, because services insert rows at the same time."""
     suffix = "_relay_mark" if tables.marks else "_relay"
+    if partition_fields(tables.pipeline):
+        # The index of other partition fields has another expression, and could not be used.
+        suffix += f"_{crc32(tables.bucket.as_string(connection).encode()):08x}"
     schema, table = tables.outbox_name.split(".", maxsplit=1)
     name = table[: MAX_NAME - len(suffix)] + suffix
     index = sql.Identifier(schema, name)

@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from threading import Event
 
-from outbox_events.errors import WaitTimeoutError
+from outbox_events.errors import RefusedError, RejectedError, UnreachableError, WaitTimeoutError
+from outbox_events.kafka import limited_calls
 from outbox_events.kafka.record import Record
+from outbox_events.text import plural
 from outbox_events.waiting import Deadline
 from outbox_kit.deployment import Deployment
 from outbox_kit.encoding import InvalidRowError, OutboxRow, RecordEncoder
 from outbox_kit.encoding.dead_letter import dead_letter_record
 from outbox_kit.postgres.client import Connection
-from outbox_kit.relay import leases
+from outbox_kit.relay import leases, unread_rows
 from outbox_kit.relay.batches import Batch, BatchStore
 from outbox_kit.relay.buckets import transactional_id
+from outbox_kit.relay.failures import Failures
 from outbox_kit.relay.leases import Leases
-from outbox_kit.relay.metrics import Counters, MetricsFile, read_backlog
+from outbox_kit.relay.metrics import INTERVAL_S, Counters, MetricsFile, read_backlog
 from outbox_kit.relay.producer import BucketProducer
 from outbox_kit.relay.rows import RowReader
 from outbox_kit.relay.tables import RelayTables
 from outbox_kit.results import Reporter
 
 REBALANCE_S = 0.5
+UNREAD_HINT = "do not delete a row in the transaction that inserts it (docs/sending.md, An empty outbox table)"
 ONCE_MARGIN_S = 5
 """Time that a bucket's next owner has to send a batch after the longest lease has expired."""
 
@@ -56,19 +62,40 @@ class RelayProcess:
     counters: Counters = field(default_factory=Counters)
 
     @cached_property
+    def failures(self) -> Failures:
+        return Failures(self.options.interval, self.progress)
+
+    @cached_property
     def metrics(self) -> MetricsFile:
         return MetricsFile(self.options.metrics_file, self.deployment.pipeline.name, self.counters, self.progress)
 
 
+@dataclass(frozen=True)
+class InFlight:
+    """Call of a bucket's producer: the commit of a batch or, without a batch, the initialization."""
+
+    future: Future[None]
+    batch: Batch | None = None
+    dead_letters: int = 0
+
+
 class Worker:
-    """Sends the rows of its buckets until the process stops or, with `once`, until all rows are sent."""
+    """Sends the rows of its buckets until the process stops or, with `once`, until all rows are sent.
+
+    Each batch is one Kafka transaction. While the transactions of some buckets are committed, the main thread claims
+    and encodes the batches of others. An error of one bucket does not hold back the other buckets.
+    """
 
     def __init__(self, process: RelayProcess, connection: Connection, reader: RowReader) -> None:
         self._process, self._connection, self._reader = process, connection, reader
         self._producers: dict[int, BucketProducer] = {}
+        self._in_flight: dict[int, InFlight] = {}
+        self._completion: Future[None] = limited_calls.start(lambda: None)
+        self._claimed: set[int] = set()
+        """Buckets that can have a claimed batch, which must be sent before another batch is claimed."""
         self._store = BatchStore(connection, reader)
         self._leases = Leases(connection, reader.tables.outbox_name)
-        self._rebalance_at = 0.0
+        self._rebalance_at = self._count_at = 0.0
         self._remaining: dict[int, int] = {}
         self._deadline = Deadline(0)
 
@@ -81,23 +108,133 @@ class Worker:
         last = self._store.last_pending() if options.once else None
         while not stop.is_set():
             self._rebalance()
+            committed = self._collect()
+            self._store.floors.refresh(self._leases.held)
             self._write_metrics()
-            pending = self._store.pending_buckets(self._leases.held)
-            if stop.is_set():
-                return
-            self._send(pending, partial(self._store.claim, limit=options.batch_rows))
             if options.once and self._is_complete(last):
-                return
-            if not pending:
-                stop.wait(options.interval)
+                self._report_unread_rows()
+                break
+            if not options.once:
+                self._report_unread_rows()
+            batches = self._claim_next([call.batch.bucket for call in committed if call.batch])
+            # PostgreSQL deletes the rows of one half of the buckets while this thread encodes those of the other half.
+            self._completion = limited_calls.start(partial(self._complete, committed))
+            self._send(batches)
+            self._completion.result()
+            if not (committed or batches):
+                self._pause()
+        while self._in_flight:
+            self._pause()
+            self._complete(self._collect())
+
+    def _claim_next(self, committed: Sequence[int]) -> list[Batch]:
+        """Claim batches of up to half of the buckets. Exclude those that are in flight or `committed`."""
+        failures = self._process.failures
+        if failures.is_over_limit(each=self._process.options.once):
+            failures.raise_last()
+        idle = [bucket for bucket in self._leases.held if bucket not in self._in_flight and bucket not in committed]
+        pending = self._store.pending_buckets(idle)
+        if not pending and not self._in_flight and not committed:
+            failures.remove(idle)
+        due = failures.due(pending)
+        for bucket in due:
+            if bucket not in self._producers:
+                self._initialize(bucket)
+        # The producers fence former owners before the batches are read. In the opposite order, a process that was
+        # paused between the two steps and lost its lease would fence the new owner and then send old states.
+        ready = [bucket for bucket in self._producers if bucket in due and bucket not in self._in_flight]
+        ready = ready[: math.ceil(len(self._leases.held) / 2)]
+        for bucket in ready:  # to the end of the order, so that each bucket has its turn
+            self._producers[bucket] = self._producers.pop(bucket)
+        return self._read(ready) if ready else []
+
+    def _pause(self) -> None:
+        """Wait until a call of a producer ends or, if there is none, for the polling interval."""
+        if self._in_flight:
+            futures = [call.future for call in self._in_flight.values()]
+            wait(futures, min(self._process.options.interval, leases.KEEP_S), FIRST_COMPLETED)
+            self._keep_lease()
+        else:
+            self._process.stop.wait(self._process.options.interval)
+
+    def _keep_lease(self) -> None:
+        """Keep the lease, unless a completion uses the connection, which also keeps it."""
+        if self._completion.done():
+            self._leases.keep()
+
+    def _initialize(self, bucket: int) -> None:
+        kafka, prefix = self._process.deployment.environment.kafka, self._process.tables.pipeline.prefix
+        producer = BucketProducer(kafka, transactional_id(prefix, bucket), self._keep_lease)
+        self._producers[bucket] = producer
+        self._in_flight[bucket] = InFlight(limited_calls.start(producer.initialize))
+
+    def _read(self, buckets: Sequence[int]) -> list[Batch]:
+        """Return the batches that were claimed earlier and, for the other buckets, claim the next rows."""
+        with self._connection.transaction():  # commits all claims together
+            batches = self._store.claimed([bucket for bucket in buckets if bucket in self._claimed])
+            claimed = {batch.bucket for batch in batches}
+            limit = self._process.options.batch_rows
+            batches += self._store.claim([bucket for bucket in buckets if bucket not in claimed], limit)
+        self._claimed.difference_update(buckets)
+        self._claimed.update(batch.bucket for batch in batches)
+        return batches
+
+    def _send(self, batches: Sequence[Batch]) -> None:
+        """Send each batch in a transaction, and begin to commit the transactions."""
+        dead_letter_topic = self._process.tables.pipeline.dead_letter_topic
+        for batch in batches:
+            # The records are encoded before the Kafka transaction begins, because the transaction has a timeout.
+            records, producer = self._records(batch), self._producers[batch.bucket]
+            try:
+                producer.send(records)
+            except (UnreachableError, RejectedError) as error:
+                self._fail(batch.bucket, error)
+                continue
+            dead_letters = sum(record.topic == dead_letter_topic for record in records)
+            self._in_flight[batch.bucket] = InFlight(limited_calls.start(producer.commit), batch, dead_letters)
+
+    def _collect(self) -> list[InFlight]:
+        """Return the calls whose transactions are committed, and whose rows must be completed."""
+        committed = []
+        for bucket, call in [*self._in_flight.items()]:
+            if not call.future.done():
+                continue
+            del self._in_flight[bucket]
+            try:
+                call.future.result()
+            except (UnreachableError, RejectedError) as error:
+                self._fail(bucket, error)
+            else:
+                committed += [call] if call.batch else []
+        return committed
+
+    def _fail(self, bucket: int, error: UnreachableError | RejectedError) -> None:
+        """Record the error. The next attempt needs a new producer, which also ends the open transaction."""
+        self._producers.pop(bucket, None)
+        self._process.counters.errors += 1
+        self._process.failures.add(bucket, error)
+
+    def _complete(self, calls: Sequence[InFlight]) -> None:
+        """Complete the rows of committed transactions. No other thread may use the connection in the meantime."""
+        if not calls:
+            return
+        batches = [call.batch for call in calls if call.batch is not None]
+        self._store.complete(batches)
+        self._claimed.difference_update(batch.bucket for batch in batches)
+        self._process.failures.remove([batch.bucket for batch in batches])
+        dead_letters, counters = sum(call.dead_letters for call in calls), self._process.counters
+        counters.sent += sum(len(batch.rows) for batch in batches) - dead_letters
+        counters.dead_letters += dead_letters
+        counters.batches += len(batches)
 
     def _is_complete(self, last: int | None) -> bool:
         """Return whether all rows up to the position `last` are sent, including rows in other processes' buckets."""
         remaining = {} if last is None else self._store.first_pending(last)
-        if remaining != self._remaining:
-            self._remaining, self._deadline = remaining, Deadline(leases.LEASE_S + ONCE_MARGIN_S)
-        if remaining and not self._deadline.seconds_left:
-            buckets = ", ".join(map(str, sorted(remaining)))
+        others = {bucket: place for bucket, place in remaining.items() if bucket not in self._leases.held}
+        if others != self._remaining:
+            self._remaining, self._deadline = others, Deadline(leases.LEASE_S + ONCE_MARGIN_S)
+        if others and not self._deadline.seconds_left:
+            buckets = ", ".join(map(str, sorted(others)))
             raise WaitTimeoutError(
                 f"rows remain in the buckets {buckets}: another process holds their leases and does not send the rows",
                 "find its session in pg_stat_activity (application_name like 'outbox-kit relay%'), end the process, "
@@ -109,59 +246,38 @@ class Worker:
         if time.monotonic() < self._rebalance_at:
             return
         self._rebalance_at = time.monotonic() + REBALANCE_S
-        acquired, released = self._leases.rebalance()
+        acquired, released = self._leases.rebalance(busy=self._in_flight)
         for bucket in released:
             self._producers.pop(bucket, None)
-        self._send([bucket for bucket in acquired if self._store.claimed(bucket) is not None], self._store.claimed)
+        self._claimed.update(acquired)
         if acquired or released:
             self._process.progress(f"holds buckets {', '.join(map(str, sorted(self._leases.held)))}")
 
+    def _report_unread_rows(self) -> None:
+        """Report rows that were deleted before the relay read them. With `once`, raises RefusedError."""
+        if time.monotonic() < self._count_at:
+            return
+        self._count_at = time.monotonic() + INTERVAL_S
+        unread = unread_rows.count(self._connection, self._process.tables)
+        if not unread:
+            return
+        self._process.counters.unread += unread
+        outbox = self._process.tables.outbox_name
+        problem = f"{plural(unread, 'row')} of {outbox} were deleted before the relay read them, so they are not sent"
+        if self._process.options.once:
+            raise RefusedError(problem, UNREAD_HINT)
+        self._process.progress(f"{problem}: {UNREAD_HINT}")
+
     def _write_metrics(self) -> None:
         if self._process.metrics.is_due:
-            self._process.metrics.write(read_backlog(self._connection, self._reader, self._leases.held))
-
-    def _send(self, buckets: Sequence[int], read: Callable[[int], Batch | None]) -> None:
-        """Send the batches that `read` returns. Each batch is one transaction, and all transactions run concurrently.
-
-        The producers fence former owners before the batches are read. In the opposite order, a process that was paused
-        between the two steps and lost its lease would fence the new owner and then send old states.
-        """
-        if not buckets:
-            return
-        producers = self._initialized(buckets)
-        with self._connection.transaction():  # commits all claims together
-            batches = [batch for batch in map(read, buckets) if batch is not None]
-        # The records are encoded before the first Kafka transaction begins, because the transactions have a timeout.
-        records = {batch.bucket: self._records(batch) for batch in batches}
-        committed: list[Batch] = []
-        try:
-            for bucket, batch_records in records.items():
-                producers[bucket].send(batch_records)
-            for batch in batches:
-                producers[batch.bucket].commit()
-                committed.append(batch)
-        except Exception:
-            for batch in batches[len(committed) :]:
-                producers[batch.bucket].abort()
-            raise
-        finally:
-            self._complete(committed, records)
-
-    def _complete(self, batches: Sequence[Batch], records: Mapping[int, Sequence[Record]]) -> None:
-        if not batches:
-            return
-        self._store.complete(batches)
-        sent = [record for batch in batches for record in records[batch.bucket]]
-        dead_letter_topic, counters = self._process.tables.pipeline.dead_letter_topic, self._process.counters
-        dead_letters = sum(record.topic == dead_letter_topic for record in sent)
-        counters.sent += len(sent) - dead_letters
-        counters.dead_letters += dead_letters
-        counters.batches += len(batches)
+            held, failing = self._leases.held, len(self._process.failures.by_bucket)
+            backlog = read_backlog(self._connection, self._reader, held, self._store.floors.of(held), failing)
+            self._process.metrics.write(backlog)
 
     def _records(self, batch: Batch) -> list[Record]:
         records = []
         for row, position in zip(batch.rows, batch.positions, strict=True):
-            self._leases.keep()
+            self._keep_lease()
             records.append(self._record(self._reader.outbox_row(row), batch.sequence(position)))
         return records
 
@@ -171,16 +287,6 @@ class Worker:
         except InvalidRowError as error:
             report = f"row with source_sequence {sequence} is a dead letter ({error.reason}): {error.message}"
             self._process.progress(report)
+            self._completion.exception()  # waits until the connection is free
             whole_row = self._reader.whole_row(self._connection, row.id)
             return dead_letter_record(self._process.encoder, row, sequence, error, whole_row)
-
-    def _initialized(self, buckets: Sequence[int]) -> dict[int, BucketProducer]:
-        """Return the producers of the buckets. All new producers are initialized concurrently."""
-        kafka = self._process.deployment.environment.kafka
-        for bucket in buckets:
-            if bucket not in self._producers:
-                name = transactional_id(self._process.tables.pipeline.prefix, bucket)
-                self._producers[bucket] = BucketProducer(kafka, name, self._leases.keep)
-        for bucket in buckets:
-            self._producers[bucket].initialize()
-        return {bucket: self._producers[bucket] for bucket in buckets}

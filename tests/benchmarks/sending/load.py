@@ -99,14 +99,20 @@ def _transactions(
         yield transact
 
 
-def produce(kafka: Kafka, topic: str, rows: int) -> None:
-    """Send records of the same events with one idempotent producer, without a database."""
+def produce(kafka: Kafka, topic: str, seconds: float) -> int:
+    """Send records of the same events with one idempotent producer, without a database, for at least a time.
+
+    Return the number of records.
+    """
     deliveries = Deliveries(Producer({**client_settings(kafka), **PRODUCER_SETTINGS, "linger.ms": 5}))
-    for number in range(rows):
+    end, number = time.monotonic() + seconds, 0
+    while time.monotonic() < end:
         sent = event(number)
         headers = (("event_id", str(sent.event_id).encode()),)
         deliveries.send(Record(topic, str(sent.aggregate_id).encode(), json.dumps(sent.payload).encode(), headers))
+        number += 1
     deliveries.wait()
+    return number
 
 
 class FilledFirst(PipelineWay):
@@ -128,8 +134,8 @@ class FilledFirst(PipelineWay):
 
 
 def with_backlog(way: type[PipelineWay], rows: int) -> type[PipelineWay]:
-    """Return the way with a backlog that exists when it starts."""
-    return type(f"Filled{way.__name__}", (FilledFirst, way), {"rows": rows})
+    """Return the way with a backlog that exists when it starts. A relay consists of one process."""
+    return type(f"Filled{way.__name__}", (FilledFirst, way), {"rows": rows, "processes": 1})
 
 
 def fill(connection: psycopg.Connection[tuple[object, ...]], settings: SenderSettings, rows: int) -> None:

@@ -2,7 +2,11 @@
 """Costs of the ways to send: throughput with and without a backlog, statements, and growth of tables.
 
 Uses the ways and the stack of the drill (see docs/performance.md, "Costs of the ways to send"). Settings: WAYS
-(names, separated by commas), BACKLOGS (numbers of rows, default 100000), IDLE_S and LIVE_S.
+(names, separated by commas), BACKLOGS (numbers of rows, default 100000), ROUNDS, PRODUCER_S, IDLE_S and LIVE_S.
+
+In each round, the plain producer and then each way are measured once with each backlog. The ratio of a way is the
+median of the ratios of the rounds, because the speed of the machine changes between rounds. With LIVE_S=0, only the
+backlogs are measured.
 """
 
 from __future__ import annotations
@@ -11,9 +15,11 @@ import os
 import sys
 import time
 from dataclasses import asdict, dataclass, field
+from operator import truediv
+from statistics import median
 
 from tests.benchmarks.benchmark_stack import print_progress
-from tests.benchmarks.report import document, machine, markdown, publish
+from tests.benchmarks.report import Bound, bound_table, document, machine, markdown, publish
 from tests.benchmarks.sending import load
 from tests.benchmarks.sending.meters import Arrivals, Statements, sending_stack, table_bytes, vacuum
 
@@ -33,6 +39,10 @@ WAYS = os.environ.get("WAYS") or (
 BACKLOGS = tuple(int(rows) for rows in os.environ.get("BACKLOGS", "100000").split(",") if rows)
 IDLE_S = float(os.environ.get("IDLE_S", "30"))
 LIVE_S = float(os.environ.get("LIVE_S", "8"))
+ROUNDS = int(os.environ.get("ROUNDS", "3"))
+PRODUCER_S = float(os.environ.get("PRODUCER_S", "10"))
+BOUNDS = {"relay": (0.20, 0.35)}
+"""Ratio of the backlog's rate to that of the plain producer that each way must reach, and that is the goal."""
 COUNTED_RATE = 200
 SETTLE_S = 3
 INSERTS, PRODUCER = "plain inserts", "plain producer"
@@ -40,14 +50,17 @@ INSERTS, PRODUCER = "plain inserts", "plain producer"
 
 @dataclass
 class Costs:
-    """Costs of one way. Rates are in events per second (`backlog`: by number of rows), growth is in bytes per event."""
+    """Costs of one way. Rates are in events per second, growth is in bytes per event.
+
+    `backlog` maps the number of rows to the rate in each round.
+    """
 
     live: float = 0
     statements: float | None = None
     idle_statements: float | None = None
     growth: float | None = None
     growth_after_vacuum: float | None = None
-    backlog: dict[int, float] = field(default_factory=dict)
+    backlog: dict[int, list[float]] = field(default_factory=dict)
 
 
 def main() -> int:
@@ -56,10 +69,12 @@ def main() -> int:
     with sending_stack(print_progress) as drill:
         with drill.connect_to_database() as connection:
             accounts.prepare(connection, load.ACCOUNTS)
-        costs = {INSERTS: inserts(drill), PRODUCER: producer(drill)}
+        costs = {INSERTS: inserts(drill) if LIVE_S else Costs(), PRODUCER: Costs()}
         for name in WAYS.split(","):
-            costs[name] = measure(drill, way_named(name))
+            costs[name] = measure(drill, way_named(name)) if LIVE_S else Costs()
             print_progress(f"{name}: {costs[name]}")
+        for number in range(ROUNDS):
+            measure_backlogs(drill, costs, number)
     report(costs, machine_info)
     return 0
 
@@ -74,16 +89,22 @@ def inserts(drill: DrillStack) -> Costs:
     return Costs(live=events / (time.perf_counter() - started), statements=per_event)
 
 
-def producer(drill: DrillStack) -> Costs:
-    """Measure a producer that sends records of the same events, as many as there are in each backlog."""
-    costs = Costs()
+def measure_backlogs(drill: DrillStack, costs: dict[str, Costs], number: int) -> None:
+    """Measure one round of the plain producer and of all ways that have a backlog."""
     for rows in BACKLOGS:
-        topic = f"bench-producer-{rows}"
-        KafkaClient(drill.kafka).create(topic, partitions=PARTITIONS, replication_factor=1, config={})
-        with Arrivals(drill.kafka, topic) as arrivals:
-            load.produce(drill.kafka, topic, rows)
-            costs.backlog[rows] = arrivals.rate(rows)
-    return costs
+        costs[PRODUCER].backlog.setdefault(rows, []).append(producer(drill, f"bench-producer-{rows}-{number}"))
+        for name in WAYS.split(","):
+            way, cell = way_named(name), f"bench_{name.replace('-', '_')}_{rows}_{number}"
+            if issubclass(way, PipelineWay):
+                costs[name].backlog.setdefault(rows, []).append(drain(drill, way, cell, rows))
+                print_progress(f"{name}: {costs[name].backlog}, {PRODUCER}: {costs[PRODUCER].backlog}")
+
+
+def producer(drill: DrillStack, topic: str) -> float:
+    """Return the events per second of a producer that sends records of the same events for PRODUCER_S."""
+    KafkaClient(drill.kafka).create(topic, partitions=PARTITIONS, replication_factor=1, config={})
+    with Arrivals(drill.kafka, topic) as arrivals:
+        return arrivals.rate(load.produce(drill.kafka, topic, PRODUCER_S))
 
 
 def measure(drill: DrillStack, way: type[Way]) -> Costs:
@@ -99,8 +120,6 @@ def measure(drill: DrillStack, way: type[Way]) -> Costs:
         costs.growth = (table_bytes(drill) - before) / events
         vacuum(drill)
         costs.growth_after_vacuum = (table_bytes(drill) - before) / events
-    if issubclass(way, PipelineWay):
-        costs.backlog = {rows: drain(drill, way, f"{cell}_{rows}", rows) for rows in BACKLOGS}
     return costs
 
 
@@ -138,17 +157,26 @@ def report(costs: dict[str, Costs], machine_info: dict[str, object]) -> None:
         idle_s=IDLE_S,
         live_s=LIVE_S,
         counted_rate=COUNTED_RATE,
+        rounds=ROUNDS,
+        producer_s=PRODUCER_S,
     )
-    publish("sending", content, table(costs))
+    publish("sending", content, table(costs) + bound_table(bounds(costs)))
+
+
+def bounds(costs: dict[str, Costs]) -> list[Bound]:
+    """Return the measured ratios that have limits."""
+    by_name = ratios(costs)
+    names = [(backlog_ratio(way, rows), limits) for way, limits in BOUNDS.items() for rows in BACKLOGS]
+    return [Bound(name, by_name[name], *limits) for name, limits in names if name in by_name]
 
 
 def ratios(costs: dict[str, Costs]) -> dict[str, float]:
     """Return the ratios by name."""
     live = {live_ratio(name): cost.live / costs[INSERTS].live for name, cost in costs.items() if cost.live}
     drained = {
-        backlog_ratio(name, rows): rate / costs[PRODUCER].backlog[rows]
+        backlog_ratio(name, rows): median(map(truediv, rates, costs[PRODUCER].backlog[rows]))
         for name, cost in costs.items()
-        for rows, rate in cost.backlog.items()
+        for rows, rates in cost.backlog.items()
     }
     return live | drained
 
@@ -172,7 +200,8 @@ def table(costs: dict[str, Costs]) -> str:
     for name, cost in costs.items():
         figures = [_text(cost.live or None, ",.0f"), _text(by_name.get(live_ratio(name)), ".2f")]
         for size in sizes:
-            rate, ratio = cost.backlog.get(size), by_name.get(backlog_ratio(name, size))
+            rate = median(cost.backlog[size]) if size in cost.backlog else None
+            ratio = by_name.get(backlog_ratio(name, size))
             figures += [_text(rate, ",.0f"), _text(ratio, ".2f")]
         figures += [_text(cost.statements, ".1f"), _text(cost.idle_statements, ".1f")]
         figures += [_text(cost.growth, ",.0f"), _text(cost.growth_after_vacuum, ",.0f")]

@@ -42,7 +42,18 @@ def wait_stopped(self, action, step):
     wait(self, action, stopping_step)
 BucketProducer._wait = wait_stopped
 """
-WITHOUT_CONNECT: dict[str, tuple[System, ...]] = {"only": ("postgres", "kafka", "registry")}
+# The process stops in its first commit, and this call never returns.
+HANG_IN_COMMIT = """
+import os, signal, threading
+from outbox_kit.relay import run
+from outbox_kit.relay.producer import BucketProducer
+run.STOP_S = 1
+def hang(self):
+    os.kill(os.getpid(), signal.SIGSTOP)
+    threading.Event().wait()
+BucketProducer.commit = hang
+"""
+WITHOUT_CONNECT: dict[str, tuple[System, ...]] = {"only": ("kafka", "registry")}
 """Options of `apply` for a pipeline without a connector."""
 
 
@@ -76,6 +87,7 @@ def relayed(make_pipeline: Callable[..., Path], stack: Stack) -> Iterator[Deploy
     with deployer(make_pipeline) as run:
         deployment = run("relayed", applied=False)
         apply(deployment, silent, **WITHOUT_CONNECT)
+        relay_once(deployment)  # creates the outbox table
         yield deployment
 
 

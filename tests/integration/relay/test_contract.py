@@ -13,13 +13,14 @@ import pytest
 from confluent_kafka import Message
 from psycopg import sql
 from tests.integration.outbox_rows import LOAN_1, LOAN_2, ids_by_version
-from tests.integration.relay.conftest import WITHOUT_CONNECT, relay_once
+from tests.integration.relay.conftest import relay_once
 from tests.integration.relay.contract_rows import EVERY, TYPES, Row, binary_rows, json_rows, text_rows
 from tests.integration.support import Deploy, headers, in_process, read_all
 
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.deployment import Deployment, apply
 from outbox_kit.results import silent
+from outbox_kit.results.changes import System
 
 SOURCE = {
     "schema_version_column": "schema_version",
@@ -59,6 +60,9 @@ def schemas(project: Path) -> Path:
     return folder
 
 
+BEFORE_CONNECT: tuple[System, ...] = ("postgres", "kafka", "registry")
+
+
 @pytest.mark.parametrize(
     ("name", "aggregates"),
     [("rcjson", JSON_AGGREGATES), ("rctext", TEXT_AGGREGATES), ("rcbytes", BINARY_AGGREGATES)],
@@ -73,13 +77,13 @@ def test_sends_the_records_of_the_connector(
 ) -> None:
     loan = schemas / "contract_loan.avsc"
     deployments = []
-    for prefix, options in ((name, {}), (f"{name}relay", WITHOUT_CONNECT)):
+    for prefix, systems in ((name, ()), (f"{name}relay", BEFORE_CONNECT)):
         loan.write_text(json.dumps(LOAN_1))
         source = {"table": f"public.{prefix}", "publication": f"{prefix}_p", "slot": f"{prefix}_s", **SOURCE}
         deployment = deploy(prefix, source=source, aggregates=aggregates, applied=False)
-        apply(deployment, silent, only=WITHOUT_CONNECT["only"])
+        apply(deployment, silent, only=BEFORE_CONNECT)
         loan.write_text(json.dumps(LOAN_2))
-        apply(deployment, silent, **options)
+        apply(deployment, silent, only=systems)
         deployments.append(deployment)
     connector, relay = deployments
     rows = rows_of(connector)

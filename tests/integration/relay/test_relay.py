@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import signal
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Event
 from uuid import uuid4
 
 import psycopg
 import pytest
 from confluent_kafka import Message
-from tests.integration.relay.conftest import MAIN, STOP_BEFORE_COMMIT, RelayProcess, relay_once, wait_empty
+from tests.integration.relay.conftest import (
+    HANG_IN_COMMIT,
+    MAIN,
+    STOP_BEFORE_COMMIT,
+    WITHOUT_CONNECT,
+    RelayProcess,
+    relay_once,
+    wait_empty,
+)
 from tests.integration.support import Deploy, decode, headers, records
 from tests.integration.transforms.test_records import book, send, send_within
 
-from outbox_events.errors import RefusedError, WaitTimeoutError
+from outbox_events import emit
+from outbox_events.errors import RefusedError, RejectedError, WaitTimeoutError
 from outbox_events.kafka import topic_reader
 from outbox_events.kafka.record import Record
 from outbox_events.waiting import Observation, wait_for
@@ -23,8 +32,10 @@ from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.deployment import Deployment, apply
 from outbox_kit.encoding import OutboxRow, RecordEncoder
 from outbox_kit.postgres import client
-from outbox_kit.relay import batches, leases, worker
+from outbox_kit.relay import batches, failures, leases, worker
+from outbox_kit.relay.buckets import bucket_of_row
 from outbox_kit.relay.leases import Leases
+from outbox_kit.relay.producer import BucketProducer
 from outbox_kit.results import silent
 
 TABLE, BOOKS = "public.relayed_event", "relayed.book"
@@ -202,6 +213,75 @@ def test_new_states_are_newer_after_a_restore(relayed: Deployment, source_dsn: s
     assert sequences == sorted({*sequences})
     epochs = [int(sequence[:4], 16) for sequence in sequences[::2]]
     assert [epoch - epochs[0] for epoch in epochs] == [0, 1, 2, 2]
+
+
+def test_a_failing_topic_does_not_hold_back_the_other_topics(
+    relayed: Deployment, source_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = [str(uuid4()) for _ in range(20)]
+    send_produce = BucketProducer.send
+
+    def reject_authors(producer: BucketProducer, sent: Sequence[Record]) -> None:
+        if any(record.topic == "relayed.author" for record in sent):
+            raise RejectedError("the topic is missing")
+        send_produce(producer, sent)
+
+    monkeypatch.setattr(failures, "GIVE_UP_S", 1)
+    with psycopg.connect(source_dsn) as connection:
+        send_within(connection, "author", "rejected", None, table=TABLE)
+        for key in keys:
+            send_within(connection, "book", key, book(key), table=TABLE)
+        bucket = f"select count(distinct {bucket_of_row(relayed.pipeline).as_string(connection)}) from {TABLE}"
+        count = connection.execute(bucket).fetchall()[0][0]  # type: ignore[arg-type]
+    assert count > 1
+    with monkeypatch.context() as patch:
+        patch.setattr(BucketProducer, "send", reject_authors)
+        with pytest.raises(RejectedError):
+            relay_once(relayed)
+    with psycopg.connect(source_dsn) as connection:
+        left = [row[0] for row in connection.execute(f"select aggregate_id from {TABLE}").fetchall()]
+    assert "rejected" in left
+    assert len(left) < len(keys)
+    relay_once(relayed)
+    wait_empty(source_dsn, TABLE)
+
+
+def test_sends_the_rows_of_a_partition_in_order(deploy: Deploy, source_dsn: str) -> None:
+    """With the connector, the rows of a partition are in commit order. With buckets by aggregate, they were not."""
+    aggregates = {"loan": {"payload": "text", "partitions": 3, "partition_field": "reader"}}
+    deployment = deploy("partitionedrelay", aggregates=aggregates, materializations=[], applied=False)
+    apply(deployment, silent, **WITHOUT_CONNECT)
+    relay_once(deployment)
+    with psycopg.connect(source_dsn) as connection:
+        for number in range(60):
+            emit(
+                connection,
+                aggregate_type="loan",
+                aggregate_id=str(number),
+                event_type="x",
+                payload={},
+                additional_columns={"reader": f"reader-{number % 2}"},
+                table="public.partitionedrelay_event",
+            )
+    relay_once(deployment, batch_rows=7)
+    sent: dict[int, list[int]] = defaultdict(list)
+    for message in by_position(records(deployment, "partitionedrelay.loan", 3)):
+        sent[int(message.key()) % 2].append(int(message.key()))  # type: ignore[arg-type]
+    assert sent == {0: [*range(0, 60, 2)], 1: [*range(1, 60, 2)]}
+
+
+def test_ends_after_a_signal_although_a_call_of_the_kafka_client_hangs(
+    relayed: Deployment, relay_process: Callable[..., RelayProcess], source_dsn: str
+) -> None:
+    key = str(uuid4())
+    send(source_dsn, "book", key, book(key), table=TABLE)
+    process = relay_process(relayed, main=HANG_IN_COMMIT + MAIN)
+    process.wait_stopped()
+    process.signal(signal.SIGCONT)
+    process.signal(signal.SIGTERM)
+    assert process.wait() == 1
+    relay_once(relayed)
+    assert versions_of(relayed, key)
 
 
 def test_refuses_the_table_of_another_pipeline(relayed: Deployment, deploy: Deploy) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Event
 from uuid import uuid4
 
 import psycopg
@@ -14,6 +15,10 @@ from outbox_events.errors import ConfigurationError, RefusedError
 from outbox_kit.deployment import Deployment
 from outbox_kit.pipeline import Pipeline
 from outbox_kit.postgres import client
+from outbox_kit.relay import RelayOptions, epochs, floors, run_relay, unread_rows
+from outbox_kit.relay.batches import BatchStore
+from outbox_kit.relay.buckets import BUCKETS
+from outbox_kit.relay.floors import Floors
 from outbox_kit.relay.leases import Leases
 from outbox_kit.relay.metrics import read_backlog
 from outbox_kit.relay.preconditions import require_columns
@@ -32,14 +37,69 @@ def test_writes_metrics(relayed: Deployment, source_dsn: str, tmp_path: Path) ->
     with client.connected(relayed.environment.source) as connection:
         tables = RelayTables(relayed.pipeline, marks=False)
         reader = RowReader(tables, client.read_column_types(connection, TABLE))
-        backlog = read_backlog(connection, reader, range(16))
+        backlog = read_backlog(connection, reader, range(16), [0] * 16)
         assert (backlog.buckets, backlog.rows) == (16, 3)
         assert 3600 <= backlog.seconds < 3700
-        assert read_backlog(connection, reader, []).rows == 0
+        assert read_backlog(connection, reader, [], []).rows == 0
     relay_once(relayed, metrics_file=path)
     text = path.read_text()
     assert 'outbox_relay_records_sent_total{pipeline="relayed"} 3\n' in text
     assert 'outbox_relay_batches_total{pipeline="relayed"} 1\n' in text
+
+
+def test_creates_the_outbox_table_but_no_object_of_the_connector(relayed: Deployment, source_dsn: str) -> None:
+    """A slot that nobody reads retains WAL."""
+    source = relayed.pipeline.source
+    with psycopg.connect(source_dsn) as connection:
+        assert connection.execute("select to_regclass(%s) is not null", [source.table]).fetchall() == [(True,)]
+        for table, column, name in (
+            ("pg_publication", "pubname", source.publication),
+            ("pg_replication_slots", "slot_name", source.slot),
+        ):
+            assert connection.execute(f"select from {table} where {column} = %s", [name]).fetchall() == []
+
+
+def test_names_a_slot_that_nobody_reads(relayed: Deployment, source_dsn: str) -> None:
+    slot, reports = relayed.pipeline.source.slot, list[str]()
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        connection.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", [slot])
+        try:
+            run_relay(relayed, RelayOptions(once=True), Event(), reports.append)
+        finally:
+            connection.execute("select pg_drop_replication_slot(%s)", [slot])
+    assert any(f"pg_drop_replication_slot('{slot}')" in report for report in reports)
+
+
+def test_rows_that_are_deleted_before_they_are_read_are_an_error(relayed: Deployment, source_dsn: str) -> None:
+    relay_once(relayed)
+    with psycopg.connect(source_dsn) as connection:
+        send_within(connection, "book", "rolled-back", book(str(uuid4())), table=TABLE)
+        connection.rollback()
+    assert relay_once(relayed).unread == 0
+    with psycopg.connect(source_dsn) as connection:
+        for _ in range(3):
+            event_id = send_within(connection, "book", "deleted", book(str(uuid4())), table=TABLE)
+            connection.execute(f"delete from {TABLE} where id = %s", [event_id])
+    with pytest.raises(RefusedError, match="3 rows"):
+        relay_once(relayed)
+    assert relay_once(relayed).unread == 0, "the rows are reported once"
+
+
+def test_counts_rows_that_were_deleted_before_the_first_relay(relayed: Deployment, source_dsn: str) -> None:
+    """A service that keeps its outbox table empty can be older than the relay."""
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        connection.execute(f"create table public.emptied_event (like {TABLE} including all)")
+        connection.execute(
+            "insert into public.emptied_event (aggregate_type, aggregate_id, event_type)"
+            " select 'book', n::text, 'x' from generate_series(1, 5) n"
+        )
+        connection.execute("delete from public.emptied_event")
+        tables = RelayTables(with_table(relayed, "public.emptied_event"), marks=False)
+    with client.connected(relayed.environment.source) as connection:
+        epochs.write_epoch(connection, tables, 1)
+        unread_rows.start(connection, tables, is_first_sender=True)
+        assert [unread_rows.count(connection, tables) for _ in range(2)] == [5, 0]
+        connection.execute("drop table public.emptied_event")
 
 
 def test_replaces_an_index_whose_creation_was_interrupted(relayed: Deployment, source_dsn: str) -> None:
@@ -50,6 +110,65 @@ def test_replaces_an_index_whose_creation_was_interrupted(relayed: Deployment, s
         connection.execute(update)
         relay_once(relayed)
         assert connection.execute(valid).fetchall() == [(True,)]
+
+
+def test_a_batch_of_large_rows_does_not_read_the_other_rows(relayed: Deployment) -> None:
+    """Otherwise, each batch of a backlog of large rows would read up to 500 payloads."""
+    with client.connected(relayed.environment.source) as connection:
+        connection.execute(f"create table public.large_event (like {TABLE} including all)")
+        connection.execute("alter table public.large_event alter payload set storage external")
+        connection.execute(
+            "insert into public.large_event (aggregate_type, aggregate_id, event_type, payload)"
+            " select 'book', '1', 'x', to_jsonb(repeat('x', 300000)) from generate_series(1, 40)"
+        )
+        tables = RelayTables(with_table(relayed, "public.large_event"), marks=False)
+        store = BatchStore(connection, RowReader(tables, client.read_column_types(connection, "public.large_event")))
+        read = "select pg_stat_get_xact_blocks_fetched(reltoastrelid) as blocks from pg_class where relname = %s"
+        with connection.transaction():
+            before = connection.execute(read, ["large_event"]).fetchall()[0]["blocks"]
+            [batch] = store.claim(range(BUCKETS), 500)
+            blocks = connection.execute(read, ["large_event"]).fetchall()[0]["blocks"] - before
+        assert [len(row["payload"]) for row in batch.rows] == [300_002] * 3
+        assert blocks < 10 * 300_000 / 2_000, "a block contains up to 2 KB of a payload"
+        connection.execute("drop table public.large_event")
+
+
+def test_polls_skip_the_entries_of_sent_rows_but_no_late_row(
+    relayed: Deployment, source_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(floors, "INTERVAL_S", 0)
+    with client.connected(relayed.environment.source) as connection, psycopg.connect(source_dsn) as late:
+        subject = Floors(connection, RelayTables(relayed.pipeline, marks=False))
+        send_within(late, "book", "late", book(str(uuid4())), table=TABLE)
+        with psycopg.connect(source_dsn) as other:
+            send_within(other, "book", "sent", book(str(uuid4())), table=TABLE)
+        connection.execute(f"delete from {TABLE}")
+        subject.refresh(range(BUCKETS))
+        assert subject.of(range(BUCKETS)) == [0] * BUCKETS, "an open transaction has inserted a row"
+        late.commit()
+        subject.refresh(range(BUCKETS))
+        places = connection.execute(f"select seq from {TABLE}").fetchall()
+        assert min(subject.of(range(BUCKETS))) == places[0]["seq"], "the late row"
+        assert max(subject.of(range(BUCKETS))) > places[0]["seq"] + 1, "the other buckets skip the sent row"
+        connection.execute(f"delete from {TABLE}")
+
+
+@pytest.mark.parametrize("outcome", ["commit prepared 'late'", "rollback prepared 'late'"])
+def test_polls_do_not_skip_the_rows_of_a_prepared_transaction(
+    relayed: Deployment, source_dsn: str, monkeypatch: pytest.MonkeyPatch, outcome: str
+) -> None:
+    monkeypatch.setattr(floors, "INTERVAL_S", 0)
+    with client.connected(relayed.environment.source) as connection, psycopg.connect(source_dsn) as late:
+        subject = Floors(connection, RelayTables(relayed.pipeline, marks=False))
+        send_within(late, "book", "late", book(str(uuid4())), table=TABLE)
+        subject.refresh(range(BUCKETS))
+        late.execute("prepare transaction 'late'")
+        subject.refresh(range(BUCKETS))
+        assert subject.of(range(BUCKETS)) == [0] * BUCKETS
+        connection.execute(outcome)
+        connection.execute(f"delete from {TABLE}")
+        subject.refresh(range(BUCKETS))
+        assert min(subject.of(range(BUCKETS))) > 0
 
 
 def test_starts_while_another_session_holds_a_lock(relayed: Deployment, source_dsn: str) -> None:

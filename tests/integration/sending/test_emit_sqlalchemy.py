@@ -6,12 +6,14 @@ import json
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
+from uuid import UUID, uuid4
 
 import psycopg
 import pytest
 import sqlalchemy
-from sqlalchemy import Engine, create_engine, text
-from sqlalchemy.orm import Session, scoped_session, sessionmaker
+from sqlalchemy import DateTime, Engine, Text, Uuid, create_engine, text
+from sqlalchemy.event import listen
+from sqlalchemy.orm import DeclarativeBase, Session, mapped_column, scoped_session, sessionmaker
 
 from outbox_events import OutboxEvent, OutboxTable, emit, emit_many
 from outbox_events.errors import RefusedError
@@ -85,6 +87,49 @@ def test_session_and_business_rows_are_in_one_transaction(
         )
         current, event, author = session.execute(text(query)).one()
     assert current == event == author
+    assert len(rows(second_session)) == 1
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Author(Base):
+    __tablename__ = "author"
+    __table_args__ = ({"schema": "library"},)
+    id = mapped_column(Uuid, primary_key=True)
+    name = mapped_column(Text, nullable=False)
+    updated_at = mapped_column(DateTime(timezone=True), nullable=False)
+
+
+@pytest.fixture
+def author(clean_dsn: str) -> UUID:
+    """Insert an author and return its id."""
+    author_id = uuid4()
+    with psycopg.connect(clean_dsn) as connection:
+        connection.execute("insert into library.author (id, name, updated_at) values (%s, 'A', now())", [author_id])
+    return author_id
+
+
+def test_a_session_locks_the_changed_rows_before_the_outbox_row_gets_its_place(
+    engine: Engine, author: UUID, second_session: psycopg.Connection[Any]
+) -> None:
+    """Otherwise, another transaction could change the same row later and send its event earlier, or the reverse."""
+    with Session(engine, autoflush=False) as session:
+        session.delete(session.get(Author, author))
+        emit(session, **{**EVENT, "aggregate_id": str(author), "payload": None})
+        second_session.execute("set lock_timeout = '50ms'")
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            second_session.execute("update library.author set name = 'B' where id = %s", [author])
+        session.commit()
+    assert len(rows(second_session)) == 1
+
+
+def test_emits_in_a_listener_of_a_flush(engine: Engine, author: UUID, second_session: psycopg.Connection[Any]) -> None:
+    with Session(engine) as session:
+        listen(session, "after_flush", lambda flushed, _: emit(flushed, **EVENT))
+        session.delete(session.get(Author, author))
+        session.commit()
     assert len(rows(second_session)) == 1
 
 

@@ -100,8 +100,8 @@ def test_sending_compares_with_plain_inserts_and_a_plain_producer(
 ) -> None:
     costs = {
         sending.INSERTS: sending.Costs(live=4000.0, statements=3.0),
-        sending.PRODUCER: sending.Costs(backlog={1000: 100_000.0}),
-        "relay": sending.Costs(1000.0, 4.0, 20.0, 200.0, 40.0, {1000: 5000.0}),
+        sending.PRODUCER: sending.Costs(backlog={1000: [100_000.0, 50_000.0, 200_000.0]}),
+        "relay": sending.Costs(1000.0, 4.0, 20.0, 200.0, 40.0, {1000: [5000.0, 5000.0, 5000.0]}),
         "two-phase": sending.Costs(500.0, 4.0, 0.0, 0.0, 0.0),
     }
     sending.report(costs, MACHINE)

@@ -37,7 +37,8 @@ def bounds(*results: KafkaError | None, seconds: float) -> dict[int, Bounds]:
 
 
 def test_waits_for_a_leader() -> None:
-    results = [NO_LEADER, KafkaError(KafkaError.LEADER_NOT_AVAILABLE), None, NO_LEADER, None]
+    codes = KafkaError.LEADER_NOT_AVAILABLE, KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH
+    results = [NO_LEADER, *map(KafkaError, codes), None, NO_LEADER, None]
     assert bounds(*results, seconds=30) == {0: Bounds(7, 7)}
 
 

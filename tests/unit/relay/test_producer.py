@@ -113,5 +113,3 @@ def test_aborts_the_transaction_if_the_lease_is_lost(monkeypatch: pytest.MonkeyP
     with pytest.raises(ConnectionError):
         sender(monkeypatch, fake, keep_lease).send(RECORDS)
     assert fake.is_aborted
-    with pytest.raises(ConnectionError):
-        sender(monkeypatch, fake, keep_lease).commit()

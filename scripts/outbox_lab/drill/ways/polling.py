@@ -15,7 +15,6 @@ from outbox_lab.drill.project import ENVIRONMENT
 from outbox_lab.drill.ways.pipeline import PipelineWay
 from outbox_lab.drill.ways.way import STACK_FAULTS, Promise
 
-PROCESSES = 2
 RELAY = ("-c", "from outbox_kit.cli import main; main()", "relay")
 
 
@@ -27,13 +26,14 @@ class Relay(PipelineWay):
     promise = Promise()
     faults = ("none", "kill-relay", "kill-writer", "pause-relay", *STACK_FAULTS)
     systems = ("postgres", "kafka", "registry")
+    processes: ClassVar[int] = 2
 
     @contextmanager
     def running(self, pipeline_file: Path) -> Iterator[Mapping[str, Component]]:
         command = [sys.executable, *RELAY, "-p", str(pipeline_file), "-e", ENVIRONMENT]
         command += ["--set", f"environment.source.port={self.drill.proxy.port}"]
         with ExitStack() as stack:
-            processes = [stack.enter_context(self._start(command, number)) for number in range(PROCESSES)]
+            processes = [stack.enter_context(self._start(command, number)) for number in range(self.processes)]
             yield {"relay": processes[0]}
 
     def _start(self, command: list[str], number: int) -> ProcessComponent:
