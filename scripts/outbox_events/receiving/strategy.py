@@ -9,6 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from confluent_kafka import Consumer, TopicPartition
 
+from outbox_events.errors import ConfigurationError
 from outbox_events.receiving.event import Event
 
 Context = TypeVar("Context")
@@ -33,10 +34,15 @@ class Strategy(Protocol[Context]):
         """Settings of the consumer that the strategy requires."""
 
     def bind(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
-        """Accept the consumer and its settings, which include `group.id`, before it subscribes."""
+        """Accept the consumer and its settings, which include `group.id`, before it subscribes.
+
+        Raises ConfigurationError if the strategy already belongs to another receiver.
+        """
 
     def assigned(self, partitions: list[TopicPartition]) -> list[TopicPartition] | None:
         """Return the partitions with the offsets at which to start, or None to start at the committed offsets.
+
+        For None, the receiver raises RefusedError if records after a committed offset were deleted.
 
         Events of the partitions are received only after this call. If the call raises an error that the retries
         classify as an outage, it is repeated. Any other error ends `run()`.
@@ -55,15 +61,30 @@ class Strategy(Protocol[Context]):
         """Release connections. The receiver calls this method after it has left the group."""
 
 
-class ConsumerOffsets:
+class OneReceiver:
+    """Base class of strategies, whose connection and group belong to one receiver until it is closed."""
+
+    _is_bound = False
+
+    def bind(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
+        """Raise ConfigurationError if the strategy belongs to another receiver."""
+        del consumer, settings
+        if self._is_bound:
+            message = f"the strategy {type(self).__name__} already belongs to another receiver"
+            raise ConfigurationError(message, "create a strategy for each Receiver")
+        self._is_bound = True
+
+    def close(self) -> None:
+        """Allow another receiver to use the strategy."""
+        self._is_bound = False
+
+
+class ConsumerOffsets(OneReceiver):
     """Base class of strategies that use the committed offsets of the consumer group as positions."""
 
     @property
     def settings(self) -> Mapping[str, Any]:
         return {}
-
-    def bind(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
-        """Do nothing, because the receiver commits the positions."""
 
     def assigned(self, partitions: list[TopicPartition]) -> list[TopicPartition] | None:
         del partitions
@@ -71,6 +92,3 @@ class ConsumerOffsets:
 
     def revoked(self, partitions: list[TopicPartition]) -> None:
         """Do nothing, because nothing is stored per partition."""
-
-    def close(self) -> None:
-        """Do nothing, because nothing is open."""
