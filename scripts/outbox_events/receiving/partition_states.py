@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,9 +46,9 @@ class PartitionStates:
     def read(self, partitions: Sequence[TopicPartition]) -> dict[Partition, PartitionState]:
         """Return a mapping from each partition to its state."""
         states = {}
-        numbers = _by_topic(partitions)
-        for topic, (topic_id, _) in topic_requests.describe(self._admin, numbers).items():
-            for number, bounds in topic_requests.bounds(self._admin, topic, numbers[topic], self._level).items():
+        for topic, (topic_id, _) in topic_requests.describe(self._admin, {entry.topic for entry in partitions}).items():
+            numbers = [entry.partition for entry in partitions if entry.topic == topic]
+            for number, bounds in topic_requests.bounds(self._admin, topic, numbers, self._level).items():
                 states[topic, number] = PartitionState(topic_id, bounds.first, bounds.end)
         return states
 
@@ -63,7 +62,8 @@ class PartitionStates:
         Raises RefusedError if records after a committed offset were deleted.
         """
         committed = self.committed(partitions)
-        for topic, numbers in _by_topic(TopicPartition(*source) for source in committed).items():
+        for topic in {topic for topic, _ in committed}:
+            numbers = [number for name, number in committed if name == topic]
             for number, first in topic_requests.offsets(self._admin, topic, numbers, EARLIEST).items():
                 self.refuse_deleted((topic, number), committed[topic, number], first)
         return [
@@ -82,10 +82,3 @@ class PartitionStates:
 def deleted_error(subject: str, first: int, hint: str) -> RefusedError:
     """Return the error for a position before the log start offset."""
     return RefusedError(f"{subject} is before the first offset {first}: records in between were deleted", hint)
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    numbers = defaultdict[str, list[int]](list)
-    for place in partitions:
-        numbers[place.topic].append(place.partition)
-    return numbers

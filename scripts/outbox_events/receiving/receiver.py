@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from threading import Event as StopEvent
 from typing import Any, Generic, Self, TypeVar
+from weakref import WeakValueDictionary
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -44,6 +45,8 @@ HINTS = {
     KafkaError._AUTO_OFFSET_RESET: "restart the receiver, which names the missing records; "
     "if the topic was created again, set the group's offsets with kafka-consumer-groups.sh --reset-offsets",
 }
+IN_USE = WeakValueDictionary[int, Strategy[Any]]()
+"""Strategies by identity, whose connection, group and state belong to a receiver that is not closed."""
 Hook = Callable[[str, int], None]
 """Called with the name of a counter and the number that was added to it."""
 
@@ -97,7 +100,11 @@ class Receiver(Generic[Context]):
         self.consumer = Consumer({**merged, "auto.offset.reset": "error"})
         self.paused = PausedPartitions(self.consumer)
         self._assignments = Assignments(self.consumer, merged, strategy, self._retries)
+        if id(strategy) in IN_USE:
+            message = f"the strategy {type(strategy).__name__} already belongs to another receiver"
+            raise ConfigurationError(message, "create a strategy for each Receiver")
         strategy.bind(self.consumer, merged)
+        IN_USE[id(strategy)] = strategy
         self.consumer.subscribe(list(topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
 
     def __enter__(self) -> Self:
@@ -142,6 +149,7 @@ class Receiver(Generic[Context]):
                 self.consumer.close()
             finally:
                 self._strategy.close()
+                IN_USE.pop(id(self._strategy), None)
         self._raise_revocation_error()
 
     def lag(self) -> dict[tuple[str, int], int]:

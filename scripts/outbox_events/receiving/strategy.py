@@ -9,8 +9,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from confluent_kafka import Consumer, TopicPartition
 
-from outbox_events.errors import ConfigurationError
 from outbox_events.receiving.event import Event
+from outbox_events.receiving.strategies.database import Database
 
 Context = TypeVar("Context")
 
@@ -34,10 +34,7 @@ class Strategy(Protocol[Context]):
         """Settings of the consumer that the strategy requires."""
 
     def bind(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
-        """Accept the consumer and its settings, which include `group.id`, before it subscribes.
-
-        Raises ConfigurationError if the strategy already belongs to another receiver.
-        """
+        """Accept the consumer and its settings, which include `group.id`, before it subscribes."""
 
     def assigned(self, partitions: list[TopicPartition]) -> list[TopicPartition] | None:
         """Return the partitions with the offsets at which to start, or None to start at the committed offsets.
@@ -61,30 +58,20 @@ class Strategy(Protocol[Context]):
         """Release connections. The receiver calls this method after it has left the group."""
 
 
-class OneReceiver:
-    """Base class of strategies, whose connection and group belong to one receiver until it is closed."""
-
-    _is_bound = False
-
-    def bind(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
-        """Raise ConfigurationError if the strategy belongs to another receiver."""
-        del consumer, settings
-        if self._is_bound:
-            message = f"the strategy {type(self).__name__} already belongs to another receiver"
-            raise ConfigurationError(message, "create a strategy for each Receiver")
-        self._is_bound = True
-
-    def close(self) -> None:
-        """Allow another receiver to use the strategy."""
-        self._is_bound = False
-
-
-class ConsumerOffsets(OneReceiver):
+class ConsumerOffsets:
     """Base class of strategies that use the committed offsets of the consumer group as positions."""
+
+    database: Database[Any] | None = None
 
     @property
     def settings(self) -> Mapping[str, Any]:
         return {}
+
+    def bind(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
+        """Check the database. Raises ConfigurationError if the result of `connect` cannot be used."""
+        del consumer, settings
+        if self.database is not None:
+            self.database.check()
 
     def assigned(self, partitions: list[TopicPartition]) -> list[TopicPartition] | None:
         del partitions
@@ -92,3 +79,8 @@ class ConsumerOffsets(OneReceiver):
 
     def revoked(self, partitions: list[TopicPartition]) -> None:
         """Do nothing, because nothing is stored per partition."""
+
+    def close(self) -> None:
+        """Close the database connection."""
+        if self.database is not None:
+            self.database.close()

@@ -49,30 +49,24 @@ class Database(Generic[Connected]):
             raise ConfigurationError(message, "pass, for example, lambda: psycopg.connect(dsn)")
         self._connect = connect
         self._connection: psycopg.Connection[Any] | None = None
-        self._is_supported = False
 
     def check(self) -> None:
-        """Connect, and raise ConfigurationError unless `connect` returns a supported connection or session.
+        """Raise ConfigurationError unless `connect` returns a supported connection or session.
 
-        If it raises an error, for example because of an outage, the first transaction repeats the check.
+        Other errors, such as those of an outage, are logged, because each transaction opens a missing connection.
         """
         try:
-            connected = self._connect()
+            self._open()
+        except ConfigurationError:
+            raise
         except Exception as error:
             log.warning("the database cannot be checked yet: %s", describe(error))
-        else:
-            self._require_supported(connected)
-            if isinstance(connected, psycopg.Connection):
-                self._connection = connected
 
     @contextmanager
     def transaction(self) -> Iterator[Connected]:
         """Open a transaction. Commit it at the end of the block, or roll it back after an exception."""
-        connected = self._connection if self._connection and not self._connection.closed else self._connect()
-        if not self._is_supported:
-            self._require_supported(connected)
+        connected = self._open()
         if isinstance(connected, psycopg.Connection):
-            self._connection = connected
             with _committed(connected):
                 yield cast(Connected, connected)
         else:
@@ -86,16 +80,22 @@ class Database(Generic[Connected]):
         if self._connection is not None:
             self._connection.close()
 
-    def _require_supported(self, connected: object) -> None:
-        if not isinstance(connected, psycopg.Connection):
-            if not is_sqlalchemy(connected):
-                if iscoroutine(connected):
-                    connected.close()
-                raise _unsupported("connect returned", connected)
+    def _open(self) -> Connected:
+        """Return the connection that was kept open, or a new connection or session."""
+        if self._connection is not None and not self._connection.closed:
+            return cast(Connected, self._connection)
+        connected = self._connect()
+        if isinstance(connected, psycopg.Connection):
+            self._connection = connected
+        elif is_sqlalchemy(connected):
             from outbox_events.receiving.strategies import sqlalchemy_execution  # noqa: PLC0415 - an optional dependency
 
             sqlalchemy_execution.require_supported(connected)
-        self._is_supported = True
+        else:
+            if iscoroutine(connected):
+                connected.close()
+            raise _unsupported("connect returned", connected)
+        return connected
 
 
 @contextmanager

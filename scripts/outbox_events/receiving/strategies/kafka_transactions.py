@@ -28,7 +28,7 @@ from outbox_events.producing.deliveries import DELIVERY_S, KafkaTransaction, fen
 from outbox_events.producing.errors import FENCED_CODES, NotCommittedError, ProducerUnusableError, UnknownOutcomeError
 from outbox_events.receiving.event import Event
 from outbox_events.receiving.recoverers import ReceiverStoppedError
-from outbox_events.receiving.strategy import OneReceiver, Work
+from outbox_events.receiving.strategy import Work
 
 SETTINGS: Mapping[str, Any] = {
     "enable.auto.commit": False,  # offsets are committed in the transaction
@@ -40,7 +40,7 @@ FENCED_HINT = (
 )
 
 
-class KafkaTransactions(OneReceiver):
+class KafkaTransactions:
     """Consumes, transforms and produces. Handlers send records through the KafkaTransaction that is passed to them.
 
     After an unknown outcome, a new producer is created, and its initialization ends the old transaction. The committed
@@ -76,13 +76,9 @@ class KafkaTransactions(OneReceiver):
 
     def bind(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
         """Create the producer, which ends open transactions of an earlier process with this transactional.id."""
-        super().bind(consumer, settings)
+        del settings  # the consumer provides the group
         self._offsets = TransactionOffsets(consumer, self._seconds)
-        try:
-            self._new_producer()
-        except BaseException:
-            super().close()  # a receiver that is created after an outage can use the strategy
-            raise
+        self._new_producer()
 
     def assigned(self, partitions: list[TopicPartition]) -> list[TopicPartition] | None:
         """Start at the group's committed offsets."""
@@ -120,10 +116,6 @@ class KafkaTransactions(OneReceiver):
 
     def close(self) -> None:
         """Close the producer."""
-        super().close()
-        self._drop_producer()
-
-    def _drop_producer(self) -> None:
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.purge()  # otherwise its deallocation would wait for the brokers
@@ -166,7 +158,7 @@ class KafkaTransactions(OneReceiver):
 
     def _new_producer(self) -> Producer:
         """Replace the producer. This commits the last transaction if its commit had begun, and otherwise aborts it."""
-        self._drop_producer()
+        self.close()
         self._is_uncertain = True
         producer = self._create(self._settings)
         try:

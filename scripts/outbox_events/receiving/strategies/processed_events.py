@@ -45,7 +45,7 @@ class ProcessedEvents(ConsumerOffsets, Generic[Connected]):
         events of one topic. `keep` is the time after which `expire` deletes ids. The receiver checks it with
         `check_retention` when topics are assigned.
         """
-        self.database = Database(connect)
+        self.database: Database[Connected] = Database(connect)
         self.group = self._given_group = group or ""
         self.table = table
         self.ids = EventIds(identify)
@@ -54,9 +54,8 @@ class ProcessedEvents(ConsumerOffsets, Generic[Connected]):
         self._checked_topics = set[str]()
 
     def bind(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
-        """Use the consumer's group, unless a group was passed. Raises ConfigurationError if `connect` is unusable."""
+        """Use the consumer's group, unless a group was passed, and check the database."""
         super().bind(consumer, settings)
-        self.database.check()
         self.group = self._given_group or str(settings["group.id"])
         self._settings = settings
 
@@ -66,6 +65,10 @@ class ProcessedEvents(ConsumerOffsets, Generic[Connected]):
         if self._keep is not None and topics:
             check_retention(self._settings, sorted(topics), self._keep)
             self._checked_topics |= topics
+
+    def id_of(self, event: Event) -> str:
+        """Return the stored id of an event, for example for `processed_table.store_response`."""
+        return self.ids.of([event])[0]
 
     @contextmanager
     def transaction(self, events: Sequence[Event]) -> Iterator[Work[Connected]]:
@@ -87,11 +90,6 @@ class ProcessedEvents(ConsumerOffsets, Generic[Connected]):
         """Open a transaction without claiming the event, so that it can be replayed with the same id."""
         del event
         return self.database.transaction()
-
-    def close(self) -> None:
-        """Close the database connection."""
-        self.database.close()
-        super().close()
 
     def _unclaim(self, ids: set[str]) -> None:
         try:

@@ -29,8 +29,7 @@ def require_supported(session: object) -> None:
     if not isinstance(session, Session):
         raise ConfigurationError(f"connect returned {type(session).__name__}, which is not a Session", hint)
     try:
-        with session:
-            dialect = session.get_bind().dialect
+        dialect = session.get_bind().dialect
     except UnboundExecutionError as error:
         raise ConfigurationError("the Session has no engine for statements without a mapped class", hint) from error
     if dialect.name != "postgresql" or dialect.driver not in DRIVERS:

@@ -23,10 +23,10 @@ from outbox_events.receiving.strategies.position_table import (
     refuse_change,
     refuse_start,
 )
-from outbox_events.receiving.strategy import OneReceiver, Work
+from outbox_events.receiving.strategy import Work
 
 
-class StoredOffsets(OneReceiver, Generic[Connected]):
+class StoredOffsets(Generic[Connected]):
     """Stores the position of each partition in the transaction of the effects, and starts at the stored positions.
 
     Each record takes effect once, even if a consumer that lost the partition is still working: that consumer waits for
@@ -64,8 +64,7 @@ class StoredOffsets(OneReceiver, Generic[Connected]):
         return {"auto.offset.reset": "error"}
 
     def bind(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
-        """Use the consumer's group, unless a group was passed. Raises ConfigurationError if `connect` is unusable."""
-        super().bind(consumer, settings)
+        """Use the consumer's group, unless a group was passed, and check the database."""
         self.database.check()
         self.group = self._given_group or str(settings["group.id"])
         self._states = PartitionStates(consumer, settings)
@@ -125,7 +124,6 @@ class StoredOffsets(OneReceiver, Generic[Connected]):
     def close(self) -> None:
         """Close the database connection."""
         self.database.close()
-        super().close()
 
     def _lock(self, connection: Connected, events: Sequence[Event]) -> Division:
         sources = {event.source for event in events}

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Generic
-
-from confluent_kafka import Consumer
+from typing import Generic
 
 from outbox_events.receiving.event import Event
 from outbox_events.receiving.strategies.database import Connected, Database
@@ -18,12 +16,7 @@ class WithoutDeduplication(ConsumerOffsets, Generic[Connected]):
 
     def __init__(self, connect: Callable[[], Connected]) -> None:
         """`connect` returns a psycopg Connection or a SQLAlchemy Session."""
-        self.database = Database(connect)
-
-    def bind(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
-        """Connect. Raises ConfigurationError if `connect` is unusable."""
-        super().bind(consumer, settings)
-        self.database.check()
+        self.database: Database[Connected] = Database(connect)
 
     @contextmanager
     def transaction(self, events: Sequence[Event]) -> Iterator[Work[Connected]]:
@@ -35,8 +28,3 @@ class WithoutDeduplication(ConsumerOffsets, Generic[Connected]):
         """Open a transaction for a recoverer."""
         del event
         return self.database.transaction()
-
-    def close(self) -> None:
-        """Close the database connection."""
-        self.database.close()
-        super().close()

@@ -21,7 +21,7 @@ from outbox_events import (
     Strategy,
     WithoutDeduplication,
 )
-from outbox_events.errors import RefusedError, RejectedError
+from outbox_events.errors import ConfigurationError, RefusedError, RejectedError
 
 STRATEGIES: dict[str, Callable[[Service, Path], Strategy[Any]]] = {
     "table": lambda service, _: ProcessedEvents(service.connect),
@@ -48,6 +48,8 @@ def test_deleted_records_are_refused_at_the_start(
     strategy = STRATEGIES[name](service, tmp_path)
     with service.receiver(strategy) as receiver:
         run_until(receiver, "three events", lambda: len(handled) == 3)
+        with pytest.raises(ConfigurationError, match="another receiver"):
+            service.receiver(strategy)
     service.send(*(("a", str(number)) for number in range(3, 8)), partition=1)
     delete_before(admin, service.topic, 5)
     message = f"topic {service.topic}, partition 1: the committed offset [34] of {service.group} is before .* 5:"

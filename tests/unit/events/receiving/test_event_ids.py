@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 
+import psycopg
 import pytest
 from confluent_kafka import Message
 
-from outbox_events import Event, Record, header_id, json_value, payload_id, position_id
+from outbox_events import Event, ProcessedEvents, Record, header_id, json_value, payload_id, position_id
 from outbox_events.producing import stored_record
 from outbox_events.receiving.event import Identify, from_message
 from outbox_events.receiving.event_ids import EventIds
@@ -39,6 +40,7 @@ def event(topic: str = "orders", event_id: str = "", offset: int = 7, value: str
 )
 def test_an_id_belongs_to_its_topic_unless_it_is_unique(identify: Identify, sent: Event, stored: str) -> None:
     assert EventIds(identify).of([sent]) == [stored]
+    assert ProcessedEvents(psycopg.connect, identify=identify).id_of(sent) == stored
 
 
 @pytest.mark.parametrize(

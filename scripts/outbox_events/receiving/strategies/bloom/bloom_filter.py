@@ -59,18 +59,16 @@ class BloomFilter(ConsumerOffsets, Generic[Connected]):
             raise ConfigurationError("the table in `behind` has its own connection; pass either `behind` or `connect`")
         self.filters = PartitionFilters(folder, capacity=capacity, error_rate=error_rate, missing=missing)
         self._behind = behind
-        self._database = behind.database if behind else Database(connect) if connect else None
+        self.database = behind.database if behind else Database(connect) if connect else None
         self._ids = behind.ids if behind else EventIds(identify)
         self._save_interval_s = save_interval_s
         self._states: PartitionStates | None = None
 
     def bind(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
-        """Use the filters of the consumer's group. Raises ConfigurationError if `connect` is unusable."""
+        """Use the filters of the consumer's group, and check the database."""
         super().bind(consumer, settings)
         if self._behind is not None:
             self._behind.bind(consumer, settings)
-        elif self._database is not None:
-            self._database.check()
         self.filters.group = str(settings["group.id"])
         self._states = PartitionStates(consumer, settings)
 
@@ -134,14 +132,10 @@ class BloomFilter(ConsumerOffsets, Generic[Connected]):
     def close(self) -> None:
         """Save the filters and close the database connection."""
         self.filters.save(self.filters)
-        if self._behind is not None:
-            self._behind.close()
-        elif self._database is not None:
-            self._database.close()
         super().close()
 
     def _open(self) -> AbstractContextManager[Connected]:
-        return self._database.transaction() if self._database else nullcontext(cast(Connected, None))
+        return self.database.transaction() if self.database else nullcontext(cast(Connected, None))
 
     def _hits(self, events: Sequence[Event], hashes: Sequence[int]) -> list[bool]:
         """Return, for each event, whether its id is in the filter or the group handled it before the assignment."""
