@@ -104,8 +104,8 @@ class Receiver(Generic[Context]):
             message = f"the strategy {type(strategy).__name__} already belongs to another receiver"
             raise ConfigurationError(message, "create a strategy for each Receiver")
         strategy.bind(self.consumer, merged)
-        IN_USE[id(strategy)] = strategy
         self.consumer.subscribe(list(topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
+        IN_USE[id(strategy)] = strategy
 
     def __enter__(self) -> Self:
         return self
