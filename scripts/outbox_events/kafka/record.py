@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import Message
 
+from outbox_events.contract.headers import EVENT_ID
+
 PRODUCER_SETTINGS: dict[str, str | bool] = {
     "enable.idempotence": True,
     "acks": "all",
@@ -38,6 +40,16 @@ def raw_headers(message: Message) -> tuple[tuple[str, bytes | None], ...]:
 
 
 def text_headers(message: Message) -> dict[str, str]:
-    """Return the headers of a record as text. Headers with a null value are omitted."""
-    pairs = header_pairs(message)
-    return {str(key): value.decode(errors="replace") for key, value in pairs if isinstance(value, bytes)}
+    """Return the last value of each header as text. Null values are omitted."""
+    values = {key: value for key, value in header_pairs(message) if isinstance(value, bytes)}
+    return {key: id_text(value) if key == EVENT_ID else value.decode(errors="replace") for key, value in values.items()}
+
+
+def id_text(value: bytes) -> str:
+    """Return an event id as text that PostgreSQL can store. Different ids have different texts.
+
+    An id that is not UTF-8, contains NUL or begins with \\x is returned as \\x and its hexadecimal digits.
+    """
+    text = value.decode(errors="replace")
+    is_text = text.encode() == value and "\0" not in text and not text.startswith("\\x")
+    return text if is_text else f"\\x{value.hex()}"

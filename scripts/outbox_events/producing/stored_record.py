@@ -11,7 +11,7 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from outbox_events.contract.headers import EVENT_ID
-from outbox_events.kafka.record import Record, header_pairs
+from outbox_events.kafka.record import Record, id_text, text_headers
 from outbox_events.kafka.topic_reader import read_bounds, read_records
 from outbox_events.sending.event import InvalidEventError
 from outbox_events.sending.outbox_table import OutboxTable
@@ -34,9 +34,8 @@ HINT = "a transaction of another producer might be open: wait until its transact
 
 def event_id(record: Record) -> str:
     """Return the value of the header event_id. Raises InvalidEventError if the record does not have this header."""
-    for name, value in record.headers:
-        if name == EVENT_ID and value:
-            return value.decode()
+    if value := dict(record.headers).get(EVENT_ID):
+        return id_text(value)
     message = f"a record for topic {record.topic} has no header {EVENT_ID}, so its delivery cannot be proven"
     raise InvalidEventError(message, "set the header to a unique id, for example str(uuid4()).encode()")
 
@@ -92,5 +91,4 @@ def delivered_event_ids(
 
 def message_event_id(message: Message) -> str | None:
     """Return the event id from the headers of a record, or None if the header is missing."""
-    values = [value for name, value in header_pairs(message) if name == EVENT_ID and isinstance(value, bytes)]
-    return values[0].decode(errors="replace") if values else None
+    return text_headers(message).get(EVENT_ID)

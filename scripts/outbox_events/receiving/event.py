@@ -83,7 +83,7 @@ class Event:
 Decode = Callable[[Event], Any]
 """Returns the decoded value of a record whose `raw_value` is not None. Raises InvalidRecordError."""
 Identify = Callable[[Event], str]
-"""Returns the id of an event, which is the same in every delivery of the event. Raises InvalidRecordError."""
+"""Returns the id of an event, the same in every delivery and unique in the topic. Raises InvalidRecordError."""
 
 
 def header_id(event: Event) -> str:
@@ -105,6 +105,7 @@ def position_id(event: Event) -> str:
 def payload_id(field_name: str, *, tombstones: Identify | None = None) -> Identify:
     """Return a function that reads the id from a field of the decoded value.
 
+    The field must have a different value in each event of a topic. The id of an aggregate does not identify its events.
     Tombstones have no fields. Without a function for `tombstones`, such as `header_id` or `position_id`, a tombstone
     has no id and is passed to the recoverer.
     """

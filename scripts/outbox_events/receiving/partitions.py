@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from outbox_events.kafka import offsets
 from outbox_events.receiving.event import Event
+from outbox_events.receiving.partition_states import Partition, PartitionStates
 from outbox_events.receiving.recoverers import describe, stopped_error
 from outbox_events.receiving.retries import Reaction, Retries
 from outbox_events.receiving.strategy import Strategy
@@ -20,7 +21,6 @@ from outbox_events.receiving.strategy import Strategy
 LEAVE_S = 10.0
 DROPPED_RECORDS = 1000  # per call
 log = logging.getLogger("outbox_events.receiving")
-Partition = tuple[str, int]
 
 
 class Assignments:
@@ -37,6 +37,8 @@ class Assignments:
             or settings.get("group.protocol") == "consumer"
         )
         self._consumer = consumer
+        self._settings = settings
+        self._states: PartitionStates | None = None
         self._strategy = strategy
         self._retries = retries
         self._owned: set[tuple[str, int]] = set()
@@ -70,17 +72,19 @@ class Assignments:
         partitions = list(self._waiting.values())
         try:
             starts = self._strategy.assigned(partitions)
+            if starts is None:
+                starts = self._committed_starts(partitions)
         except Exception as error:
             reaction = self._retries.reaction(error)
             if reaction is Reaction.STOP:
                 raise stopped_error("partitions cannot be assigned", error) from error
-            if reaction is not Reaction.WAIT:
+            if reaction not in (Reaction.WAIT, Reaction.TRANSIENT):
                 raise
             self._failures += 1
             self._due = time.monotonic() + self._retries.delay_s(self._failures)
             log.warning("waiting, because partitions cannot be assigned: %s", describe(error))
         else:
-            self._assign(partitions if starts is None else starts)
+            self._assign(starts)
             self._waiting.clear()
             log.info("assigned: %s", _names(partitions))
 
@@ -99,6 +103,10 @@ class Assignments:
     def seconds_left(self, limit: float) -> float:
         """Return the number of seconds until the next attempt to assign partitions, or `limit` if that is less."""
         return max(0.0, min(limit, self._due - time.monotonic())) if self._waiting else limit
+
+    def _committed_starts(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        self._states = self._states or PartitionStates(self._consumer, self._settings)
+        return self._states.committed_starts(partitions)
 
     def _assign(self, partitions: list[TopicPartition]) -> None:
         (self._consumer.incremental_assign if self._is_incremental else self._consumer.assign)(partitions)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from threading import Event as StopEvent
 from typing import Any, Generic, Self, TypeVar
+from weakref import WeakValueDictionary
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -15,7 +16,8 @@ from outbox_events.errors import ConfigurationError, RejectedError
 from outbox_events.kafka import offsets
 from outbox_events.receiving.event import Decode, Event, from_message
 from outbox_events.receiving.handlers import Handlers, refuse_async
-from outbox_events.receiving.partitions import Assignments, Attempt, Partition, PausedPartitions
+from outbox_events.receiving.partition_states import Partition
+from outbox_events.receiving.partitions import Assignments, Attempt, PausedPartitions
 from outbox_events.receiving.recoverers import (
     AlreadyAppliedError,
     Failure,
@@ -40,7 +42,11 @@ HINTS = {
     KafkaError.UNKNOWN_TOPIC_OR_PART: "create the topic first; `outbox apply` creates those of a pipeline",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant Read and Describe on the topic",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "grant Read on the group",
+    KafkaError._AUTO_OFFSET_RESET: "restart the receiver, which names the missing records; "
+    "if the topic was created again, set the group's offsets with kafka-consumer-groups.sh --reset-offsets",
 }
+IN_USE = WeakValueDictionary[int, Strategy[Any]]()
+"""Strategies by identity, whose connection, group and state belong to a receiver that is not closed."""
 Hook = Callable[[str, int], None]
 """Called with the name of a counter and the number that was added to it."""
 
@@ -90,11 +96,16 @@ class Receiver(Generic[Context]):
         self._revoked_now: set[Partition] = set()
         self._revocation_error: Exception | None = None
         self._is_closed = False
-        self.consumer = Consumer(merged)
+        # `Assignments` chooses the start. A reset by the client would skip records that retention has removed.
+        self.consumer = Consumer({**merged, "auto.offset.reset": "error"})
         self.paused = PausedPartitions(self.consumer)
         self._assignments = Assignments(self.consumer, merged, strategy, self._retries)
+        if id(strategy) in IN_USE:
+            message = f"the strategy {type(strategy).__name__} already belongs to another receiver"
+            raise ConfigurationError(message, "create a strategy for each Receiver")
         strategy.bind(self.consumer, merged)
         self.consumer.subscribe(list(topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
+        IN_USE[id(strategy)] = strategy
 
     def __enter__(self) -> Self:
         return self
@@ -138,6 +149,7 @@ class Receiver(Generic[Context]):
                 self.consumer.close()
             finally:
                 self._strategy.close()
+                IN_USE.pop(id(self._strategy), None)
         self._raise_revocation_error()
 
     def lag(self) -> dict[tuple[str, int], int]:
@@ -226,6 +238,8 @@ class Receiver(Generic[Context]):
             raise stopped_error(f"event {event.place} cannot be applied", error) from error
         if reaction is Reaction.WAIT:
             self._wait([event, *following], error)
+        elif reaction is Reaction.TRANSIENT:
+            self._wait([event], error)
         else:
             self._failed(last, error, reaction)
 

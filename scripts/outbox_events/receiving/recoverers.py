@@ -8,7 +8,6 @@ from pathlib import Path
 from traceback import extract_tb
 from typing import Any, Protocol
 
-import psycopg
 from confluent_kafka import KafkaException, Producer
 
 from outbox_events.contract import dead_letter_headers
@@ -16,12 +15,12 @@ from outbox_events.errors import ConfigurationError, OutboxError, RejectedError
 from outbox_events.kafka.record import Record
 from outbox_events.producing.deliveries import DELIVERY_S, Deliveries, KafkaTransaction
 from outbox_events.receiving.event import Event
-from outbox_events.receiving.retries import driver_error
+from outbox_events.receiving.retries import driver_error, is_database_error, is_outage, sqlstate
 from outbox_events.text import plural
 
 log = logging.getLogger("outbox_events.receiving")
 MAX_MESSAGE_LENGTH = 500
-DRIVER = frozenset({"psycopg", "psycopg_binary", "psycopg_c"})
+DRIVER = frozenset({"psycopg", "psycopg_binary", "psycopg_c", "psycopg2", "pg8000", "sqlalchemy"})
 UNDEFINED_TABLE, INSUFFICIENT_PRIVILEGE = "42P01", "42501"
 
 
@@ -63,12 +62,12 @@ def stopped_error(message: str, error: Exception) -> ReceiverStoppedError:
 
 
 def _hint(error: Exception) -> str:
-    if getattr(driver_error(error), "sqlstate", None) == UNDEFINED_TABLE:
+    if sqlstate(error) == UNDEFINED_TABLE:
         return (
             "create the tables of the service, and those of processed_table.create_table_sql() and "
             "position_table.create_table_sql(), then start again"
         )
-    return "correct the cause and start again"
+    return getattr(error, "hint", "") or "correct the cause and start again"
 
 
 def log_and_continue(failure: Failure, context: object, /) -> None:
@@ -83,7 +82,8 @@ class DeadLetterTopic:
     """Sends the record's key, value and headers to a dead letter topic, and adds headers that state the cause.
 
     If the strategy uses Kafka transactions, the dead letter and the offset are committed together. Otherwise the dead
-    letter is delivered before the offset is committed, and after a crash in between it is sent again.
+    letter is delivered before the offset is committed. It is sent once, however often the commit is repeated, and again
+    only by another process, for example after a crash. The headers then name the same topic, partition and offset.
     """
 
     def __init__(self, producer: Producer, topic: str, *, seconds: float = DELIVERY_S) -> None:
@@ -95,14 +95,19 @@ class DeadLetterTopic:
         self._producer = producer
         self._topic = topic
         self._seconds = seconds
+        self._last: dict[tuple[str, str, int], tuple[Event, Deliveries]] = {}
 
     def __call__(self, failure: Failure, context: object, /) -> None:
         record = dead_letter_record(failure, self._topic)
         if isinstance(context, KafkaTransaction):
             context.send(record)
             return
-        deliveries = Deliveries(self._producer, seconds=self._seconds)
-        deliveries.send(record)
+        partition = (failure.group, *failure.event.source)
+        sent, deliveries = self._last.get(partition, (None, None))
+        if deliveries is None or deliveries.has_failed or sent != failure.event:
+            deliveries = Deliveries(self._producer, seconds=self._seconds)
+            deliveries.send(record)
+            self._last[partition] = failure.event, deliveries
         deliveries.wait()
 
 
@@ -126,8 +131,8 @@ def dead_letter_record(failure: Failure, topic: str) -> Record:
 def describe(error: BaseException) -> str:
     """Return an error's class, and its text or, if the text could contain event data, the line of code that failed."""
     cause = driver_error(error)
-    if isinstance(cause, psycopg.Error):
-        detail = _describe_database_error(cause)
+    if is_database_error(error):
+        detail = _describe_database_error(error)
     elif isinstance(error, OutboxError | KafkaException):
         detail = _first_line(error)
     else:
@@ -135,14 +140,16 @@ def describe(error: BaseException) -> str:
     return f"{type(cause).__name__}: {detail}"[:MAX_MESSAGE_LENGTH] if detail else type(cause).__name__
 
 
-def _describe_database_error(error: psycopg.Error) -> str:
-    if error.sqlstate is None:  # raised by psycopg; the text of a failed connection contains the address and user
-        return _first_line(error) if isinstance(error, psycopg.OperationalError) else _line_of_code(error)
-    facts = [f"SQLSTATE {error.sqlstate}"]
-    if error.diag.constraint_name:
-        facts.append(f"constraint {error.diag.constraint_name}")
-    if error.sqlstate in (UNDEFINED_TABLE, INSUFFICIENT_PRIVILEGE) and error.diag.message_primary:
-        facts.append(error.diag.message_primary)  # contains the name of the table
+def _describe_database_error(error: BaseException) -> str:
+    state, cause = sqlstate(error), driver_error(error)
+    if not state:  # raised by the driver; the text of a failed connection contains the address and user
+        return _first_line(cause) if is_outage(error) else _line_of_code(error)
+    facts, report = [f"SQLSTATE {state}"], getattr(cause, "diag", None)  # pg8000 has no report
+    if constraint := getattr(report, "constraint_name", None):
+        facts.append(f"constraint {constraint}")
+    message = getattr(report, "message_primary", None)
+    if message and state in (UNDEFINED_TABLE, INSUFFICIENT_PRIVILEGE):
+        facts.append(message)  # contains the name of the table
     return ", ".join(facts)
 
 

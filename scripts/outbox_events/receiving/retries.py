@@ -16,6 +16,10 @@ from outbox_events.producing.errors import NotCommittedError, NotDeliveredError,
 
 # Connection, read-only after a failover, resources, shutdown and start of the server, and its file system.
 SQLSTATES = ("08", "25006", "53", "57P", "58")
+# Deadlock, serialization failure, lock_timeout, statement_timeout or a cancelled statement.
+TRANSIENT = ("40P01", "40001", "55P03", "57014")
+# A pooler has assigned another server session, whose prepared statements differ.
+OTHER_SESSION = ("26000", "42P05")
 LIMIT_OF_STATEMENT = "53400"  # such as temp_file_limit
 # Invalid authorization, catalog or schema name, undefined table, insufficient privilege, undefined column.
 MISCONFIGURED = ("28", "3D", "3F", "42P01", "42501", "42703")
@@ -57,14 +61,12 @@ MAX_EXPONENT = 30
 def is_outage(error: BaseException) -> bool:
     """Return whether the error is an outage of PostgreSQL, Kafka or another system that outbox-kit calls.
 
-    Errors of psycopg, including wrapped errors, are classified by SQLSTATE. A missing SQLSTATE means a lost connection.
+    Errors of database drivers, including wrapped errors, are classified by SQLSTATE. An OperationalError without a
+    SQLSTATE means a lost connection.
     """
-    cause = driver_error(error)
-    if isinstance(cause, psycopg.Error):
-        state = cause.sqlstate
-        if state is None:
-            return isinstance(cause, psycopg.OperationalError)
-        return state.startswith(SQLSTATES) and state != LIMIT_OF_STATEMENT
+    if is_database_error(error):
+        state = sqlstate(error)
+        return state.startswith(SQLSTATES) and state != LIMIT_OF_STATEMENT if state else _is_disconnect(error)
     if isinstance(error, KafkaException):
         return isinstance(error.args[0], KafkaError) and is_kafka_outage(error.args[0])
     if isinstance(error, NotDeliveredError) and isinstance(error.__cause__, KafkaException):
@@ -75,8 +77,34 @@ def is_outage(error: BaseException) -> bool:
 
 def is_database_misconfigured(error: BaseException) -> bool:
     """Return whether a login, privilege, schema, table or column is missing. The event is then not the cause."""
+    return sqlstate(error).startswith(MISCONFIGURED)
+
+
+def needs_connection(error: BaseException) -> bool:
+    """Return whether the next attempt needs another connection to the database."""
+    return is_outage(error) or sqlstate(error) in OTHER_SESSION
+
+
+def is_database_error(error: BaseException) -> bool:
+    """Return whether psycopg, SQLAlchemy or a server of SQL raised the error."""
+    is_wrapped = hasattr(error, "connection_invalidated")  # DBAPIError of SQLAlchemy
+    return is_wrapped or isinstance(error, psycopg.Error) or bool(sqlstate(error))
+
+
+def sqlstate(error: BaseException) -> str:
+    """Return the SQLSTATE of an error of psycopg, psycopg2, pg8000 or asyncpg, wrapped or not, or an empty text."""
     cause = driver_error(error)
-    return isinstance(cause, psycopg.Error) and (cause.sqlstate or "").startswith(MISCONFIGURED)
+    fields = cause.args[0] if cause.args and isinstance(cause.args[0], dict) else {}  # pg8000: the server's message
+    return str(getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None) or fields.get("C") or "")
+
+
+def _is_disconnect(error: BaseException) -> bool:
+    """Return whether an error without a SQLSTATE means that the connection failed or was lost."""
+    cause = driver_error(error)
+    is_operational = any(base.__name__ == "OperationalError" for base in type(cause).__mro__)
+    # pg8000 raises InterfaceError from the OSError of the failed connection.
+    is_lost = getattr(error, "connection_invalidated", False) or isinstance(cause.__cause__, OSError)
+    return is_operational or is_lost
 
 
 def is_kafka_outage(error: KafkaError) -> bool:
@@ -96,6 +124,8 @@ class Reaction(Enum):
     """Retry until the attempts are used up, then call the recoverer."""
     WAIT = "wait"
     """Retry without a limit, because the event is not the cause. For example, the database is unreachable."""
+    TRANSIENT = "transient"
+    """Retry without a limit, but apply other events. For example, a deadlock or a timeout has ended the transaction."""
     RECOVER = "recover"
     """Call the recoverer immediately, because retries cannot succeed."""
     STOP = "stop"
@@ -103,14 +133,18 @@ class Reaction(Enum):
 
 
 def default_reaction(error: Exception) -> Reaction:
-    """Return WAIT for outages, STOP for a misconfigured database, and RECOVER for unusable records.
+    """Return WAIT for outages, STOP for a wrong configuration, and RECOVER for unusable records.
+
+    Errors of the database that often succeed after a retry, such as deadlocks and timeouts, are TRANSIENT.
 
     All other errors, including errors of HTTP clients, cause a RETRY. To wait for a dependency without a limit, pass
     your own function.
     """
     if is_outage(error):
         return Reaction.WAIT
-    if is_database_misconfigured(error):
+    if sqlstate(error) in (*TRANSIENT, *OTHER_SESSION):
+        return Reaction.TRANSIENT
+    if is_database_misconfigured(error) or isinstance(error, ConfigurationError):
         return Reaction.STOP
     if isinstance(error, OutboxError) and not error.transient:
         return Reaction.RECOVER

@@ -10,6 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from confluent_kafka import Consumer, TopicPartition
 
 from outbox_events.receiving.event import Event
+from outbox_events.receiving.strategies.database import Database
 
 Context = TypeVar("Context")
 
@@ -38,6 +39,8 @@ class Strategy(Protocol[Context]):
     def assigned(self, partitions: list[TopicPartition]) -> list[TopicPartition] | None:
         """Return the partitions with the offsets at which to start, or None to start at the committed offsets.
 
+        For None, the receiver raises RefusedError if records after a committed offset were deleted.
+
         Events of the partitions are received only after this call. If the call raises an error that the retries
         classify as an outage, it is repeated. Any other error ends `run()`.
         """
@@ -58,12 +61,17 @@ class Strategy(Protocol[Context]):
 class ConsumerOffsets:
     """Base class of strategies that use the committed offsets of the consumer group as positions."""
 
+    database: Database[Any] | None = None
+
     @property
     def settings(self) -> Mapping[str, Any]:
         return {}
 
     def bind(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
-        """Do nothing, because the receiver commits the positions."""
+        """Check the database. Raises ConfigurationError if the result of `connect` cannot be used."""
+        del consumer, settings
+        if self.database is not None:
+            self.database.check()
 
     def assigned(self, partitions: list[TopicPartition]) -> list[TopicPartition] | None:
         del partitions
@@ -73,4 +81,6 @@ class ConsumerOffsets:
         """Do nothing, because nothing is stored per partition."""
 
     def close(self) -> None:
-        """Do nothing, because nothing is open."""
+        """Close the database connection."""
+        if self.database is not None:
+            self.database.close()

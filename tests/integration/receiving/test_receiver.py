@@ -355,7 +355,8 @@ def test_consumers_with_different_group_ids_can_share_ids(service: Service) -> N
         service.send(("a", "2"))
         run_until(receiver, "the event", lambda: receiver.counters.received == 1)
     with service.connect() as connection:
-        claimed = connection.execute("select consumer_group from processed_event where event_id = '2'").fetchall()
+        query = "select consumer_group from processed_event where event_id = %s"
+        claimed = connection.execute(query, [f"{service.topic}:2"]).fetchall()
     assert (renamed["group.id"],) in claimed
 
 
@@ -377,3 +378,44 @@ def test_receives_tombstones(service: Service, batch_size: int) -> None:
     with service.receiver(once(service), batch_size=batch_size) as receiver:
         run_until(receiver, "the tombstones", lambda: len(received) == 3)
     assert [(event.event_id, event.value) for event in received] == [("0", None), ("1", None), ("2", None)]
+
+
+def test_events_of_two_topics_can_have_equal_ids(service: Service, create_topic: Callable[..., str]) -> None:
+    other = Service(service.bootstrap, service.dsn, create_topic())
+    handled: list[tuple[str, str]] = []
+    service.handlers.otherwise(lambda event, _: handled.append((event.topic, event.event_id)))
+    ids = ["0", "1", "2"]
+    for each in (service, other):
+        each.send(*(("a", event_id) for event_id in ids))
+        each.send(("a", "0"))  # produced twice
+    topics = [service.topic, other.topic]
+    with Receiver(service.settings(), topics, once(service), service.handlers) as receiver:
+        run_until(receiver, "the events", lambda: receiver.counters.received == 8)
+    assert sorted(handled) == sorted((topic, event_id) for topic in topics for event_id in ids)
+
+
+def test_a_dead_letter_is_sent_once_however_often_its_transaction_fails(
+    service: Service, create_topic: Callable[..., str]
+) -> None:
+    """The dead letter is on its topic before the transaction of the strategy commits."""
+    producer = Producer({"bootstrap.servers": service.bootstrap, **PRODUCER_SETTINGS})
+    topic = create_topic(f"{service.group}.dead-letter", partitions=1)
+    send = DeadLetterTopic(producer, topic)
+    calls: list[str] = []
+
+    def recover(failure: recoverers.Failure, connection: psycopg.Connection, /) -> None:
+        send(failure, connection)
+        calls.append(failure.event.event_id)
+        if len(calls) < 4:
+            connection.close()
+
+    @service.handlers.otherwise
+    def fail(event: Event, _: psycopg.Connection) -> None:
+        raise ValueError(event.event_id)
+
+    service.send(("a", "1"), ("a", "2"), partition=0)
+    options = {"retries": Retries(attempts=1, first_delay_s=0.01), "recoverer": recover, "batch_size": 1}
+    with service.receiver(StoredOffsets(service.connect), **options) as receiver:
+        run_until(receiver, "both events", lambda: receiver.counters.recovered == 2)
+        _, end = receiver.consumer.get_watermark_offsets(TopicPartition(topic, 0))
+    assert (calls, end) == (["1", "1", "1", "1", "2"], 2)

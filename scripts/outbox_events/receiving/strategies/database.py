@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 import psycopg
@@ -13,8 +15,8 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from outbox_events.errors import ConfigurationError, RejectedError
-from outbox_events.receiving.recoverers import ReceiverStoppedError
-from outbox_events.receiving.retries import is_outage
+from outbox_events.receiving.recoverers import ReceiverStoppedError, describe
+from outbox_events.receiving.retries import needs_connection
 from outbox_events.sending.psycopg_writer import refuse_autocommit
 
 if TYPE_CHECKING:
@@ -23,14 +25,21 @@ if TYPE_CHECKING:
     SyncConnection: TypeAlias = psycopg.Connection[Any] | sqlalchemy.Connection | sqlalchemy.orm.Session
 
 
+log = logging.getLogger("outbox_events.receiving")
 SAVEPOINT_HINT = "execute statements that may fail in a savepoint: `with connection.transaction():`"
+ENDED_HINT = "remove SQL such as commit and rollback from the handlers, and check the effects of these events"
 Connected = TypeVar("Connected")
+
+
+class TransactionEndedError(ReceiverStoppedError):
+    """A handler has committed or rolled back the transaction of its events."""
 
 
 class Database(Generic[Connected]):
     """Opens transactions. `connect` returns a psycopg Connection, which is kept open, or a SQLAlchemy Session.
 
-    Examples of `connect` are `lambda: psycopg.connect(dsn)` and `sessionmaker(engine)`.
+    Examples of `connect` are `lambda: psycopg.connect(dsn)` and `sessionmaker(engine)`. A psycopg connection is set to
+    autocommit mode, and its transactions are opened explicitly.
     """
 
     def __init__(self, connect: Callable[[], Connected]) -> None:
@@ -41,12 +50,23 @@ class Database(Generic[Connected]):
         self._connect = connect
         self._connection: psycopg.Connection[Any] | None = None
 
+    def check(self) -> None:
+        """Raise ConfigurationError unless `connect` returns a supported connection or session.
+
+        Other errors, such as those of an outage, are logged, because each transaction opens a missing connection.
+        """
+        try:
+            self._open()
+        except ConfigurationError:
+            raise
+        except Exception as error:
+            log.warning("the database cannot be checked yet: %s", describe(error))
+
     @contextmanager
     def transaction(self) -> Iterator[Connected]:
         """Open a transaction. Commit it at the end of the block, or roll it back after an exception."""
-        connected = self._connection if self._connection and not self._connection.closed else self._connect()
+        connected = self._open()
         if isinstance(connected, psycopg.Connection):
-            self._connection = connected
             with _committed(connected):
                 yield cast(Connected, connected)
         else:
@@ -60,6 +80,23 @@ class Database(Generic[Connected]):
         if self._connection is not None:
             self._connection.close()
 
+    def _open(self) -> Connected:
+        """Return the connection that was kept open, or a new connection or session."""
+        if self._connection is not None and not self._connection.closed:
+            return cast(Connected, self._connection)
+        connected = self._connect()
+        if isinstance(connected, psycopg.Connection):
+            self._connection = connected
+        elif is_sqlalchemy(connected):
+            from outbox_events.receiving.strategies import sqlalchemy_execution  # noqa: PLC0415 - an optional dependency
+
+            sqlalchemy_execution.require_supported(connected)
+        else:
+            if iscoroutine(connected):
+                connected.close()
+            raise _unsupported("connect returned", connected)
+        return connected
+
 
 @contextmanager
 def _committed(connection: psycopg.Connection[Any]) -> Iterator[None]:
@@ -72,17 +109,29 @@ def _committed(connection: psycopg.Connection[Any]) -> Iterator[None]:
         message = "the connection is already in a transaction, whose rollback would undo the effects of the event"
         hint = "return an idle connection from `connect`, such as psycopg.connect(dsn, options='-c lock_timeout=5s')"
         raise ReceiverStoppedError(message, hint)
+    connection.autocommit = True  # otherwise psycopg would begin a new transaction after a handler has ended this one
     try:
         with connection.transaction():
-            yield
+            with _not_ended(connection):
+                yield
             if _has_status(connection, TransactionStatus.INERROR):
                 raise RejectedError(
                     "a handler ignored a database error, so its transaction cannot commit", SAVEPOINT_HINT
                 )
     except Exception as error:
-        if is_outage(error):
+        if needs_connection(error):
             connection.close()  # after a failover, its server might be read-only permanently
         raise
+
+
+@contextmanager
+def _not_ended(connection: psycopg.Connection[Any]) -> Iterator[None]:
+    """Raise TransactionEndedError after the block if a handler has executed COMMIT or ROLLBACK as a statement."""
+    try:
+        yield
+    finally:
+        if _has_status(connection, TransactionStatus.IDLE):
+            raise TransactionEndedError("a handler ended the transaction of its events", ENDED_HINT)
 
 
 def _has_status(connection: psycopg.Connection[Any], status: TransactionStatus) -> bool:
@@ -96,14 +145,22 @@ def execute(connection: SyncConnection, statement: str, table: str, **values: ob
         with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
             cursor.execute(composed(statement, table, tuple(values)), values)
             return cursor.fetchall() if cursor.description else []
-    if type(connection).__module__.startswith("sqlalchemy."):
+    if is_sqlalchemy(connection):
         from outbox_events.receiving.strategies import sqlalchemy_execution  # noqa: PLC0415 - an optional dependency
 
         return sqlalchemy_execution.execute(connection, statement, table, values)
-    kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
-    raise ConfigurationError(
-        f"cannot use {kind}", "pass a psycopg 3 Connection, or a SQLAlchemy 2 Connection or Session"
-    )
+    raise _unsupported("cannot use", connection)
+
+
+def is_sqlalchemy(connected: object) -> bool:
+    """Return whether the class of an object, or one of its base classes, belongs to SQLAlchemy."""
+    return any(base.__module__.startswith("sqlalchemy.") for base in type(connected).__mro__)
+
+
+def _unsupported(subject: str, connected: object) -> ConfigurationError:
+    kind = f"{type(connected).__module__}.{type(connected).__qualname__}"
+    hint = "use a psycopg 3 Connection or a SQLAlchemy 2 Session, such as lambda: psycopg.connect(dsn)"
+    return ConfigurationError(f"{subject} {kind}", hint)
 
 
 @lru_cache(maxsize=64)

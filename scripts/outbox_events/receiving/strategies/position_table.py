@@ -7,23 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, IsolationLevel, TopicPartition
 from psycopg import sql
 
 from outbox_events.errors import RefusedError
-from outbox_events.kafka import offsets, topic_requests
-from outbox_events.kafka.topic_requests import REQUEST_S, admin_client
 from outbox_events.receiving.event import Event
+from outbox_events.receiving.partition_states import Partition, PartitionState, deleted_error
 from outbox_events.receiving.recoverers import ReceiverStoppedError
 from outbox_events.receiving.strategies.database import execute
 
 if TYPE_CHECKING:
     from outbox_events.receiving.strategies.database import SyncConnection
-
-Partition = tuple[str, int]
-"""Topic and partition."""
 
 
 @dataclass(frozen=True)
@@ -32,17 +27,6 @@ class StoredPosition:
 
     topic_id: str
     next_offset: int
-
-
-@dataclass(frozen=True)
-class PartitionState:
-    """State of a partition as reported by the broker. The topic id is empty if the cluster assigns none."""
-
-    topic_id: str
-    first: int
-    """Log start offset, which is the offset of the first record that has not been deleted."""
-    end: int
-    """Offset after the last record that the consumer can read."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +57,8 @@ def refuse_start(source: Partition, stored: StoredPosition, actual: PartitionSta
         message = f"{place} belongs to topic id {stored.topic_id}, but the topic was created again as {actual.topic_id}"
         raise RefusedError(message, f"delete its row in {table} to read the new topic from its start")
     if stored.next_offset < actual.first:
-        message = f"{place} is before the first offset {actual.first}: records in between were deleted"
-        raise RefusedError(message, f"set next_offset in {table} to {actual.first} to continue without these records")
+        hint = f"set next_offset in {table} to {actual.first} to continue without these records"
+        raise deleted_error(place, actual.first, hint)
     if stored.next_offset > actual.end:
         message = f"{place} is after the end {actual.end}: the partition lost records"
         raise RefusedError(message, f"set next_offset in {table} to the offset at which to continue")
@@ -98,30 +82,6 @@ def refuse_change(source: Partition, known: StoredPosition | None, stored: Store
     if stored.next_offset < known.next_offset:
         message = f"{place}: the stored position was moved back from {known.next_offset} to {stored.next_offset}"
         raise ReceiverStoppedError(message, hint)
-
-
-class PartitionStates:
-    """Requests the states and committed offsets of a consumer's partitions. Methods raise KafkaException."""
-
-    def __init__(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
-        """`settings` are the settings of the consumer."""
-        self._consumer = consumer
-        self._admin = admin_client(settings)
-        is_uncommitted = settings.get("isolation.level") == "read_uncommitted"
-        self._level = IsolationLevel.READ_UNCOMMITTED if is_uncommitted else IsolationLevel.READ_COMMITTED
-
-    def read(self, partitions: Sequence[TopicPartition]) -> dict[Partition, PartitionState]:
-        """Return a mapping from each partition to its state."""
-        states = {}
-        for topic, (topic_id, _) in topic_requests.describe(self._admin, {entry.topic for entry in partitions}).items():
-            numbers = [entry.partition for entry in partitions if entry.topic == topic]
-            for number, bounds in topic_requests.bounds(self._admin, topic, numbers, self._level).items():
-                states[topic, number] = PartitionState(topic_id, bounds.first, bounds.end)
-        return states
-
-    def committed(self, partitions: Sequence[TopicPartition]) -> dict[Partition, int]:
-        """Return the group's committed offset for each partition that has one."""
-        return offsets.committed(self._consumer, partitions, REQUEST_S)
 
 
 DEFAULT_TABLE = "public.consumer_offset"

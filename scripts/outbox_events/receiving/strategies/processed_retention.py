@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ResourceType
 from psycopg import sql
 from psycopg.pq import TransactionStatus
@@ -19,6 +19,7 @@ from outbox_events.kafka.topic_requests import REQUEST_S, admin_client, kafka_er
 from outbox_events.receiving.retries import Retries
 from outbox_events.receiving.strategies.processed_table import DEFAULT_TABLE
 
+DENIED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 KEEP = timedelta(days=7)
 ROWS_PER_PAGE = 64
 # pg_partition_tree returns no rows for a table that is not partitioned.
@@ -139,4 +140,7 @@ def _config(admin: AdminClient, kind: ResourceType, name: str) -> dict[str, str]
         return topic_requests.configs(admin, [name], kind)[name]
     except KafkaException as error:
         message = f"cannot read the settings of {kind.name.lower()} {name}: {kafka_error(error).str()}"
+        if kafka_error(error).code() in DENIED:
+            hint = f"grant DescribeConfigs on the {kind.name.lower()}"
+            raise ConfigurationError(message, hint) from None
         raise UnreachableError(message, "check the name, bootstrap.servers and the ACLs (DescribeConfigs)") from None

@@ -14,8 +14,8 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import tuple_row
 
-from outbox_events.errors import WaitTimeoutError
-from outbox_events.receiving.retries import driver_error
+from outbox_events.errors import RefusedError, WaitTimeoutError
+from outbox_events.receiving.retries import sqlstate
 from outbox_events.receiving.strategies.database import composed, execute
 from outbox_events.sending.psycopg_writer import refuse_autocommit
 
@@ -42,9 +42,11 @@ KNOWN = """
     select id from unnest(cast({ids} as text[])) as id
     cross join lateral (
         select 1 from {table} where consumer_group = cast({group} as text) and event_id = id limit 1) as found"""
+UNCLAIM = """
+    delete from {table} where consumer_group = cast({group} as text) and event_id = any(cast({ids} as text[]))"""
 RESPOND = """
     update {table} set response = cast({response} as bytea)
-    where consumer_group = cast({group} as text) and event_id = cast({id} as text)"""
+    where consumer_group = cast({group} as text) and event_id = cast({id} as text) returning event_id"""
 RESPONSE = """
     select response from {table} where consumer_group = cast({group} as text) and event_id = cast({id} as text)"""
 
@@ -85,10 +87,15 @@ def _limited_wait(table: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if getattr(driver_error(error), "sqlstate", None) == LOCK_NOT_AVAILABLE:
+        if sqlstate(error) == LOCK_NOT_AVAILABLE:
             message = f"another transaction has inserted the id of an event into {table} and has not ended"
             raise WaitTimeoutError(message, "find it with pg_blocking_pids(), and end it") from error
         raise
+
+
+def unclaim(connection: SyncConnection, group: str, event_ids: Collection[str], *, table: str = DEFAULT_TABLE) -> None:
+    """Delete ids whose events were not applied."""
+    execute(connection, UNCLAIM, table, group=group, ids=list(event_ids))
 
 
 def known(
@@ -101,8 +108,13 @@ def known(
 def store_response(
     connection: SyncConnection, group: str, event_id: str, response: bytes, *, table: str = DEFAULT_TABLE
 ) -> None:
-    """Store the response to a claimed event in the same transaction, so that duplicates get the same response."""
-    execute(connection, RESPOND, table, group=group, id=event_id, response=response)
+    """Store the response to a claimed event in the same transaction, so that duplicates get the same response.
+
+    Raises RefusedError if the group has not claimed `event_id`.
+    """
+    if not execute(connection, RESPOND, table, group=group, id=event_id, response=response):
+        message = f"group {group} has not claimed the event, so its response cannot be stored"
+        raise RefusedError(message, "pass the id that ProcessedEvents.id_of(event) returns")
 
 
 def response(connection: SyncConnection, group: str, event_id: str, *, table: str = DEFAULT_TABLE) -> bytes | None:

@@ -2,25 +2,46 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import Connection, event, text
+from sqlalchemy.exc import UnboundExecutionError
 from sqlalchemy.orm import Session, scoped_session
 
-from outbox_events.errors import RefusedError, RejectedError
-from outbox_events.receiving.retries import is_outage
+from outbox_events.errors import ConfigurationError, RefusedError, RejectedError
+from outbox_events.receiving.retries import needs_connection
 
 ENDED_HINT = "use `with session.begin_nested():` for statements that may fail"
+DRIVERS = ("psycopg", "psycopg2", "pg8000")
+"""Drivers whose errors the reactions recognize."""
+ENDS_TRANSACTION = re.compile(
+    r"(\s|--[^\n]*\n|/\*.*?\*/)*(commit|end|abort|prepare\s+transaction|rollback(?!\s+((work|transaction)\s+)?to))\b",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def require_supported(session: object) -> None:
+    """Raise ConfigurationError unless the object is a Session of an engine for PostgreSQL with one of DRIVERS."""
+    hint = f"pass sessionmaker(create_engine('postgresql+DRIVER://...')), where DRIVER is one of {', '.join(DRIVERS)}"
+    if not isinstance(session, Session):
+        raise ConfigurationError(f"connect returned {type(session).__name__}, which is not a Session", hint)
+    try:
+        dialect = session.get_bind().dialect
+    except UnboundExecutionError as error:
+        raise ConfigurationError("the Session has no engine for statements without a mapped class", hint) from error
+    if dialect.name != "postgresql" or dialect.driver not in DRIVERS:
+        raise ConfigurationError(f"the Session uses {dialect.name}+{dialect.driver}", hint)
 
 
 @contextmanager
 def committed(session: Session) -> Iterator[Session]:
     """Run the block in a transaction, ensure that its effects are committed at the end, and close the session.
 
-    Raises RejectedError if a handler commits or rolls back, which would separate its effects from the effects of the
-    other events.
+    Raises RejectedError if a handler commits or rolls back, also by a statement, which would separate its effects from
+    the effects of the other events.
     """
     is_complete = False
 
@@ -33,18 +54,34 @@ def committed(session: Session) -> Iterator[Session]:
     try:
         with session, session.begin() as transaction:
             try:
-                yield session
+                with _without_end(session.connection()):
+                    yield session
                 if not transaction.is_active:
                     raise RejectedError("a handler ended the transaction of the receiver", ENDED_HINT)
                 # Fails if a handler ignored an error, because COMMIT would silently roll back.
                 session.execute(text("select 1"))
             except Exception as error:
-                if is_outage(error):
+                if needs_connection(error):
                     session.invalidate()  # after a failover, its server might be read-only permanently
                 raise
             is_complete = True
     finally:
         event.remove(session, "before_commit", refuse)  # `connect` can return the same session again
+
+
+@contextmanager
+def _without_end(connection: Connection) -> Iterator[None]:
+    """Raise RejectedError before a statement that would end the transaction."""
+
+    def refuse(*arguments: Any) -> None:  # noqa: ANN401 - connection, cursor, statement and others
+        if ENDS_TRANSACTION.match(arguments[2]):
+            raise RejectedError("a handler executed a statement that ends the transaction", ENDED_HINT)
+
+    event.listen(connection, "before_cursor_execute", refuse)
+    try:
+        yield
+    finally:
+        event.remove(connection, "before_cursor_execute", refuse)
 
 
 def execute(

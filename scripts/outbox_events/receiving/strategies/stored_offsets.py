@@ -11,14 +11,13 @@ from confluent_kafka import Consumer, TopicPartition
 
 from outbox_events.errors import ConfigurationError
 from outbox_events.receiving.event import Event
+from outbox_events.receiving.partition_states import Partition, PartitionStates
 from outbox_events.receiving.recoverers import AlreadyAppliedError
 from outbox_events.receiving.strategies import position_table
 from outbox_events.receiving.strategies.database import Connected, Database
 from outbox_events.receiving.strategies.position_table import (
     DEFAULT_TABLE,
     Division,
-    Partition,
-    PartitionStates,
     StoredPosition,
     divide,
     refuse_change,
@@ -52,7 +51,7 @@ class StoredOffsets(Generic[Connected]):
         if start not in ("earliest", "latest"):
             raise ConfigurationError(f"start must be earliest or latest, not {start!r}")
         self.database = Database(connect)
-        self.group = group or ""
+        self.group = self._given_group = group or ""
         self.table = table
         self._start = start
         self._states: PartitionStates | None = None
@@ -65,8 +64,9 @@ class StoredOffsets(Generic[Connected]):
         return {"auto.offset.reset": "error"}
 
     def bind(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
-        """Use the consumer's group, unless another group was passed."""
-        self.group = self.group or str(settings["group.id"])
+        """Use the consumer's group, unless a group was passed, and check the database."""
+        self.database.check()
+        self.group = self._given_group or str(settings["group.id"])
         self._states = PartitionStates(consumer, settings)
 
     def assigned(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
@@ -96,10 +96,14 @@ class StoredOffsets(Generic[Connected]):
 
     @contextmanager
     def transaction(self, events: Sequence[Event]) -> Iterator[Work[Connected]]:
-        """Lock and advance the positions. Yield the connection and the events after the locked positions."""
+        """Lock the positions. Yield the connection and the events after these positions. Then advance the positions.
+
+        If a handler commits, the positions are therefore still before its event.
+        """
         with self.database.transaction() as connection:
-            division = self._advance(connection, events)
+            division = self._lock(connection, events)
             yield Work(connection, division.new, division.duplicates)
+            self._advance(connection, division)
         self._remember(division)
 
     @contextmanager
@@ -110,27 +114,28 @@ class StoredOffsets(Generic[Connected]):
         event, or an earlier recovery was committed but its response was lost.
         """
         with self.database.transaction() as connection:
-            division = self._advance(connection, [event])
+            division = self._lock(connection, [event])
             if not division.new:
                 raise AlreadyAppliedError(f"the position of the group is after event {event.place}")
             yield connection
+            self._advance(connection, division)
         self._remember(division)
 
     def close(self) -> None:
         """Close the database connection."""
         self.database.close()
 
-    def _advance(self, connection: Connected, events: Sequence[Event]) -> Division:
+    def _lock(self, connection: Connected, events: Sequence[Event]) -> Division:
         sources = {event.source for event in events}
         stored = position_table.lock(connection, self.group, sources, self.table)  # type: ignore[arg-type]
         for source in sources:
             refuse_change(source, self._known.get(source), stored.get(source), self.table)
-        before = {source: position.next_offset for source, position in stored.items()}
-        division = divide(events, before)
-        moved = {source: offset for source, offset in division.positions.items() if offset != before[source]}
+        return divide(events, {source: position.next_offset for source, position in stored.items()})
+
+    def _advance(self, connection: Connected, division: Division) -> None:
+        moved = {event.source: division.positions[event.source] for event in division.new}
         if moved:
             position_table.advance(connection, self.group, moved, self.table)  # type: ignore[arg-type]
-        return division
 
     def _remember(self, division: Division) -> None:
         for source, offset in division.positions.items():

@@ -16,7 +16,7 @@ class WithoutDeduplication(ConsumerOffsets, Generic[Connected]):
 
     def __init__(self, connect: Callable[[], Connected]) -> None:
         """`connect` returns a psycopg Connection or a SQLAlchemy Session."""
-        self.database = Database(connect)
+        self.database: Database[Connected] = Database(connect)
 
     @contextmanager
     def transaction(self, events: Sequence[Event]) -> Iterator[Work[Connected]]:
@@ -28,7 +28,3 @@ class WithoutDeduplication(ConsumerOffsets, Generic[Connected]):
         """Open a transaction for a recoverer."""
         del event
         return self.database.transaction()
-
-    def close(self) -> None:
-        """Close the database connection."""
-        self.database.close()

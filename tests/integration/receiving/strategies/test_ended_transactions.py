@@ -13,7 +13,15 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, sessionmaker
 from tests.integration.receiving.service import Service, run_until
 
-from outbox_events import Event, ProcessedEvents, ReceiverStoppedError, Retries, recoverers
+from outbox_events import (
+    Event,
+    ProcessedEvents,
+    ReceiverStoppedError,
+    Retries,
+    StoredOffsets,
+    WithoutDeduplication,
+    recoverers,
+)
 from outbox_events.receiving.handlers import Handler
 
 
@@ -44,6 +52,8 @@ def ignore_error(connection: Any) -> None:  # noqa: ANN401
         (True, ignore_error),
         (True, lambda session: session.rollback()),
         (True, lambda session: session.commit()),
+        (True, lambda session: run(session, "/* all */ commit")),
+        (True, lambda session: run(session, "rollback")),
     ],
 )
 def test_a_handler_that_ends_the_transaction_loses_no_other_event(
@@ -57,6 +67,29 @@ def test_a_handler_that_ends_the_transaction_loses_no_other_event(
     with service.receiver(strategy, retries=retries, recoverer=recoverers.log_and_continue) as receiver:
         run_until(receiver, "the events", lambda: service.effects() == ["1", "2"])
         assert receiver.counters.recovered == 1
+
+
+@pytest.mark.parametrize("ends", [["commit"], ["rollback"], ["commit", "select 1"], ["rollback", "select 1 / 0"]])
+@pytest.mark.parametrize("kind", [ProcessedEvents, StoredOffsets, WithoutDeduplication])
+def test_a_statement_that_ends_the_transaction_stops_the_receiver(
+    service: Service, kind: type[Any], ends: list[str]
+) -> None:
+    """After a commit, the ids and positions of later events of the batch must not be stored."""
+    is_broken = True
+
+    def end(connection: psycopg.Connection) -> None:
+        for statement in ends if is_broken else []:
+            connection.execute(statement)  # type: ignore[arg-type]
+
+    service.handlers.otherwise(bad_then_good(service, end))
+    service.send(("a", "1"), ("a", "bad"), ("a", "2"), partition=0)
+    with service.receiver(kind(service.connect), recoverer=recoverers.log_and_continue) as receiver:
+        with pytest.raises(ReceiverStoppedError, match="ended the transaction"):
+            run_until(receiver, "an error", lambda: False)
+        assert receiver.counters.recovered == 0
+        is_broken = False
+        run_until(receiver, "the events", lambda: receiver.counters.handled == 3)
+    assert set(service.effects()) == {"1", "bad", "2"}
 
 
 def test_a_handler_can_use_savepoints(service: Service) -> None:

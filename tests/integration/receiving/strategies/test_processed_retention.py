@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import psycopg
 import pytest
-from tests.integration.receiving.service import Service
+from tests.integration.receiving.service import Service, run_until
 
-from outbox_events import Retries, claim, processed_table
+from outbox_events import ProcessedEvents, ReceiverStoppedError, Retries, claim, processed_table
 from outbox_events.errors import ConfigurationError, RefusedError, UnreachableError
 from outbox_events.receiving.strategies.processed_retention import check_retention, expire
 
@@ -72,6 +72,20 @@ def test_ids_must_be_kept_as_long_as_an_event_can_come_again(
     assert topic in str(raised.value)
     assert named in str(raised.value)
     assert str(keep) in str(raised.value)
+
+
+def test_a_receiver_checks_how_long_ids_are_kept(service: Service, create_topic: Callable[..., str]) -> None:
+    service.topic = create_topic(**{"retention.ms": DAY_MS, "segment.ms": DAY_MS})
+    service.handlers.otherwise(service.write_effect)
+    service.send(("a", "1"))
+    for keep, is_enough in ((1.9 * DAY, False), (2 * DAY, True)):
+        with service.receiver(ProcessedEvents(service.connect, keep=keep)) as receiver:
+            if is_enough:
+                run_until(receiver, "the effect", lambda: service.effects() == ["1"])
+                continue
+            with pytest.raises(ReceiverStoppedError, match="86400000") as raised:
+                run_until(receiver, "never", lambda: False)
+            assert str(2 * DAY) in raised.value.hint
 
 
 def test_ids_must_be_kept_during_the_retries(service: Service, create_topic: Callable[..., str]) -> None:

@@ -201,6 +201,8 @@ def test_a_duplicate_finds_the_stored_response(service: Service) -> None:
     with service.connect() as connection:
         claim(connection, service.group, ["a", "b"])
         processed_table.store_response(connection, service.group, "a", b"\x00answer")
+        with pytest.raises(RefusedError):
+            processed_table.store_response(connection, service.group, "c", b"answer")
     with service.connect() as connection:
         assert claim(connection, service.group, ["a", "b"]) == set()
         assert processed_table.response(connection, service.group, "a") == b"\x00answer"

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from outbox_events.errors import RefusedError
+from outbox_events.receiving.partition_states import PartitionState
 from outbox_events.receiving.strategies.bloom.partition_filters import (
     Generations,
     InvalidFilterError,
@@ -22,7 +23,6 @@ from outbox_events.receiving.strategies.bloom.partition_filters import (
     stable_hash,
     write_filter,
 )
-from outbox_events.receiving.strategies.position_table import PartitionState
 
 SOURCE = ("topic", 3)
 STATE = PartitionState("id", 0, 1000)

@@ -16,9 +16,46 @@ from outbox_events.errors import ConfigurationError, UnreachableError
 from outbox_events.receiving.recoverers import describe
 
 WAIT = ["08006", "25006", "53100", "53300", "57P01", "57P03", "58030"]
-RETRY = ["22P02", "23505", "40001", "40P01", "42883", "53400", "54000", "55P03", "57014"]
+RETRY = ["22P02", "23505", "25P02", "42883", "53400", "54000"]
+TRANSIENT = ["26000", "40001", "40P01", "42P05", "55P03", "57014"]
 STOP = ["28P01", "3D000", "3F000", "42501", "42703", "42P01"]
-STATES = {Reaction.WAIT: WAIT, Reaction.RETRY: RETRY, Reaction.STOP: STOP}
+STATES = {Reaction.WAIT: WAIT, Reaction.RETRY: RETRY, Reaction.TRANSIENT: TRANSIENT, Reaction.STOP: STOP}
+
+
+class OperationalError(Exception):
+    """An error with the attributes of psycopg2."""
+
+    pgcode: str | None = None
+
+
+class InterfaceError(Exception):
+    """An error of pg8000."""
+
+
+class AsyncpgError(Exception):
+    """An error with the attributes of asyncpg."""
+
+    sqlstate = ""
+
+
+def psycopg2_error(state: str | None) -> Exception:
+    error = OperationalError("failed")
+    error.pgcode = state
+    return error
+
+
+def pg8000_error(state: str) -> Exception:
+    return InterfaceError({"S": "ERROR", "C": state, "M": "failed"})
+
+
+def asyncpg_error(state: str) -> Exception:
+    error = AsyncpgError("failed")
+    error.sqlstate = state
+    return error
+
+
+def wrapped(error: BaseException, *, is_lost: bool = False) -> Exception:
+    return sqlalchemy.exc.DBAPIError("select 1", None, error, connection_invalidated=is_lost)
 
 
 @pytest.mark.parametrize(
@@ -27,12 +64,20 @@ STATES = {Reaction.WAIT: WAIT, Reaction.RETRY: RETRY, Reaction.STOP: STOP}
 def test_errors_of_postgresql(state: str, expected: Reaction) -> None:
     error = psycopg.errors.lookup(state)("failed")
     assert default_reaction(error) is expected
-    assert default_reaction(sqlalchemy.exc.DBAPIError("select 1", None, error)) is expected
+    for cause in (error, psycopg2_error(state), pg8000_error(state), asyncpg_error(state)):
+        assert default_reaction(wrapped(cause)) is expected
+        assert describe(wrapped(cause)) == f"{type(cause).__name__}: SQLSTATE {state}"
 
 
 def test_a_lost_connection_is_an_outage_and_a_closed_cursor_is_not() -> None:
     assert default_reaction(psycopg.OperationalError("the connection is lost")) is Reaction.WAIT
     assert default_reaction(psycopg.InterfaceError("the cursor is closed")) is Reaction.RETRY
+    assert default_reaction(wrapped(psycopg2_error(None))) is Reaction.WAIT
+    refused = InterfaceError("cannot connect")
+    assert default_reaction(wrapped(refused)) is Reaction.RETRY
+    assert default_reaction(wrapped(refused, is_lost=True)) is Reaction.WAIT
+    refused.__cause__ = ConnectionRefusedError()
+    assert default_reaction(wrapped(refused)) is Reaction.WAIT
 
 
 @pytest.mark.parametrize(
@@ -58,6 +103,7 @@ def test_errors_of_the_kit() -> None:
     assert default_reaction(UnreachableError("the registry does not respond")) is Reaction.WAIT
     assert default_reaction(NotDeliveredError("not confirmed in time")) is Reaction.WAIT
     assert default_reaction(InvalidRecordError("no id")) is Reaction.RECOVER
+    assert default_reaction(ConfigurationError("no schema")) is Reaction.STOP
     assert default_reaction(ValueError("broken")) is Reaction.RETRY
 
 

@@ -12,9 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from outbox_events import Event, ReceiverStoppedError
 from outbox_events.errors import RefusedError
+from outbox_events.receiving.partition_states import Partition, PartitionState
 from outbox_events.receiving.strategies.position_table import (
-    Partition,
-    PartitionState,
     StoredPosition,
     divide,
     refuse_change,

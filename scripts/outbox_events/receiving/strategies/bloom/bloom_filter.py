@@ -11,10 +11,11 @@ from confluent_kafka import Consumer, TopicPartition
 
 from outbox_events.errors import ConfigurationError
 from outbox_events.receiving.event import Event, Identify, header_id
+from outbox_events.receiving.event_ids import EventIds
+from outbox_events.receiving.partition_states import Partition, PartitionStates
 from outbox_events.receiving.strategies import processed_table
 from outbox_events.receiving.strategies.bloom.partition_filters import Missing, PartitionFilters, stable_hash
 from outbox_events.receiving.strategies.database import Connected, Database
-from outbox_events.receiving.strategies.position_table import Partition, PartitionStates
 from outbox_events.receiving.strategies.processed_events import ProcessedEvents
 from outbox_events.receiving.strategy import ConsumerOffsets, Work
 
@@ -58,13 +59,14 @@ class BloomFilter(ConsumerOffsets, Generic[Connected]):
             raise ConfigurationError("the table in `behind` has its own connection; pass either `behind` or `connect`")
         self.filters = PartitionFilters(folder, capacity=capacity, error_rate=error_rate, missing=missing)
         self._behind = behind
-        self._database = behind.database if behind else Database(connect) if connect else None
-        self._identify = behind.identify if behind else identify
+        self.database = behind.database if behind else Database(connect) if connect else None
+        self._ids = behind.ids if behind else EventIds(identify)
         self._save_interval_s = save_interval_s
         self._states: PartitionStates | None = None
 
     def bind(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
-        """Use the filters of the consumer's group."""
+        """Use the filters of the consumer's group, and check the database."""
+        super().bind(consumer, settings)
         if self._behind is not None:
             self._behind.bind(consumer, settings)
         self.filters.group = str(settings["group.id"])
@@ -83,8 +85,10 @@ class BloomFilter(ConsumerOffsets, Generic[Connected]):
             saved = self.filters.open(source, state, committed.get(source)).next_offset
             # Before the log start offset, the client would apply auto.offset.reset, which can mean the end.
             known = [] if saved is None else [max(saved, state.first)]
-            known += [committed[source]] if source in committed else []
-            starts.append(TopicPartition(*source, min(known)) if known else TopicPartition(*source))
+            if source in committed:
+                self._states.refuse_deleted(source, committed[source], state.first)
+                known.append(committed[source])
+            starts.append(TopicPartition(*source, min(known, default=self._states.start)))
         return None if self._behind else starts
 
     def revoked(self, partitions: list[TopicPartition]) -> None:
@@ -96,7 +100,7 @@ class BloomFilter(ConsumerOffsets, Generic[Connected]):
     @contextmanager
     def transaction(self, events: Sequence[Event]) -> Iterator[Work[Connected]]:
         """Yield the connection and the new events. Add all ids to the filters after the commit."""
-        ids = [self._identify(event) for event in events]
+        ids = self._ids.of(events)
         hashes = [stable_hash(event_id) for event_id in ids]
         with self._open() as connection:
             hits = self._hits(events, hashes)
@@ -128,11 +132,10 @@ class BloomFilter(ConsumerOffsets, Generic[Connected]):
     def close(self) -> None:
         """Save the filters and close the database connection."""
         self.filters.save(self.filters)
-        if self._database is not None:
-            self._database.close()
+        super().close()
 
     def _open(self) -> AbstractContextManager[Connected]:
-        return self._database.transaction() if self._database else nullcontext(cast(Connected, None))
+        return self.database.transaction() if self.database else nullcontext(cast(Connected, None))
 
     def _hits(self, events: Sequence[Event], hashes: Sequence[int]) -> list[bool]:
         """Return, for each event, whether its id is in the filter or the group handled it before the assignment."""

@@ -22,7 +22,7 @@ from rbloom import Bloom
 
 from outbox_events.errors import RefusedError
 from outbox_events.receiving.durable_files import replace_durably
-from outbox_events.receiving.strategies.position_table import Partition, PartitionState
+from outbox_events.receiving.partition_states import Partition, PartitionState
 
 BYTES = 16
 MAGIC = b"outbox-bloom-1\n"

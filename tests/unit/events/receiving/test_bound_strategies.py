@@ -1,0 +1,97 @@
+"""A strategy belongs to one receiver, and its connections are checked when the receiver is created."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import sqlalchemy
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
+
+from outbox_events import (
+    BloomFilter,
+    Handlers,
+    KafkaTransactions,
+    ProcessedEvents,
+    Receiver,
+    StoredOffsets,
+    Strategy,
+    WithoutDeduplication,
+)
+from outbox_events.errors import ConfigurationError, UnreachableError
+
+SETTINGS = {"bootstrap.servers": "127.0.0.1:1", "group.id": "letters", "log_level": 0}
+OTHER = {**SETTINGS, "group.id": "statistics"}
+CONNECT: Callable[[], Any] = lambda: psycopg.connect("host=127.0.0.1 port=1")  # noqa: E731
+STRATEGIES: list[Callable[[Path], Strategy[Any]]] = [
+    lambda _: ProcessedEvents(CONNECT),
+    lambda _: StoredOffsets(CONNECT),
+    lambda _: WithoutDeduplication(CONNECT),
+    BloomFilter,
+    lambda folder: BloomFilter(folder, behind=ProcessedEvents(CONNECT)),
+]
+
+
+def receiver(strategy: Strategy[Any], settings: dict[str, Any] = SETTINGS) -> Receiver[Any]:
+    return Receiver(settings, ["t"], strategy, Handlers())
+
+
+@pytest.mark.parametrize("create", STRATEGIES)
+def test_a_strategy_belongs_to_one_receiver(create: Callable[[Path], Strategy[Any]], tmp_path: Path) -> None:
+    strategy = create(tmp_path)
+    with receiver(strategy), pytest.raises(ConfigurationError, match="another receiver"):
+        receiver(strategy, OTHER)
+    with receiver(strategy, OTHER):  # the first one was closed
+        pass
+
+
+def test_the_next_receiver_of_a_strategy_has_its_own_group() -> None:
+    for strategy in (ProcessedEvents(CONNECT), StoredOffsets(CONNECT)):
+        for settings in (SETTINGS, OTHER):
+            with receiver(strategy, settings):
+                assert strategy.group == settings["group.id"]
+
+
+def test_a_strategy_can_be_used_after_an_outage_of_kafka() -> None:
+    producer = {"bootstrap.servers": "127.0.0.1:1", "transactional.id": "t", "log_level": 0}
+    strategy = KafkaTransactions(producer, seconds=0.1)
+    for _ in range(2):
+        with pytest.raises(UnreachableError):
+            receiver(strategy)
+
+
+async def coroutine() -> None:
+    pass
+
+
+def engine(url: str, driver: str = "") -> Callable[[], Session]:
+    created = sqlalchemy.create_engine(url, creator=lambda: None)
+    created.dialect.driver = driver or created.dialect.driver
+    return sessionmaker(created)
+
+
+@pytest.mark.parametrize(
+    ("connect", "named"),
+    [
+        (coroutine, "coroutine"),
+        (object, "object"),
+        (lambda: scoped_session(sessionmaker()), "scoped_session"),
+        (sessionmaker(), "engine"),
+        (engine("sqlite://"), "sqlite"),
+        (engine("postgresql+psycopg://", "asyncpg"), "asyncpg"),
+    ],
+)
+@pytest.mark.parametrize("kind", [ProcessedEvents, StoredOffsets, WithoutDeduplication])
+def test_a_connection_that_cannot_be_used_is_refused(kind: type[Any], connect: Callable[[], Any], named: str) -> None:
+    with pytest.raises(ConfigurationError, match=named):
+        receiver(kind(connect))
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "psycopg2", "pg8000"])
+def test_sessions_of_three_drivers_can_be_used(driver: str) -> None:
+    with closing(receiver(ProcessedEvents(engine("postgresql+psycopg://", driver)))):
+        pass
