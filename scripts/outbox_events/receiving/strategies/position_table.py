@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, IsolationLevel, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from psycopg import sql
 
 from outbox_events.errors import RefusedError
@@ -107,8 +107,7 @@ class PartitionStates:
         """`settings` are the settings of the consumer."""
         self._consumer = consumer
         self._admin = admin_client(settings)
-        is_uncommitted = settings.get("isolation.level") == "read_uncommitted"
-        self._level = IsolationLevel.READ_UNCOMMITTED if is_uncommitted else IsolationLevel.READ_COMMITTED
+        self._level = topic_requests.isolation_level(settings)
 
     def read(self, partitions: Sequence[TopicPartition]) -> dict[Partition, PartitionState]:
         """Return a mapping from each partition to its state."""
