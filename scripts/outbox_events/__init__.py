@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         UnreachableError,
         WaitTimeoutError,
     )
+    from outbox_events.kafka.limited_calls import ClientStuckError
     from outbox_events.kafka.record import PRODUCER_SETTINGS, Record
     from outbox_events.latest_state.cache import LatestState, StaleStateError, StateStatus
     from outbox_events.producing import delivery_proof, recovery_store, two_phase
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from outbox_events.receiving.receiver import Counters, Receiver
     from outbox_events.receiving.recoverers import DeadLetterTopic, Failure, ReceiverStoppedError
     from outbox_events.receiving.retries import Reaction, Retries, default_reaction
+    from outbox_events.receiving.status import ReceiverStatus
     from outbox_events.receiving.strategies import position_table, processed_retention, processed_table
     from outbox_events.receiving.strategies.bloom.bloom_filter import BloomFilter
     from outbox_events.receiving.strategies.kafka_transactions import KafkaTransactions
@@ -68,6 +70,7 @@ __version__ = "0.1.0"
 _MODULES = {
     "contract.partitioner": "partition_of",
     "errors": "ConfigurationError OutboxError RefusedError RejectedError UnreachableError WaitTimeoutError",
+    "kafka.limited_calls": "ClientStuckError",
     "kafka.record": "PRODUCER_SETTINGS Record",
     "latest_state.cache": "LatestState StaleStateError StateStatus",
     "producing": "delivery_proof recovery_store two_phase",
@@ -84,6 +87,7 @@ _MODULES = {
     "receiving.receiver": "Counters Receiver",
     "receiving.recoverers": "DeadLetterTopic Failure ReceiverStoppedError",
     "receiving.retries": "Reaction Retries default_reaction",
+    "receiving.status": "ReceiverStatus",
     "receiving.strategies": "position_table processed_retention processed_table",
     "receiving.strategies.bloom.bloom_filter": "BloomFilter",
     "receiving.strategies.kafka_transactions": "KafkaTransactions",
@@ -106,6 +110,7 @@ __all__ = [
     "AvroValues",
     "BloomFilter",
     "ChainedSender",
+    "ClientStuckError",
     "ConfigurationError",
     "Counters",
     "DeadLetterTopic",
@@ -130,6 +135,7 @@ __all__ = [
     "ProducerUnusableError",
     "Reaction",
     "Receiver",
+    "ReceiverStatus",
     "ReceiverStoppedError",
     "Record",
     "Recovered",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 SAVEPOINT_HINT = "execute statements that may fail in a savepoint: `with connection.transaction():`"
 Connected = TypeVar("Connected")
+MAX_POLL_INTERVAL_MS = 300_000  # the default of librdkafka
+LIMIT_IDLE = """
+    select set_config('idle_in_transaction_session_timeout', :limit, false)
+    where current_setting('idle_in_transaction_session_timeout') = '0'"""
 
 
 class Database(Generic[Connected]):
@@ -40,19 +44,28 @@ class Database(Generic[Connected]):
             raise ConfigurationError(message, "pass, for example, lambda: psycopg.connect(dsn)")
         self._connect = connect
         self._connection: psycopg.Connection[Any] | None = None
+        self._idle_limit_ms = MAX_POLL_INTERVAL_MS
+
+    def bind(self, settings: Mapping[str, Any]) -> None:
+        """Limit idle transactions to max.poll.interval.ms. A suspended process then does not hold locks for longer."""
+        self._idle_limit_ms = max_poll_interval_ms(settings)
 
     @contextmanager
     def transaction(self) -> Iterator[Connected]:
         """Open a transaction. Commit it at the end of the block, or roll it back after an exception."""
         connected = self._connection if self._connection and not self._connection.closed else self._connect()
         if isinstance(connected, psycopg.Connection):
+            if connected is not self._connection and _has_status(connected, TransactionStatus.IDLE):
+                connected.execute(LIMIT_IDLE.replace(":limit", "%s"), [str(self._idle_limit_ms)])
+                connected.commit()
             self._connection = connected
             with _committed(connected):
                 yield cast(Connected, connected)
         else:
             from outbox_events.receiving.strategies import sqlalchemy_execution  # noqa: PLC0415 - an optional dependency
 
-            with sqlalchemy_execution.committed(cast(Any, connected)) as session:
+            limit = {"limit": str(self._idle_limit_ms)}
+            with sqlalchemy_execution.committed(cast(Any, connected), LIMIT_IDLE, limit) as session:
                 yield cast(Connected, session)
 
     def close(self) -> None:
@@ -83,6 +96,11 @@ def _committed(connection: psycopg.Connection[Any]) -> Iterator[None]:
         if is_outage(error):
             connection.close()  # after a failover, its server might be read-only permanently
         raise
+
+
+def max_poll_interval_ms(settings: Mapping[str, Any]) -> int:
+    """Return the consumer's max.poll.interval.ms."""
+    return int(settings.get("max.poll.interval.ms", MAX_POLL_INTERVAL_MS))
 
 
 def _has_status(connection: psycopg.Connection[Any], status: TransactionStatus) -> bool:

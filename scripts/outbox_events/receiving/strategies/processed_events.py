@@ -42,6 +42,7 @@ class ProcessedEvents(ConsumerOffsets, Generic[Connected]):
     def bind(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
         """Use the group of the consumer unless a group was passed."""
         del consumer
+        self.database.bind(settings)
         self.group = self.group or str(settings["group.id"])
 
     @contextmanager

@@ -16,8 +16,10 @@ ENDED_HINT = "use `with session.begin_nested():` for statements that may fail"
 
 
 @contextmanager
-def committed(session: Session) -> Iterator[Session]:
+def committed(session: Session, first_statement: str, values: dict[str, str]) -> Iterator[Session]:
     """Run the block in a transaction, ensure that its effects are committed at the end, and close the session.
+
+    `first_statement` is executed once on each connection of the session's pool, until it is committed.
 
     Raises RejectedError if a handler commits or rolls back, which would separate its effects from the effects of the
     other events.
@@ -33,6 +35,9 @@ def committed(session: Session) -> Iterator[Session]:
     try:
         with session, session.begin() as transaction:
             try:
+                connection_info = session.connection().info  # kept by the pool
+                if "outbox_events" not in connection_info:
+                    session.execute(text(first_statement), values)
                 yield session
                 if not transaction.is_active:
                     raise RejectedError("a handler ended the transaction of the receiver", ENDED_HINT)
@@ -43,6 +48,7 @@ def committed(session: Session) -> Iterator[Session]:
                     session.invalidate()  # after a failover, its server might be read-only permanently
                 raise
             is_complete = True
+        connection_info["outbox_events"] = True
     finally:
         event.remove(session, "before_commit", refuse)  # `connect` can return the same session again
 

@@ -68,6 +68,7 @@ class StoredOffsets(Generic[Connected]):
         """Use the consumer's group, unless another group was passed."""
         self.group = self.group or str(settings["group.id"])
         self._states = PartitionStates(consumer, settings)
+        self.database.bind(settings)
 
     def assigned(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """Return the stored positions. Store positions for new partitions.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Generic
+from typing import Any, Generic
+
+from confluent_kafka import Consumer
 
 from outbox_events.receiving.event import Event
 from outbox_events.receiving.strategies.database import Connected, Database
@@ -17,6 +19,11 @@ class WithoutDeduplication(ConsumerOffsets, Generic[Connected]):
     def __init__(self, connect: Callable[[], Connected]) -> None:
         """`connect` returns a psycopg Connection or a SQLAlchemy Session."""
         self.database = Database(connect)
+
+    def bind(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
+        """Limit the time for which a suspended process can hold locks."""
+        del consumer
+        self.database.bind(settings)
 
     @contextmanager
     def transaction(self, events: Sequence[Event]) -> Iterator[Work[Connected]]:

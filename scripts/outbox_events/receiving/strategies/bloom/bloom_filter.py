@@ -67,6 +67,8 @@ class BloomFilter(ConsumerOffsets, Generic[Connected]):
         """Use the filters of the consumer's group."""
         if self._behind is not None:
             self._behind.bind(consumer, settings)
+        elif self._database is not None:
+            self._database.bind(settings)
         self.filters.group = str(settings["group.id"])
         self._states = PartitionStates(consumer, settings)
 
