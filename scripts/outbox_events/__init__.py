@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         UnreachableError,
         WaitTimeoutError,
     )
+    from outbox_events.kafka.limited_calls import ClientStuckError
     from outbox_events.kafka.record import PRODUCER_SETTINGS, Record
     from outbox_events.latest_state.cache import LatestState, StaleStateError, StateStatus
     from outbox_events.producing import delivery_proof, recovery_store, two_phase
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from outbox_events.receiving.receiver import Counters, Receiver
     from outbox_events.receiving.recoverers import DeadLetterTopic, Failure, ReceiverStoppedError
     from outbox_events.receiving.retries import Reaction, Retries, default_reaction
+    from outbox_events.receiving.status import ReceiverStatus
     from outbox_events.receiving.strategies import position_table, processed_retention, processed_table
     from outbox_events.receiving.strategies.bloom.bloom_filter import BloomFilter
     from outbox_events.receiving.strategies.kafka_transactions import KafkaTransactions
@@ -71,6 +73,7 @@ __version__ = "0.1.0"
 _MODULES = {
     "contract.partitioner": "partition_of",
     "errors": "ConfigurationError OutboxError RefusedError RejectedError UnreachableError WaitTimeoutError",
+    "kafka.limited_calls": "ClientStuckError",
     "kafka.record": "PRODUCER_SETTINGS Record",
     "latest_state.cache": "LatestState StaleStateError StateStatus",
     "producing": "delivery_proof recovery_store two_phase",
@@ -90,6 +93,7 @@ _MODULES = {
     "receiving.receiver": "Counters Receiver",
     "receiving.recoverers": "DeadLetterTopic Failure ReceiverStoppedError",
     "receiving.retries": "Reaction Retries default_reaction",
+    "receiving.status": "ReceiverStatus",
     "receiving.strategies": "position_table processed_retention processed_table",
     "receiving.strategies.bloom.bloom_filter": "BloomFilter",
     "receiving.strategies.kafka_transactions": "KafkaTransactions",
@@ -112,6 +116,7 @@ __all__ = [
     "AvroValues",
     "BloomFilter",
     "ChainedSender",
+    "ClientStuckError",
     "ConfigurationError",
     "Counters",
     "DeadLetterTopic",
@@ -137,6 +142,7 @@ __all__ = [
     "ProofSender",
     "Reaction",
     "Receiver",
+    "ReceiverStatus",
     "ReceiverStoppedError",
     "Record",
     "Recovered",

@@ -14,6 +14,7 @@ from outbox_events.errors import UnreachableError
 
 REQUEST_S = 20.0
 RETRY_S = 0.1
+READ_COMMITTED, READ_UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
 EARLIEST, LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
 # After these errors, librdkafka retries until the call times out. The timeout error does not contain the cause.
 TIMEOUT_CAUSES = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE})
@@ -44,6 +45,11 @@ class Bounds:
 
 
 READ_HINT = "check that the topic exists, and check the brokers and the settings and permissions of the client"
+
+
+def isolation_level(settings: Mapping[str, Any]) -> IsolationLevel:
+    """Return the isolation level of a consumer with these settings."""
+    return READ_UNCOMMITTED if settings.get("isolation.level") == "read_uncommitted" else READ_COMMITTED
 
 
 class ClientErrors:
@@ -90,7 +96,7 @@ def bounds(
     admin: AdminClient,
     topic: str,
     numbers: Collection[int],
-    level: IsolationLevel = IsolationLevel.READ_COMMITTED,
+    level: IsolationLevel = READ_COMMITTED,
     seconds: float = REQUEST_S,
 ) -> dict[int, Bounds]:
     """Return a mapping from partition numbers to bounds. With READ_UNCOMMITTED, the end is the high watermark."""
@@ -103,7 +109,7 @@ def offsets(
     topic: str,
     numbers: Collection[int],
     spec: OffsetSpec,
-    level: IsolationLevel = IsolationLevel.READ_COMMITTED,
+    level: IsolationLevel = READ_COMMITTED,
     seconds: float = REQUEST_S,
 ) -> dict[int, int]:
     """Return a mapping from partition numbers to the offsets that `spec` selects."""

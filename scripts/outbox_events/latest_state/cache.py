@@ -376,8 +376,9 @@ class Follower:
                 if self._step():
                     self.error = None
             except OutboxError as error:
+                if str(error) != str(self.error):  # an outage would repeat it every few seconds
+                    _LOG.warning("%s: %s", self._name, error)
                 self.error = error
-                _LOG.warning("%s: %s", self._name, error)
                 self._stopping.wait(RETRY_S)
             except Exception as error:
                 self.error = error

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from outbox_events.errors import ConfigurationError, UnreachableError
 from outbox_events.kafka import topic_requests
 from outbox_events.kafka.topic_reader import READER_SETTINGS, REPORT_END
-from outbox_events.kafka.topic_requests import READ_HINT, ClientErrors, unreadable
+from outbox_events.kafka.topic_requests import READ_HINT, READ_UNCOMMITTED, ClientErrors, unreadable
 from outbox_events.latest_state.states import States
 
 _DEFAULT_DELETE_RETENTION_S = 24 * 3600.0
@@ -27,7 +27,7 @@ MIN_GAP_S = 60.0
 
 @dataclass(frozen=True)
 class TopicDescription:
-    """Id of a topic, and the bounds of its partitions by number. `ends` contains the last stable offsets."""
+    """Id of a topic, and the bounds of its partitions by number. `ends` contains the high watermarks."""
 
     id: str
     """A recreated topic gets a new id. The id is empty if the cluster does not assign topic ids."""
@@ -58,7 +58,8 @@ class TopicRequests:
         """Return the id and bounds of the topic."""
         with self._request():
             topic_id, numbers = topic_requests.describe(self._admin, [self._topic], self._seconds)[self._topic]
-            bounds = topic_requests.bounds(self._admin, self._topic, numbers, seconds=self._seconds)
+            # Behind an open transaction, committed records are not readable yet, but a newer state can be among them.
+            bounds = topic_requests.bounds(self._admin, self._topic, numbers, READ_UNCOMMITTED, self._seconds)
         starts = {number: bound.first for number, bound in bounds.items()}
         return TopicDescription(topic_id, starts, {number: bound.end for number, bound in bounds.items()})
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, Consumer, IsolationLevel, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, Consumer, TopicPartition
 
 from outbox_events.errors import RefusedError
 from outbox_events.kafka import offsets, topic_requests
@@ -40,8 +40,7 @@ class PartitionStates:
         self._group = str(settings["group.id"])
         self.start = STARTS.get(str(settings.get("auto.offset.reset")), OFFSET_INVALID)
         """Logical offset at which a partition without a committed offset starts, according to auto.offset.reset."""
-        is_uncommitted = settings.get("isolation.level") == "read_uncommitted"
-        self._level = IsolationLevel.READ_UNCOMMITTED if is_uncommitted else IsolationLevel.READ_COMMITTED
+        self._level = topic_requests.isolation_level(settings)
 
     def read(self, partitions: Sequence[TopicPartition]) -> dict[Partition, PartitionState]:
         """Return a mapping from each partition to its state."""

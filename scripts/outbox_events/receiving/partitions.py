@@ -12,6 +12,7 @@ from typing import Any
 from confluent_kafka import Consumer, TopicPartition
 
 from outbox_events.kafka import offsets
+from outbox_events.kafka.limited_calls import ClientStuckError
 from outbox_events.receiving.event import Event
 from outbox_events.receiving.partition_states import Partition, PartitionStates
 from outbox_events.receiving.recoverers import describe, stopped_error
@@ -41,39 +42,43 @@ class Assignments:
         self._states: PartitionStates | None = None
         self._strategy = strategy
         self._retries = retries
-        self._owned: set[tuple[str, int]] = set()
-        self._waiting: dict[tuple[str, int], TopicPartition] = {}
+        self.has_joined = False
+        self.owned: set[Partition] = set()
+        self.waiting: dict[Partition, TopicPartition] = {}
         self._failures = 0
         self._due = 0.0
 
     def add(self, partitions: Iterable[TopicPartition]) -> None:
         """Assign partitions during a rebalance, or postpone their assignment after an error."""
         added = {(partition.topic, partition.partition): partition for partition in partitions}
-        self._owned |= added.keys()
-        self._waiting |= added
+        self.has_joined = True
+        self.owned |= added.keys()
+        self.waiting |= added
         self._failures, self._due = 0, 0.0
         with suppress(Exception):  # the next poll raises the error; here, it would make the client lose polled records
             self.assign_due()
-        if self._waiting:
+        if self.waiting:
             self._assign([])  # otherwise the client would assign the partitions
 
     def remove(self, partitions: Sequence[TopicPartition]) -> None:
         """Remove partitions while they are being revoked."""
         log.info("revoked: %s", _names(partitions))
-        self._owned -= {(place.topic, place.partition) for place in partitions}
-        known = [place for place in partitions if not self._waiting.pop((place.topic, place.partition), None)]
+        self.owned -= {(place.topic, place.partition) for place in partitions}
+        known = [place for place in partitions if not self.waiting.pop((place.topic, place.partition), None)]
         if self._is_incremental and len(known) < len(partitions):
             self._consumer.incremental_unassign(known)  # otherwise the client fails, because some are not assigned
 
     def assign_due(self) -> None:
         """Assign the waiting partitions if the delay has passed. Raises the strategy's errors, except for outages."""
-        if not self._waiting or time.monotonic() < self._due:
+        if not self.waiting or time.monotonic() < self._due:
             return
-        partitions = list(self._waiting.values())
+        partitions = list(self.waiting.values())
         try:
             starts = self._strategy.assigned(partitions)
             if starts is None:
                 starts = self._committed_starts(partitions)
+        except ClientStuckError:
+            raise
         except Exception as error:
             reaction = self._retries.reaction(error)
             if reaction is Reaction.STOP:
@@ -85,7 +90,7 @@ class Assignments:
             log.warning("waiting, because partitions cannot be assigned: %s", describe(error))
         else:
             self._assign(starts)
-            self._waiting.clear()
+            self.waiting.clear()
             log.info("assigned: %s", _names(partitions))
 
     def leave(self, seconds: float = LEAVE_S) -> None:
@@ -97,12 +102,12 @@ class Assignments:
         self._consumer.unsubscribe()
         self._consumer.consume(DROPPED_RECORDS, timeout=0)  # run a pending assignment callback
         end = time.monotonic() + seconds
-        while self._owned and time.monotonic() < end:
+        while self.owned and time.monotonic() < end:
             self._consumer.consume(DROPPED_RECORDS, timeout=0.1)
 
     def seconds_left(self, limit: float) -> float:
         """Return the number of seconds until the next attempt to assign partitions, or `limit` if that is less."""
-        return max(0.0, min(limit, self._due - time.monotonic())) if self._waiting else limit
+        return max(0.0, min(limit, self._due - time.monotonic())) if self.waiting else limit
 
     def _committed_starts(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         self._states = self._states or PartitionStates(self._consumer, self._settings)

@@ -13,8 +13,11 @@ from weakref import WeakValueDictionary
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from outbox_events.errors import ConfigurationError, RejectedError
-from outbox_events.kafka import offsets
+from outbox_events.kafka import limited_calls, offsets
+from outbox_events.kafka.limited_calls import ClientStuckError
+from outbox_events.receiving.client_log import ClientLog
 from outbox_events.receiving.event import Decode, Event, from_message
+from outbox_events.receiving.exit_limit import exit_limit
 from outbox_events.receiving.handlers import Handlers, refuse_async
 from outbox_events.receiving.partition_states import Partition
 from outbox_events.receiving.partitions import Assignments, Attempt, PausedPartitions
@@ -28,16 +31,21 @@ from outbox_events.receiving.recoverers import (
     stopped_error,
 )
 from outbox_events.receiving.retries import Reaction, Retries, is_kafka_outage, require_at_least
+from outbox_events.receiving.status import Progress, ReceiverStatus
+from outbox_events.receiving.strategies.database import max_poll_interval_ms
 from outbox_events.receiving.strategy import Context, Strategy
 
 log = logging.getLogger("outbox_events.receiving")
 Argument = TypeVar("Argument")
 DEFAULTS: dict[str, Any] = {"auto.offset.reset": "earliest", "isolation.level": "read_committed"}
-# The receiver stores offsets, and the client commits the stored offsets.
-FIXED: dict[str, Any] = {"enable.auto.offset.store": False, "enable.auto.commit": True}
+# The receiver stores offsets, and the client commits the stored offsets. The client reports the end of a partition,
+# because its position is before the markers of transactions.
+FIXED: dict[str, Any] = {"enable.auto.offset.store": False, "enable.auto.commit": True, "enable.partition.eof": True}
+CLOSE_S = 20.0
+JOIN_S = 10.0
 BROKERS = ("bootstrap.servers", "metadata.broker.list")
 # Not a reason to stop: after a batch that exceeded max.poll.interval.ms, the client rejoins the group.
-EXPECTED = (KafkaError._PARTITION_EOF, KafkaError._MAX_POLL_EXCEEDED)
+EXPECTED = KafkaError._MAX_POLL_EXCEEDED
 HINTS = {
     KafkaError.UNKNOWN_TOPIC_OR_PART: "create the topic first; `outbox apply` creates those of a pipeline",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant Read and Describe on the topic",
@@ -96,8 +104,14 @@ class Receiver(Generic[Context]):
         self._revoked_now: set[Partition] = set()
         self._revocation_error: Exception | None = None
         self._is_closed = False
+        self._max_poll_interval_s = max_poll_interval_ms(merged) / 1000
+        self._client_log = ClientLog()
+        self._created_at = self._polled_at = time.monotonic()
+        self._has_warned = False
+        self._unhandled = set[tuple[str, str]]()
+        self._progress = Progress(merged)
         # `Assignments` chooses the start. A reset by the client would skip records that retention has removed.
-        self.consumer = Consumer({**merged, "auto.offset.reset": "error"})
+        self.consumer = Consumer({"logger": self._client_log, **merged, "auto.offset.reset": "error"})
         self.paused = PausedPartitions(self.consumer)
         self._assignments = Assignments(self.consumer, merged, strategy, self._retries)
         if id(strategy) in IN_USE:
@@ -113,19 +127,34 @@ class Receiver(Generic[Context]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def run(self, stop_event: StopEvent, *, poll_s: float = 1.0) -> None:
-        """Receive events until `stop_event` is set, and finish the current batch."""
-        while not stop_event.is_set():
-            self.poll(poll_s)
+    def run(self, stop_event: StopEvent, *, poll_s: float = 1.0, exit_s: float | None = None) -> None:
+        """Receive events until `stop_event` is set, and finish the current batch.
+
+        In the main thread, the process ends with exit code 75 if the batch has not finished `exit_s` seconds later, for
+        example because the database is frozen. The default is max.poll.interval.ms.
+        """
+        with exit_limit(stop_event, self._max_poll_interval_s if exit_s is None else exit_s):
+            while not stop_event.is_set():
+                self.poll(poll_s)
 
     def poll(self, seconds: float = 1.0) -> int:
         """Wait up to `seconds` for events, and apply one batch. Return the number of received events.
 
-        Raises ReceiverStoppedError if the recoverer stops the receiver or the reaction to an error is STOP. Raises
-        RejectedError for an error from which the client does not recover, such as a missing topic. Raises the
-        strategy's errors when partitions are assigned or revoked.
+        Raises ReceiverStoppedError if the recoverer stops the receiver, if the reaction to an error is STOP, or if a
+        Kafka client does not respond and the process must be restarted. Raises RejectedError for an error from which
+        the client does not recover, such as a missing topic. Raises the strategy's errors when partitions are assigned
+        or revoked.
         """
+        self._polled_at = time.monotonic()
+        try:
+            return self._poll_and_apply(seconds)
+        except ClientStuckError as error:
+            raise ReceiverStoppedError(error.message, error.hint) from error
+
+    def _poll_and_apply(self, seconds: float) -> int:
         self._raise_revocation_error()
+        self._warn_unjoined()
+        self._progress.check(self._positions)
         self._assignments.assign_due()
         self.paused.resume_due()
         events, error = self._receive(self._assignments.seconds_left(self.paused.seconds_left(seconds)))
@@ -137,20 +166,44 @@ class Receiver(Generic[Context]):
             raise RejectedError(f"group {self._group} cannot receive: {error.str()}", hint) from KafkaException(error)
         return len(events)
 
-    def close(self) -> None:
-        """Commit the stored offsets, leave the group and close the strategy. Calling it again has no effect."""
+    def close(self, seconds: float = CLOSE_S) -> None:
+        """Commit the stored offsets, leave the group and close the strategy. Calling it again has no effect.
+
+        Raises ClientStuckError if that takes longer than `seconds`, for example because a broker is frozen. The
+        process should then end. The group assigns the partitions to other consumers after session.timeout.ms.
+        """
         if self._is_closed:
             return
         self._is_closed = True
         try:
+            limited_calls.call(f"leave group {self._group}", self._leave, seconds=seconds)
+        finally:
+            self._strategy.close()
+            IN_USE.pop(id(self._strategy), None)
+        self._raise_revocation_error()
+
+    def _leave(self) -> None:
+        try:
             self._assignments.leave()
         finally:
-            try:
-                self.consumer.close()
-            finally:
-                self._strategy.close()
-                IN_USE.pop(id(self._strategy), None)
-        self._raise_revocation_error()
+            self.consumer.close()
+
+    def status(self) -> ReceiverStatus:
+        """Return what the receiver is doing, for example for a health check. Any thread can call this method."""
+        now, progress = time.monotonic(), self._progress
+        progress.is_watched = True
+        return ReceiverStatus(
+            is_closed=self._is_closed,
+            seconds_since_poll=now - self._polled_at,
+            max_poll_interval_s=self._max_poll_interval_s,
+            has_joined=self._assignments.has_joined,
+            assigned=frozenset(self._assignments.owned),
+            waiting=frozenset(self._assignments.waiting),
+            paused=frozenset(attempt.event.source for attempt in self.paused),
+            seconds_since_check=None if progress.checked_at is None else now - progress.checked_at,
+            unread=progress.unread,
+            stalled=progress.stalled,
+        )
 
     def lag(self) -> dict[tuple[str, int], int]:
         """Return how many records follow the position of each partition, as last known to the client.
@@ -167,6 +220,19 @@ class Receiver(Generic[Context]):
                 result[source] = max(0, end - position)
         return result
 
+    def _positions(self) -> dict[Partition, int]:
+        """Return the positions of the partitions that are not paused. An unknown position is negative."""
+        places = self.consumer.position(self.consumer.assignment())
+        positions = {(place.topic, place.partition): place.offset for place in places}
+        return {source: offset for source, offset in positions.items() if source not in self.paused}
+
+    def _warn_unjoined(self) -> None:
+        """Warn once if the receiver could not join its group, for example because the address is wrong."""
+        if not (self._has_warned or self._assignments.has_joined) and self._polled_at - self._created_at > JOIN_S:
+            self._has_warned = True
+            cause = self._client_log.last_problem or "the brokers have not assigned partitions"
+            log.warning("group %s has not been joined within %g s: %s", self._group, JOIN_S, cause)
+
     def _receive(self, seconds: float) -> tuple[list[Event], KafkaError | None]:
         """Return the next events, and an error from which the client does not recover, if any."""
         events, failure = list[Event](), None
@@ -174,7 +240,10 @@ class Receiver(Generic[Context]):
             error = message.error()
             if error is None:
                 events.append(from_message(message, self._decode))
-            elif error.code() not in EXPECTED and not is_kafka_outage(error):
+                self._progress.reached.pop(events[-1].source, None)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self._progress.reached[_source(message)] = message.offset() or 0
+            elif error.code() != EXPECTED and not is_kafka_outage(error):
                 failure = error
         return [event for event in events if event.source not in self.paused], failure
 
@@ -191,6 +260,7 @@ class Receiver(Generic[Context]):
                 message = self.consumer.poll(0)
                 if self._revoked_now:  # the next owner receives them
                     messages = [each for each in messages if _source(each) not in self._revoked_now]
+            self._progress.is_drained |= message is None
         except BaseException:
             offsets.rewind(self.consumer, [each for each in messages if each.error() is None])
             raise
@@ -247,13 +317,21 @@ class Receiver(Generic[Context]):
         unhandled = 0
         with self._strategy.transaction(events) as work:
             for event in work.events:
-                unhandled += not self._handlers.handle(event, work.context)
+                if not self._handlers.handle(event, work.context):
+                    unhandled += 1
+                    self._warn_unhandled(event)
             for event in work.duplicates:  # after the events, because a batch can contain an event and its duplicate
                 self._handlers.handle_duplicate(event, work.context)
         self.counters.add("handled", len(work.events) - unhandled)
         self.counters.add("unhandled", unhandled)
         self.counters.add("duplicates", len(work.duplicates))
         self._done(events)
+
+    def _warn_unhandled(self, event: Event) -> None:
+        kind = event.topic, event.event_type
+        if kind not in self._unhandled:
+            self._unhandled.add(kind)
+            log.warning("events of type %s on topic %s have no handler and are skipped", event.event_type, event.topic)
 
     def _failed(self, last: Attempt, error: Exception, reaction: Reaction) -> None:
         """Pause the partition until the next attempt, or run the recoverer if no attempts are left."""
@@ -297,6 +375,7 @@ class Receiver(Generic[Context]):
     def _pause(self, last: Attempt, error: Exception, attempts: int, *, is_recovering: bool = False) -> None:
         failures = last.failures + 1 if last.is_recovering == is_recovering else 1
         due = time.monotonic() + self._retries.delay_s(failures)
+        self._progress.reached.pop(last.event.source, None)  # the client will go back to the event
         self.paused.pause(Attempt(last.event, error, attempts, failures, due, is_recovering))
 
     def _done(self, events: Sequence[Event]) -> None:
@@ -309,6 +388,8 @@ class Receiver(Generic[Context]):
 
     def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         self.paused.forget(partitions)
+        for partition in partitions:
+            self._progress.reached.pop((partition.topic, partition.partition), None)
         self._assignments.add(partitions)
 
     def _revoked(self, _: Consumer, partitions: list[TopicPartition]) -> None:
@@ -322,10 +403,10 @@ class Receiver(Generic[Context]):
 
 
 def _error_of(action: Callable[[Argument], None], argument: Argument) -> Exception | None:
-    """Run an action, and return its error or None. ReceiverStoppedError is not returned but raised again."""
+    """Run an action, and return its error or None. Errors that stop the receiver are raised again."""
     try:
         action(argument)
-    except ReceiverStoppedError:
+    except (ReceiverStoppedError, ClientStuckError):
         raise
     except Exception as error:
         return error

@@ -69,9 +69,9 @@ class ConsumerOffsets:
 
     def bind(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
         """Check the database. Raises ConfigurationError if the result of `connect` cannot be used."""
-        del consumer, settings
+        del consumer
         if self.database is not None:
-            self.database.check()
+            self.database.bind(settings)
 
     def assigned(self, partitions: list[TopicPartition]) -> list[TopicPartition] | None:
         del partitions

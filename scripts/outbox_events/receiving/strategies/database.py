@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from inspect import iscoroutine
@@ -29,6 +29,10 @@ log = logging.getLogger("outbox_events.receiving")
 SAVEPOINT_HINT = "execute statements that may fail in a savepoint: `with connection.transaction():`"
 ENDED_HINT = "remove SQL such as commit and rollback from the handlers, and check the effects of these events"
 Connected = TypeVar("Connected")
+MAX_POLL_INTERVAL_MS = 300_000  # the default of librdkafka
+LIMIT_IDLE = """
+    select set_config('idle_in_transaction_session_timeout', :limit, false)
+    where current_setting('idle_in_transaction_session_timeout') = '0'"""
 
 
 class TransactionEndedError(ReceiverStoppedError):
@@ -49,12 +53,15 @@ class Database(Generic[Connected]):
             raise ConfigurationError(message, "pass, for example, lambda: psycopg.connect(dsn)")
         self._connect = connect
         self._connection: psycopg.Connection[Any] | None = None
+        self._idle_limit_ms = MAX_POLL_INTERVAL_MS
 
-    def check(self) -> None:
-        """Raise ConfigurationError unless `connect` returns a supported connection or session.
+    def bind(self, settings: Mapping[str, Any]) -> None:
+        """Limit idle transactions to max.poll.interval.ms, so that a suspended process does not hold locks for longer.
 
-        Other errors, such as those of an outage, are logged, because each transaction opens a missing connection.
+        Raises ConfigurationError unless `connect` returns a supported connection or session. Other errors, such as
+        those of an outage, are logged, because each transaction opens a missing connection.
         """
+        self._idle_limit_ms = max_poll_interval_ms(settings)
         try:
             self._open()
         except ConfigurationError:
@@ -72,7 +79,8 @@ class Database(Generic[Connected]):
         else:
             from outbox_events.receiving.strategies import sqlalchemy_execution  # noqa: PLC0415 - an optional dependency
 
-            with sqlalchemy_execution.committed(cast(Any, connected)) as session:
+            limit = {"limit": str(self._idle_limit_ms)}
+            with sqlalchemy_execution.committed(cast(Any, connected), LIMIT_IDLE, limit) as session:
                 yield cast(Connected, session)
 
     def close(self) -> None:
@@ -86,6 +94,9 @@ class Database(Generic[Connected]):
             return cast(Connected, self._connection)
         connected = self._connect()
         if isinstance(connected, psycopg.Connection):
+            if _has_status(connected, TransactionStatus.IDLE):
+                connected.execute(LIMIT_IDLE.replace(":limit", "%s"), [str(self._idle_limit_ms)])
+                connected.commit()
             self._connection = connected
         elif is_sqlalchemy(connected):
             from outbox_events.receiving.strategies import sqlalchemy_execution  # noqa: PLC0415 - an optional dependency
@@ -132,6 +143,11 @@ def _not_ended(connection: psycopg.Connection[Any]) -> Iterator[None]:
     finally:
         if _has_status(connection, TransactionStatus.IDLE):
             raise TransactionEndedError("a handler ended the transaction of its events", ENDED_HINT)
+
+
+def max_poll_interval_ms(settings: Mapping[str, Any]) -> int:
+    """Return the consumer's max.poll.interval.ms."""
+    return int(settings.get("max.poll.interval.ms", MAX_POLL_INTERVAL_MS))
 
 
 def _has_status(connection: psycopg.Connection[Any], status: TransactionStatus) -> bool:

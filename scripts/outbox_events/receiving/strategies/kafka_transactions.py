@@ -14,14 +14,17 @@ table: see docs/receiving.md.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from outbox_events.errors import ConfigurationError, OutboxError, RefusedError, UnreachableError
-from outbox_events.kafka import offsets
+from outbox_events.kafka import limited_calls, offsets
+from outbox_events.kafka.limited_calls import GRACE_S, ClientStuckError
 from outbox_events.kafka.record import PRODUCER_SETTINGS
 from outbox_events.kafka.topic_requests import kafka_error
 from outbox_events.producing.deliveries import DELIVERY_S, KafkaTransaction, fence
@@ -34,10 +37,11 @@ SETTINGS: Mapping[str, Any] = {
     "enable.auto.commit": False,  # offsets are committed in the transaction
     "isolation.level": "read_committed",  # on assignment, also wait for offsets in open transactions
 }
-FENCED_HINT = (
-    "stop the other process with this transactional.id, or raise transaction.timeout.ms if a batch exceeded it; "
-    "then start again"
-)
+FENCED_HINT = "stop the other process with this transactional.id, then start again"
+TRANSACTION_TIMEOUT_MS = 60_000  # the default of librdkafka
+TIMEOUT_HINT = "set a smaller batch_size, or raise transaction.timeout.ms; then start again"
+# The receiver retries and reports failed transactions, so the client's own messages would only repeat them.
+LOG_SETTINGS: Mapping[str, Any] = {"log_level": 2}
 
 
 class KafkaTransactions:
@@ -63,7 +67,9 @@ class KafkaTransactions:
         if not producer_settings.get("transactional.id"):
             message = "transactional.id is missing in the settings of the producer"
             raise ConfigurationError(message, "set it to the group id and an instance number, such as statistics-0")
-        self._settings = {**PRODUCER_SETTINGS, **producer_settings}
+        self._settings = {**PRODUCER_SETTINGS, **LOG_SETTINGS, **producer_settings}
+        self._timeout_s = int(self._settings.get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)) / 1000
+        self._open_s = 0.0  # duration of the last transaction if it failed
         self._seconds = seconds
         self._create = create
         self._producer: Producer | None = None
@@ -94,7 +100,8 @@ class KafkaTransactions:
         """Yield a Kafka transaction, and commit its records together with the offsets after the events.
 
         Raises NotCommittedError, for example if the partitions now belong to another consumer. Raises
-        UnknownOutcomeError. Raises ReceiverStoppedError if another producer with this transactional.id has taken over.
+        UnknownOutcomeError. Raises ReceiverStoppedError if another producer with this transactional.id has taken over,
+        if the transaction exceeded transaction.timeout.ms, or if the client does not respond.
         """
         with self._open() as transaction:
             duplicates = [event for event in events if self._offsets.is_committed(event)]
@@ -123,22 +130,32 @@ class KafkaTransactions:
     @contextmanager
     def _open(self) -> Iterator[KafkaTransaction]:
         """Begin a transaction, and abort it after an exception. If necessary, read the committed offsets first."""
-        transaction = self._begin()
         try:
-            if self._is_uncertain:
-                self._offsets.read_committed()
-                self._is_uncertain = False
-            yield transaction
-        except BaseException:
-            transaction.abort()
-            raise
+            transaction, began = self._begin(), time.monotonic()
+            self._open_s = 0.0
+            try:
+                if self._is_uncertain:
+                    self._offsets.read_committed()
+                    self._is_uncertain = False
+                yield transaction
+            except ClientStuckError:
+                raise
+            except BaseException as error:
+                self._open_s = time.monotonic() - began
+                transaction.abort()
+                if isinstance(error, UnknownOutcomeError):
+                    self._stop_if_fenced(error)
+                raise
+        except ClientStuckError as error:
+            self._producer = None  # close() must not call it, because a call in another thread still uses it
+            raise ReceiverStoppedError(error.message, error.hint) from error
 
     def _begin(self) -> KafkaTransaction:
         """Begin a transaction, with a new producer if the last one cannot be used."""
         try:
             return KafkaTransaction(self._producer or self._new_producer(), seconds=self._seconds)
         except (ProducerUnusableError, RefusedError) as error:
-            _stop_if_fenced(error)
+            self._stop_if_fenced(error)
             return KafkaTransaction(self._new_producer(), seconds=self._seconds)
 
     def _commit(self, transaction: KafkaTransaction, events: Sequence[Event]) -> None:
@@ -151,9 +168,6 @@ class KafkaTransactions:
         except NotCommittedError:
             self._is_uncertain = False
             raise
-        except UnknownOutcomeError as error:
-            _stop_if_fenced(error)
-            raise
         self._is_uncertain = False
 
     def _new_producer(self) -> Producer:
@@ -164,17 +178,20 @@ class KafkaTransactions:
         try:
             fence(producer, seconds=self._seconds)
         except ProducerUnusableError as error:
-            _stop_if_fenced(error)
+            self._stop_if_fenced(error)
             raise UnreachableError(error.message, "check the brokers and the ACLs of the transactional.id") from error
         self._producer = producer
         return producer
 
-
-def _stop_if_fenced(error: OutboxError) -> None:
-    """Raise ReceiverStoppedError if another producer has taken over, instead of fencing it with a new producer."""
-    cause = error.__cause__
-    if isinstance(cause, KafkaException) and kafka_error(cause).code() in FENCED_CODES:
-        raise ReceiverStoppedError(f"the producer was fenced: {error.message}", FENCED_HINT) from error
+    def _stop_if_fenced(self, error: OutboxError) -> None:
+        """Raise ReceiverStoppedError if the producer was fenced, instead of fencing others with a new producer."""
+        cause = error.__cause__
+        if not (isinstance(cause, KafkaException) and kafka_error(cause).code() in FENCED_CODES):
+            return
+        if self._open_s < self._timeout_s:
+            raise ReceiverStoppedError(f"another producer has taken over: {error.message}", FENCED_HINT) from error
+        message = f"a transaction was open for {self._open_s:.0f} s, longer than transaction.timeout.ms"
+        raise ReceiverStoppedError(f"{message} ({self._timeout_s:g} s): {error.message}", TIMEOUT_HINT) from error
 
 
 class TransactionOffsets:
@@ -201,7 +218,9 @@ class TransactionOffsets:
     def send(self, producer: Producer, events: Sequence[Event]) -> None:
         """Add the offsets after these events, with the consumer's group generation, to the open transaction.
 
-        Raises NotCommittedError, for example if the group has assigned the partitions to another consumer.
+        Raises NotCommittedError, for example if the group has assigned the partitions to another consumer. Raises
+        ClientStuckError if the client does not keep the time limit, as after a crash of the group's coordinator
+        (https://github.com/confluentinc/librdkafka/issues/5456).
         """
         ends = {event.source: event.offset + 1 for event in events}
         places = [
@@ -215,7 +234,8 @@ class TransactionOffsets:
             message = "the consumer has left the group, so the offsets cannot be committed"
             raise NotCommittedError(message, "raise max.poll.interval.ms, or set a smaller batch_size")
         try:
-            producer.send_offsets_to_transaction(places, metadata, self._seconds)
+            send = partial(producer.send_offsets_to_transaction, places, metadata, self._seconds)
+            limited_calls.call("add offsets to a transaction", send, seconds=self._seconds + GRACE_S)
         except KafkaException as error:
             message = f"offsets cannot be added to the Kafka transaction: {kafka_error(error).str()}"
             raise NotCommittedError(message, "the current owner of the partitions receives the events again") from error

@@ -37,8 +37,10 @@ def require_supported(session: object) -> None:
 
 
 @contextmanager
-def committed(session: Session) -> Iterator[Session]:
+def committed(session: Session, first_statement: str, values: dict[str, str]) -> Iterator[Session]:
     """Run the block in a transaction, ensure that its effects are committed at the end, and close the session.
+
+    `first_statement` is executed once on each connection of the session's pool, until it is committed.
 
     Raises RejectedError if a handler commits or rolls back, also by a statement, which would separate its effects from
     the effects of the other events.
@@ -54,6 +56,9 @@ def committed(session: Session) -> Iterator[Session]:
     try:
         with session, session.begin() as transaction:
             try:
+                connection_info = session.connection().info  # kept by the pool
+                if "outbox_events" not in connection_info:
+                    session.execute(text(first_statement), values)
                 with _without_end(session.connection()):
                     yield session
                 if not transaction.is_active:
@@ -65,6 +70,7 @@ def committed(session: Session) -> Iterator[Session]:
                     session.invalidate()  # after a failover, its server might be read-only permanently
                 raise
             is_complete = True
+        connection_info["outbox_events"] = True
     finally:
         event.remove(session, "before_commit", refuse)  # `connect` can return the same session again
 

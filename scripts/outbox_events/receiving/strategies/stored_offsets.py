@@ -65,7 +65,7 @@ class StoredOffsets(Generic[Connected]):
 
     def bind(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
         """Use the consumer's group, unless a group was passed, and check the database."""
-        self.database.check()
+        self.database.bind(settings)
         self.group = self._given_group or str(settings["group.id"])
         self._states = PartitionStates(consumer, settings)
 

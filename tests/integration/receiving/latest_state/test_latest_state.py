@@ -143,6 +143,22 @@ def test_reads_behind_markers_of_transactions_and_no_aborted_records(topic: Comp
     assert cache.status().unread == 0
 
 
+def test_open_transaction_of_another_producer_hides_no_newer_state(topic: CompactedTopic, opened: Open) -> None:
+    topic.send("a", state(1), 1)
+    cache = opened(topic)
+    assert load(cache) == {"a": {"n": 1}}
+    other = topic.transactional_producer()
+    other.begin_transaction()
+    topic.send("b", state(1), 1, producer=other)
+    topic.send("a", state(2), 2)  # committed, but behind the open transaction
+    for access in (cache, opened(topic)):
+        with pytest.raises(WaitTimeoutError):
+            access.load(seconds=1)
+        assert access.status().unread == 2
+    other.commit_transaction(30)
+    assert load(cache) == {"a": {"n": 2}, "b": {"n": 1}}
+
+
 def test_polling_follows_changes(topic: CompactedTopic, opened: Open) -> None:
     topic.send("a", state(1), 1)
     cache = opened(topic)

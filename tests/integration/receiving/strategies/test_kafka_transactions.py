@@ -6,25 +6,33 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from threading import Event as StopEvent
 
 import pytest
-from confluent_kafka import Producer
-from tests.integration.receiving.service import run_until
+from confluent_kafka import KafkaException, Producer
+from tests.integration.receiving.service import SECONDS, run_until
 from tests.integration.receiving.strategies.transforming import (
     UNCOMMITTED,
     CuttingProxy,
     InterruptedProducer,
     TransformingService,
+    ends_of_readers,
     new_service,
     read,
 )
 
 from outbox_events import DeadLetterTopic, Event, KafkaTransactions, Receiver, ReceiverStoppedError, Retries, recoverers
 from outbox_events.errors import ConfigurationError
+from outbox_events.kafka.limited_calls import ClientStuckError
 from outbox_events.kafka.record import Record
 from outbox_events.producing.deliveries import KafkaTransaction
+from outbox_events.receiving.strategies import kafka_transactions
+from outbox_events.waiting import Observation, wait_for
+from outbox_kit.stack import Stack
+from outbox_lab.drill.components import ProcessComponent, ServiceComponent
+from outbox_lab.drill.faults.injection import kill
 
 CHILD = Path(__file__).with_name("transforming_process.py")
 REPOSITORY = Path(__file__).parents[4]
@@ -255,6 +263,84 @@ def test_a_consumer_that_lost_its_partitions_cannot_commit(bootstrap: str, creat
         run_to_end(service, receiver, len(IDS) + 3)
     assert in_order(service.outputs()) == [*IDS, "30", "31", "32"]
     assert len(service.outputs(UNCOMMITTED)) > len(IDS) + 3
+
+
+class StuckProducer(Producer):
+    """Does not return from adding offsets, as librdkafka after a crash of the group's coordinator."""
+
+    released = StopEvent()
+
+    def send_offsets_to_transaction(self, *_: object) -> None:
+        self.released.wait(60)
+
+    def purge(self, *_: object) -> None:
+        raise AssertionError("the stuck client is called")
+
+
+def test_a_client_that_does_not_respond_stops_the_receiver(
+    service: TransformingService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_transactions, "GRACE_S", 0)
+    send(service)
+    strategy, stopped = service.strategy(create=StuckProducer, seconds=1), pytest.raises(ReceiverStoppedError)
+    with service.receiver(strategy) as receiver, stopped as caught:
+        run_until(receiver, "never", lambda: False)
+    assert isinstance(caught.value.__cause__, ClientStuckError)
+    StuckProducer.released.set()
+    with service.receiver(service.strategy()) as receiver:
+        run_to_end(service, receiver)
+    assert in_order(service.outputs()) == IDS
+
+
+@pytest.mark.long
+def test_a_transaction_that_exceeds_its_timeout_names_the_timeout(
+    bootstrap: str, create_topic: Callable[..., str]
+) -> None:
+    service = new_service(bootstrap, "", create_topic)
+
+    @service.handlers.otherwise
+    def be_slow(event: Event, transaction: KafkaTransaction) -> None:
+        service.forward(event, transaction)
+        transaction.flush()
+        wait_for(
+            "the broker to abort the transaction", lambda: ends_of_readers(bootstrap, service.output), seconds=SECONDS
+        )
+
+    send(service)
+    strategy = service.strategy(**{"transaction.timeout.ms": 1000})
+    with (
+        service.receiver(strategy, batch_size=1) as receiver,
+        pytest.raises(ReceiverStoppedError, match=r"timeout\.ms"),
+    ):
+        run_until(receiver, "never", lambda: False)
+
+
+@pytest.mark.long
+def test_a_killed_broker_stops_no_partition_for_good(
+    bootstrap: str, create_topic: Callable[..., str], stack: Stack, tmp_path: Path
+) -> None:
+    service = new_service(bootstrap, "", create_topic)
+    ids = [str(number) for number in range(3000)]
+    send(service, ids)
+    module = f"{__package__}.{CHILD.stem}"
+    command = [sys.executable, "-m", module, bootstrap, service.topic, service.output, service.group, "none"]
+
+    def progress(count: int) -> Observation[bool]:
+        try:
+            committed = service.committed()
+        except KafkaException as error:
+            return Observation(None, str(error))
+        return Observation(committed >= count or None, f"{committed} events")
+
+    with ExitStack() as members:
+        for number in range(3):
+            member = [*command, f"{service.group}-{number}"]
+            members.enter_context(ProcessComponent(member, REPOSITORY, tmp_path / f"{number}.log"))
+        for count in (300, 1200):
+            wait_for("transactions", lambda count=count: progress(count), seconds=SECONDS)  # type: ignore[misc]
+            kill(ServiceComponent(stack, "kafka"))
+        wait_for("all events", lambda: progress(len(ids)), seconds=2 * SECONDS)
+    assert in_order(service.outputs()) == ids
 
 
 @pytest.mark.parametrize("reaches_broker", [True, False])

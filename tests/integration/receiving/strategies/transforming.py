@@ -26,7 +26,7 @@ END_TXN = (26).to_bytes(2, "big")
 
 def read(bootstrap: str, topic: str, isolation: str = COMMITTED) -> list[str]:
     """Return the event ids on a topic, after every transaction that is being completed has ended."""
-    wait_for(f"the transactions on {topic}", lambda: _ends(bootstrap, topic), seconds=SECONDS)
+    wait_for(f"the transactions on {topic}", lambda: ends_of_readers(bootstrap, topic), seconds=SECONDS)
     consumer = _consumer(bootstrap, isolation)
     consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
     found, at_end = list[str](), set[int]()
@@ -46,7 +46,7 @@ def _consumer(bootstrap: str, isolation: str) -> Consumer:
     return Consumer({**settings, "enable.partition.eof": True, "enable.auto.commit": False})
 
 
-def _ends(bootstrap: str, topic: str) -> Observation[bool]:
+def ends_of_readers(bootstrap: str, topic: str) -> Observation[bool]:
     """Compare the ends that both kinds of readers see. An open transaction is between these ends."""
     ends = []
     for isolation in (COMMITTED, UNCOMMITTED):

@@ -1,6 +1,6 @@
-"""Child process that receives events and stops in the middle of a transaction, to be killed.
+"""Child process that receives events, to be killed.
 
-    python transforming_process.py BOOTSTRAP TOPIC OUTPUT GROUP EVENT_ID
+    python transforming_process.py BOOTSTRAP TOPIC OUTPUT GROUP EVENT_ID [TRANSACTIONAL_ID]
 
 The process prints a line when the records of a transaction up to EVENT_ID are on the brokers, and then waits.
 """
@@ -15,7 +15,7 @@ from tests.integration.receiving.strategies.transforming import TransformingServ
 from outbox_events import Event
 from outbox_events.producing.deliveries import KafkaTransaction
 
-BOOTSTRAP, TOPIC, OUTPUT, GROUP, EVENT_ID = sys.argv[1:]
+BOOTSTRAP, TOPIC, OUTPUT, GROUP, EVENT_ID, *TRANSACTIONAL_ID = sys.argv[1:]
 
 
 def main() -> None:
@@ -29,7 +29,9 @@ def main() -> None:
             print("in transaction", flush=True)
             threading.Event().wait(120)
 
-    with service.receiver(service.strategy(), batch_size=10) as receiver:
+    settings = {"partition.assignment.strategy": "range"}
+    strategy = service.strategy(*TRANSACTIONAL_ID)
+    with service.receiver(strategy, settings=settings, batch_size=10) as receiver:
         receiver.run(threading.Event(), poll_s=0.1)
 
 

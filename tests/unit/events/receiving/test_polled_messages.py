@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from outbox_events import Event, Handlers, Receiver, WithoutDeduplication
+from outbox_events.receiving import receiver as receivers
 from outbox_events.receiving.recoverers import Failure, dead_letter_record
 
 SETTINGS = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}
@@ -86,6 +88,30 @@ def test_messages_before_an_interrupt_are_polled_again(receiver: Receiver[Any]) 
     with pytest.raises(KeyboardInterrupt):
         receiver._poll(1)
     assert consumer.positions == [(0, 5), (1, 2)]
+
+
+def test_brokers_that_cannot_be_reached_cause_one_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(receivers, "JOIN_S", 0.3)
+    settings = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}
+    with Receiver(settings, ["t"], WithoutDeduplication(psycopg.connect), Handlers()) as receiver:
+        for _ in range(10):
+            receiver.poll(0.1)
+        assert receiver.status().is_alive()
+        assert not receiver.status().is_ready()
+    names = [record.name for record in caplog.records if record.levelno >= logging.WARNING]
+    assert names == ["outbox_events.receiving.client", "outbox_events.receiving"]
+    assert "127.0.0.1:1" in caplog.records[-1].getMessage()
+
+
+def test_each_type_of_a_topic_without_a_handler_causes_one_warning(
+    receiver: Receiver[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    for topic, event_type in [("t", "x"), ("t", "x"), ("t", "y"), ("u", "x"), ("u", "x")]:
+        receiver._warn_unhandled(Event(topic, 0, 1, b"", b"", {"event_type": event_type}))
+    warned = [record.args for record in caplog.records if record.levelno == logging.WARNING]
+    assert warned == [("x", "t"), ("y", "t"), ("x", "u")]
 
 
 def test_a_dead_letter_has_the_headers_of_the_record() -> None:

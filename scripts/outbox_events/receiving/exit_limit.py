@@ -1,0 +1,41 @@
+"""End the process if a receiver does not stop, for example because a statement waits for a frozen database."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event, Thread, current_thread, main_thread
+
+log = logging.getLogger("outbox_events.receiving")
+EXIT_CODE = 75
+"""Exit code for a failure after which the same command can succeed later (EX_TEMPFAIL)."""
+WATCH_S = 0.5
+
+
+@contextmanager
+def exit_limit(stop_event: Event, seconds: float) -> Iterator[None]:
+    """End the process with EXIT_CODE if the block has not ended `seconds` after `stop_event` was set.
+
+    No effect outside the main thread, because the main thread can then join the thread of the block with a time limit.
+    """
+    thread, finished = current_thread(), Event()
+
+    def watch() -> None:
+        while not stop_event.is_set():
+            if finished.wait(WATCH_S):
+                return
+        if not finished.wait(seconds):
+            stack = traceback.format_stack(sys._current_frames()[thread.ident or 0])
+            log.critical("the receiver did not stop within %g s, the process ends in:\n%s", seconds, "".join(stack))
+            os._exit(EXIT_CODE)
+
+    if thread is main_thread():
+        Thread(target=watch, daemon=True, name="outbox-exit-limit").start()
+    try:
+        yield
+    finally:
+        finished.set()
