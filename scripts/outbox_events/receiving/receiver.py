@@ -70,8 +70,12 @@ class Receiver(Generic[Context]):
         recoverer: Recoverer = stop,
         batch_size: int = 100,
         counters: Counters | None = None,
+        create: Callable[[dict[str, Any]], Consumer] = Consumer,
     ) -> None:
-        """Subscribe. Raises ConfigurationError if a setting conflicts with the strategy."""
+        """Subscribe. Raises ConfigurationError if a setting conflicts with the strategy.
+
+        `create` creates the consumer from its settings.
+        """
         refuse_async(recoverer)
         require_at_least(1, "batch_size", batch_size)
         if isinstance(topics, str) or not all(topics) or not topics:
@@ -90,7 +94,7 @@ class Receiver(Generic[Context]):
         self._revoked_now: set[Partition] = set()
         self._revocation_error: Exception | None = None
         self._is_closed = False
-        self.consumer = Consumer(merged)
+        self.consumer = create(merged)
         self.paused = PausedPartitions(self.consumer)
         self._assignments = Assignments(self.consumer, merged, strategy, self._retries)
         strategy.bind(self.consumer, merged)

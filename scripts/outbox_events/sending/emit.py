@@ -23,6 +23,9 @@ if TYPE_CHECKING:
         psycopg.Connection[Any] | sqlalchemy.Connection | sqlalchemy.orm.Session | sqlalchemy.orm.scoped_session[Any]
     )
 
+collectors: list[list[OutboxEvent]] = []
+"""Lists of tests (`outbox_events.testing.collect_events`). The last list receives the events instead of a table."""
+
 
 def emit(
     connection: SyncConnection,
@@ -68,7 +71,9 @@ def emit_many(
     """
     outbox, events = _outbox_table(table), list(events)
     batches = _batches(events, outbox)
-    if isinstance(connection, psycopg.Connection):
+    if collectors:
+        collectors[-1].extend(events)
+    elif isinstance(connection, psycopg.Connection):
         for columns, rows in batches:
             psycopg_writer.insert_rows(connection, rows, outbox, columns)
     elif _is_sqlalchemy_connection(connection):
@@ -90,6 +95,9 @@ async def emit_async(
     """
     outbox = _outbox_table(table)
     batches = _batches(events, outbox)
+    if collectors:
+        collectors[-1].extend(events)
+        return [event.event_id for event in events]
     if not isinstance(connection, psycopg.AsyncConnection):
         raise _unsupported_error(connection)
     for columns, rows in batches:
