@@ -10,6 +10,7 @@ EXTRAS = {
     "rbloom": "outbox-events[kafka]",
     "fastavro": "outbox-events[avro]",
     "requests": "outbox-events[avro]",
+    "msgspec": "outbox-events[typed]",
     "sqlalchemy": "outbox-events[sqlalchemy]",
 }
 """Maps each package to the distribution and extra that install it."""

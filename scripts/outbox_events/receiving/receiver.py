@@ -234,10 +234,8 @@ class Receiver(Generic[Context]):
             self._failed(last, error, reaction)
 
     def _in_transaction(self, events: Sequence[Event]) -> None:
-        unhandled = 0
         with self._strategy.transaction(events) as work:
-            for event in work.events:
-                unhandled += not self._handlers.handle(event, work.context)
+            unhandled = self._handlers.apply(work.events, work.context)
             for event in work.duplicates:  # after the events, because a batch can contain an event and its duplicate
                 self._handlers.handle_duplicate(event, work.context)
         self.counters.add("handled", len(work.events) - unhandled)

@@ -86,6 +86,14 @@ def test_a_name_that_needs_an_extra_names_it(extras: list[str], name: str, requi
     assert requirement in run_with(service(*extras), code).stdout
 
 
+def test_typed_values_need_their_extra_only() -> None:
+    code = "from outbox_events import Handlers\ntry: Handlers().on('lent', type=dict)(print)"
+    code += "\nexcept ImportError as error: print(error)"
+    assert "outbox-events[typed]" in run_with(service("kafka"), code).stdout
+    done = run_with(service("kafka", "typed"), code)
+    assert (done.stdout, done.returncode) == ("", 0)
+
+
 def test_public_names_are_listed() -> None:
     assert set(outbox_events.__all__) == set(outbox_events._HOMES)
     assert {name for name in dir(outbox_events) if name in outbox_events.__all__} == set(outbox_events.__all__)
