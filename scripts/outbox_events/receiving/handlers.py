@@ -5,35 +5,34 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from itertools import groupby
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar
 
 from outbox_events.errors import ConfigurationError
 from outbox_events.extras import extra
-from outbox_events.receiving.event import Event
+from outbox_events.receiving.event import Event, Value
+from outbox_events.receiving.observed import Observe, handled
 from outbox_events.receiving.strategy import Context
 
 log = logging.getLogger("outbox_events.receiving")
-Payload = TypeVar("Payload")
 Handler = Callable[[Event, Context], None]
 """Applies one event. The strategy provides the context: the open database connection or Kafka transaction."""
-BatchHandler = Callable[[Sequence[Event], Context], None]
-"""Applies consecutive events of a batch together."""
-TypedHandler = Callable[[Event[Payload], Context], None]
-TypedBatchHandler = Callable[[Sequence[Event[Payload]], Context], None]
+Registered = TypeVar("Registered", bound=Callable[..., None])
 
 
 @dataclass(frozen=True, eq=False)
 class _Registered(Generic[Context]):
-    """A handler. `prepare` converts the value of an event, or is None."""
+    """A handler of one event or, if `is_batch` is set, of several events. `prepare` converts the value of an event."""
 
-    apply: BatchHandler[Context]
+    function: Callable[[Any, Context], None]
     is_batch: bool = False
     prepare: Callable[[Event], Event] | None = None
 
     def call(self, events: Sequence[Event], context: Context) -> None:
-        self.apply(events if self.prepare is None else [self.prepare(event) for event in events], context)
+        prepared = events if self.prepare is None else [self.prepare(event) for event in events]
+        self.function(prepared if self.is_batch else prepared[0], context)
 
 
 class Handlers(Generic[Context]):
@@ -57,60 +56,34 @@ class Handlers(Generic[Context]):
         self._other: _Registered[Context] | None = None
         self._duplicate: Handler[Context] | None = None
 
-    @overload
     def on(
-        self, *event_types: str, topic: str | None = None, type: None = None
-    ) -> Callable[[Handler[Context]], Handler[Context]]: ...
-
-    @overload
-    def on(
-        self, *event_types: str, topic: str | None = None, type: type[Payload]
-    ) -> Callable[[TypedHandler[Payload, Context]], TypedHandler[Payload, Context]]: ...
-
-    def on(self, *event_types: str, topic: str | None = None, type: type[Any] | None = None) -> Any:
+        self, *event_types: str, topic: str | None = None, type: type[Value] | None = None
+    ) -> Callable[[Callable[[Event[Value], Context], None]], Callable[[Event[Value], Context], None]]:
         """Register a handler for these event types, for all topics or, with priority, for one topic.
 
         With `type`, the value of an event is an object of this class: a dataclass, a msgspec.Struct, or a model of
         pydantic. An event whose value does not match is an InvalidRecordError, so it is passed to the recoverer. Raises
         ConfigurationError if a type already has a handler, and MissingExtraError if msgspec is not installed.
         """
+        return partial(self._register, event_types, topic, type, False)
 
-        def register(handler: Handler[Context]) -> Handler[Context]:
-            refuse_async(handler)
-            self._register(event_types, topic, _Registered(_one_by_one(handler), prepare=_conversion(type)))
-            return handler
-
-        return register
-
-    @overload
     def batch(
-        self, *event_types: str, topic: str | None = None, type: None = None
-    ) -> Callable[[BatchHandler[Context]], BatchHandler[Context]]: ...
-
-    @overload
-    def batch(
-        self, *event_types: str, topic: str | None = None, type: type[Payload]
-    ) -> Callable[[TypedBatchHandler[Payload, Context]], TypedBatchHandler[Payload, Context]]: ...
-
-    def batch(self, *event_types: str, topic: str | None = None, type: type[Any] | None = None) -> Any:
+        self, *event_types: str, topic: str | None = None, type: type[Value] | None = None
+    ) -> Callable[
+        [Callable[[Sequence[Event[Value]], Context], None]], Callable[[Sequence[Event[Value]], Context], None]
+    ]:
         """Register a handler that receives consecutive events of these types together, in the order of their offsets.
 
         The events are new events of one transaction, without an event of another handler between them. If the
         transaction fails, each event is applied separately, so the handler is called again with one event at a time.
         The other parameters and errors are those of `on`.
         """
-
-        def register(handler: BatchHandler[Context]) -> BatchHandler[Context]:
-            refuse_async(handler)
-            self._register(event_types, topic, _Registered(handler, is_batch=True, prepare=_conversion(type)))
-            return handler
-
-        return register
+        return partial(self._register, event_types, topic, type, True)
 
     def otherwise(self, handler: Handler[Context]) -> Handler[Context]:
         """Register the handler for event types without their own handler. By default, their events are only counted."""
         refuse_async(handler)
-        self._other = _Registered(_one_by_one(handler))
+        self._other = _Registered(handler)
         return handler
 
     def on_duplicate(self, handler: Handler[Context]) -> Handler[Context]:
@@ -119,28 +92,38 @@ class Handlers(Generic[Context]):
         self._duplicate = handler
         return handler
 
-    def apply(self, events: Sequence[Event], context: Context) -> int:
-        """Call the handlers in the order of the events. Return the number of events without a handler."""
+    def apply(self, events: Sequence[Event], context: Context, observe: Observe | None = None) -> int:
+        """Call the handlers in the order of the events. Return the number of events without a handler.
+
+        `observe` receives the duration of each call.
+        """
         unhandled = 0
         for handler, run in self._runs(events):
             if handler is None:
                 unhandled += len(run)
                 self._report_unhandled(run)
             else:
-                handler.call(run, context)
+                with handled(run, observe):
+                    handler.call(run, context)
         return unhandled
 
     def handle_duplicate(self, event: Event, context: Context) -> None:
         """Call the handler for duplicates if one is registered."""
         if self._duplicate is not None:
-            self._duplicate(event, context)
+            with handled([event], None):
+                self._duplicate(event, context)
 
-    def _register(self, event_types: Sequence[str], topic: str | None, handler: _Registered[Context]) -> None:
+    def _register(
+        self, event_types: Sequence[str], topic: str | None, kind: type[Any] | None, is_batch: bool, handler: Registered
+    ) -> Registered:
+        refuse_async(handler)
+        registered = _Registered[Context](handler, is_batch, _conversion(kind))
         for event_type in event_types:
             if (topic, event_type) in self._handlers:
                 place = f" of topic {topic}" if topic else ""
                 raise ConfigurationError(f"event type {event_type}{place} has two handlers")
-            self._handlers[topic, event_type] = handler
+            self._handlers[topic, event_type] = registered
+        return handler
 
     def _handler_of(self, event: Event) -> _Registered[Context] | None:
         own = self._handlers.get((event.topic, event.event_type))
@@ -158,14 +141,6 @@ class Handlers(Generic[Context]):
         for event_type in {event.event_type for event in events} - self._unhandled:
             self._unhandled.add(event_type)
             log.info("events of type %s have no handler", event_type)
-
-
-def _one_by_one(handler: Handler[Context]) -> BatchHandler[Context]:
-    def apply(events: Sequence[Event], context: Context) -> None:
-        for event in events:
-            handler(event, context)
-
-    return apply
 
 
 def _conversion(kind: type[Any] | None) -> Callable[[Event], Event] | None:

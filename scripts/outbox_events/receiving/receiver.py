@@ -15,6 +15,7 @@ from outbox_events.errors import ConfigurationError, RejectedError
 from outbox_events.kafka import offsets
 from outbox_events.receiving.event import Decode, Event, from_message
 from outbox_events.receiving.handlers import Handlers, refuse_async
+from outbox_events.receiving.observed import Observe, committed
 from outbox_events.receiving.partitions import Assignments, Attempt, Partition, PausedPartitions
 from outbox_events.receiving.recoverers import (
     AlreadyAppliedError,
@@ -234,10 +235,12 @@ class Receiver(Generic[Context]):
             self._failed(last, error, reaction)
 
     def _in_transaction(self, events: Sequence[Event]) -> None:
+        start = time.monotonic()
         with self._strategy.transaction(events) as work:
-            unhandled = self._handlers.apply(work.events, work.context)
+            unhandled = self._handlers.apply(work.events, work.context, self.counters.observe)
             for event in work.duplicates:  # after the events, because a batch can contain an event and its duplicate
                 self._handlers.handle_duplicate(event, work.context)
+        committed(events, start, self.counters.observe)
         self.counters.add("handled", len(work.events) - unhandled)
         self.counters.add("unhandled", unhandled)
         self.counters.add("duplicates", len(work.duplicates))
@@ -361,6 +364,8 @@ class Counters:
     """Events that could not be handled and were passed to the recoverer."""
     recoverer_errors: int = 0
     hook: Hook | None = field(default=None, repr=False, compare=False)
+    observe: Observe | None = field(default=None, repr=False, compare=False)
+    """Receives `handler_seconds`, `transaction_seconds`, `transaction_events` and `event_age_seconds`."""
 
     def add(self, name: str, count: int = 1) -> None:
         """Increase a counter, and call the hook."""
@@ -374,4 +379,6 @@ class Counters:
 
     def to_dict(self) -> dict[str, int]:
         """Return a mapping from counter names to counts."""
-        return {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "hook"}
+        return {
+            entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name not in ("hook", "observe")
+        }

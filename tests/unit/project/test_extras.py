@@ -52,14 +52,16 @@ def kit(*extras: str) -> list[str]:
 IMPORT_NAMES = "import outbox_events\nfor name in {names!r}: getattr(outbox_events, name)"
 EVERY_NAME = sorted(outbox_events.__all__)
 OF_SENDING = ["emit", "emit_async", "emit_many", "OutboxEvent", "OutboxTable", "InvalidEventError", "OutboxError"]
+OF_SENDING += ["trace_headers", "use_tracer"]
 
 
 @pytest.mark.parametrize(
     ("extras", "names"),
     [
         ([], OF_SENDING),
-        (["kafka"], [name for name in EVERY_NAME if name != "AvroValues"]),
-        (["kafka", "avro"], EVERY_NAME),
+        (["otel"], [*OF_SENDING, "OpenTelemetryTracer"]),
+        (["kafka"], [name for name in EVERY_NAME if name not in ("AvroValues", "OpenTelemetryTracer")]),
+        (["kafka", "avro", "otel"], EVERY_NAME),
     ],
 )
 def test_public_names_need_the_packages_of_their_extra_only(extras: list[str], names: list[str]) -> None:
@@ -79,6 +81,7 @@ def test_the_writer_for_sqlalchemy_needs_its_extra_only() -> None:
         ([], "LatestState", "outbox-events[kafka]"),
         ([], "ChainedSender", "outbox-events[kafka]"),
         (["kafka"], "AvroValues", "outbox-events[avro]"),
+        (["kafka"], "OpenTelemetryTracer", "outbox-events[otel]"),
     ],
 )
 def test_a_name_that_needs_an_extra_names_it(extras: list[str], name: str, requirement: str) -> None:
