@@ -97,6 +97,21 @@ def test_typed_values_need_their_extra_only() -> None:
     assert (done.stdout, done.returncode) == ("", 0)
 
 
+def test_a_service_that_only_emits_can_test_without_an_extra() -> None:
+    code = """
+from outbox_events import emit
+from outbox_events.testing import fixtures, collect_events
+with collect_events() as emitted:
+    emit(None, aggregate_type="a", aggregate_id="1", event_type="t", payload={})
+print(len(emitted))
+try: from outbox_events.testing import TestReceiver
+except ImportError as error: print(error)
+"""
+    count, error = run_with([*service(), "pytest"], code).stdout.splitlines()
+    assert count == "1"
+    assert "outbox-events[kafka]" in error
+
+
 def test_public_names_are_listed() -> None:
     assert set(outbox_events.__all__) == set(outbox_events._HOMES)
     assert {name for name in dir(outbox_events) if name in outbox_events.__all__} == set(outbox_events.__all__)
