@@ -1,7 +1,7 @@
 """Write events in a service's own transaction, and apply each received event once (see README.md).
 
 This module exports all public names and imports each of them on first use, so writing events requires only psycopg.
-Other features need an extra: `kafka` to receive or produce, `avro` for AvroValues, `sqlalchemy` for a Session.
+Other features need an extra: `kafka` to receive or produce, `avro` for AvroValues, `otel` for OpenTelemetryTracer.
 """
 
 from importlib import import_module
@@ -66,6 +66,8 @@ if TYPE_CHECKING:
     from outbox_events.sending.emit import emit, emit_async, emit_many
     from outbox_events.sending.event import InvalidEventError, OutboxEvent
     from outbox_events.sending.outbox_table import OutboxTable
+    from outbox_events.tracing.opentelemetry_tracer import OpenTelemetryTracer
+    from outbox_events.tracing.tracer import Tracer, trace_headers, traced, use_tracer
     from outbox_events.waiting import Observation, wait_for
 
 __version__ = "0.1.0"
@@ -107,6 +109,8 @@ _MODULES = {
     "sending.composite_id": "composite_id",
     "sending.emit": "emit emit_async emit_many",
     "sending.outbox_table": "OutboxTable",
+    "tracing.opentelemetry_tracer": "OpenTelemetryTracer",
+    "tracing.tracer": "Tracer trace_headers traced use_tracer",
     "waiting": "Observation wait_for",
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
@@ -133,6 +137,7 @@ __all__ = [
     "NotCommittedError",
     "NotDeliveredError",
     "Observation",
+    "OpenTelemetryTracer",
     "Order",
     "OutboxError",
     "OutboxEvent",
@@ -157,6 +162,7 @@ __all__ = [
     "StoredOffsets",
     "Strategy",
     "SupervisedSender",
+    "Tracer",
     "TwoPhaseSender",
     "UnknownOutcomeError",
     "UnreachableError",
@@ -184,7 +190,10 @@ __all__ = [
     "recover",
     "recoverers",
     "recovery_store",
+    "trace_headers",
+    "traced",
     "two_phase",
+    "use_tracer",
     "wait_for",
 ]
 

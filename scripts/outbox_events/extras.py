@@ -10,6 +10,8 @@ EXTRAS = {
     "rbloom": "outbox-events[kafka]",
     "fastavro": "outbox-events[avro]",
     "requests": "outbox-events[avro]",
+    "msgspec": "outbox-events[typed]",
+    "opentelemetry": "outbox-events[otel]",
     "sqlalchemy": "outbox-events[sqlalchemy]",
 }
 """Maps each package to the distribution and extra that install it."""

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any, Generic, NoReturn
 
 from confluent_kafka import Message
 
 from outbox_events.contract.headers import EVENT_ID, EVENT_TYPE, SOURCE_SEQUENCE
 from outbox_events.errors import RejectedError
 from outbox_events.kafka.record import raw_headers, text_headers
+
+if sys.version_info >= (3, 13):
+    from typing import TypeVar
+else:
+    from typing_extensions import TypeVar  # psycopg requires it
+
+Value = TypeVar("Value", default=Any)
 
 
 class InvalidRecordError(RejectedError):
@@ -22,8 +30,11 @@ class InvalidRecordError(RejectedError):
 
 
 @dataclass(frozen=True)
-class Event:
-    """One record of a topic. `headers` contains text. `timestamp_ms` is the record's timestamp in ms since 1970."""
+class Event(Generic[Value]):
+    """One record of a topic. `headers` contains text. `timestamp_ms` is the record's timestamp in ms since 1970.
+
+    `Event[BookLent]` is the type of an event whose value is a BookLent: see `Handlers.on(..., type=BookLent)`.
+    """
 
     topic: str
     partition: int
@@ -38,11 +49,12 @@ class Event:
     decode: Callable[[Event], Any] | None = field(default=None, repr=False, compare=False)
 
     @cached_property
-    def value(self) -> Any:  # noqa: ANN401 - the decoder decides
+    def value(self) -> Value:
         """Decoded value, or None for a tombstone. Raises InvalidRecordError if the value cannot be decoded."""
-        if self.raw_value is None or self.decode is None:
-            return self.raw_value
-        return self.decode(self)
+        value: Any = self.raw_value
+        if self.raw_value is not None and self.decode is not None:
+            value = self.decode(self)
+        return value  # type: ignore[no-any-return]
 
     @property
     def aggregate_id(self) -> str:

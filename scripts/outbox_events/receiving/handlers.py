@@ -1,19 +1,38 @@
-"""Register event handlers by event type."""
+"""Register event handlers by event type and topic, and call them."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
-from typing import Any, Generic
+from itertools import groupby
+from typing import Any, Generic, TypeVar
 
 from outbox_events.errors import ConfigurationError
-from outbox_events.receiving.event import Event
+from outbox_events.extras import extra
+from outbox_events.receiving.event import Event, Value
+from outbox_events.receiving.observed import Observe, handled
 from outbox_events.receiving.strategy import Context
 
 log = logging.getLogger("outbox_events.receiving")
 Handler = Callable[[Event, Context], None]
 """Applies one event. The strategy provides the context: the open database connection or Kafka transaction."""
+Registered = TypeVar("Registered", bound=Callable[..., None])
+
+
+@dataclass(frozen=True, eq=False)
+class _Registered(Generic[Context]):
+    """A handler of one event or, if `is_batch` is set, of several events. `prepare` converts the value of an event."""
+
+    function: Callable[[Any, Context], None]
+    is_batch: bool = False
+    prepare: Callable[[Event], Event] | None = None
+
+    def call(self, events: Sequence[Event], context: Context) -> None:
+        prepared = events if self.prepare is None else [self.prepare(event) for event in events]
+        self.function(prepared if self.is_batch else prepared[0], context)
 
 
 class Handlers(Generic[Context]):
@@ -23,31 +42,48 @@ class Handlers(Generic[Context]):
 
     @handlers.on("book_lent", "book_returned")
     def update_rental(event: Event, connection: psycopg.Connection) -> None: ...
+
+    @handlers.on("book_added", topic="library.book", type=Book)
+    def add_book(event: Event[Book], connection: psycopg.Connection) -> None: ...
+
+    @handlers.batch("book_read")
+    def count(events: Sequence[Event], connection: psycopg.Connection) -> None: ...
     """
 
     def __init__(self) -> None:
-        self._handlers: dict[str, Handler[Context]] = {}
-        self._unhandled = set[str]()
-        self._other: Handler[Context] | None = None
+        self._handlers: dict[tuple[str | None, str], _Registered[Context]] = {}
+        self._unhandled = set[tuple[str, str]]()
+        self._other: _Registered[Context] | None = None
         self._duplicate: Handler[Context] | None = None
 
-    def on(self, *event_types: str) -> Callable[[Handler[Context]], Handler[Context]]:
-        """Register a handler for these event types. Raises ConfigurationError if a type already has a handler."""
+    def on(
+        self, *event_types: str, topic: str | None = None, type: type[Value] | None = None
+    ) -> Callable[[Callable[[Event[Value], Context], None]], Callable[[Event[Value], Context], None]]:
+        """Register a handler for these event types, for all topics or, with priority, for one topic.
 
-        def register(handler: Handler[Context]) -> Handler[Context]:
-            refuse_async(handler)
-            for event_type in event_types:
-                if event_type in self._handlers:
-                    raise ConfigurationError(f"event type {event_type} has two handlers")
-                self._handlers[event_type] = handler
-            return handler
+        With `type`, the value of an event is an object of this class: a dataclass, a msgspec.Struct, or a model of
+        pydantic. An event whose value does not match is an InvalidRecordError, so it is passed to the recoverer. Raises
+        ConfigurationError if a type already has a handler, and MissingExtraError if msgspec is not installed.
+        """
+        return partial(self._register, event_types, topic, type, False)
 
-        return register
+    def batch(
+        self, *event_types: str, topic: str | None = None, type: type[Value] | None = None
+    ) -> Callable[
+        [Callable[[Sequence[Event[Value]], Context], None]], Callable[[Sequence[Event[Value]], Context], None]
+    ]:
+        """Register a handler that receives consecutive events of these types together, in the order of their offsets.
+
+        The events are new events of one transaction, without an event of another handler between them. If the
+        transaction fails, each event is applied separately, so the handler is called again with one event at a time.
+        The other parameters and errors are those of `on`.
+        """
+        return partial(self._register, event_types, topic, type, True)
 
     def otherwise(self, handler: Handler[Context]) -> Handler[Context]:
         """Register the handler for event types without their own handler. By default, their events are only counted."""
         refuse_async(handler)
-        self._other = handler
+        self._other = _Registered(handler)
         return handler
 
     def on_duplicate(self, handler: Handler[Context]) -> Handler[Context]:
@@ -56,20 +92,64 @@ class Handlers(Generic[Context]):
         self._duplicate = handler
         return handler
 
-    def handle(self, event: Event, context: Context) -> bool:
-        """Call the handler of the event. Return False if there is no handler for its type."""
-        handler = self._handlers.get(event.event_type, self._other)
-        if handler is not None:
-            handler(event, context)
-        elif event.event_type not in self._unhandled:
-            self._unhandled.add(event.event_type)
-            log.info("events of type %s have no handler", event.event_type)
-        return handler is not None
+    def apply(self, events: Sequence[Event], context: Context, observe: Observe | None = None) -> int:
+        """Call the handlers in the order of the events. Return the number of events without a handler.
+
+        `observe` receives the duration of each call.
+        """
+        unhandled = 0
+        for handler, run in self._runs(events):
+            if handler is None:
+                unhandled += len(run)
+                self._report_unhandled(run)
+            else:
+                with handled(run, observe):
+                    handler.call(run, context)
+        return unhandled
 
     def handle_duplicate(self, event: Event, context: Context) -> None:
         """Call the handler for duplicates if one is registered."""
         if self._duplicate is not None:
-            self._duplicate(event, context)
+            with handled([event], None):
+                self._duplicate(event, context)
+
+    def _register(
+        self, event_types: Sequence[str], topic: str | None, kind: type[Any] | None, is_batch: bool, handler: Registered
+    ) -> Registered:
+        refuse_async(handler)
+        registered = _Registered[Context](handler, is_batch, _conversion(kind))
+        for event_type in event_types:
+            if (topic, event_type) in self._handlers:
+                place = f" of topic {topic}" if topic else ""
+                raise ConfigurationError(f"event type {event_type}{place} has two handlers")
+            self._handlers[topic, event_type] = registered
+        return handler
+
+    def _handler_of(self, event: Event) -> _Registered[Context] | None:
+        own = self._handlers.get((event.topic, event.event_type))
+        return own or self._handlers.get((None, event.event_type), self._other)
+
+    def _runs(self, events: Sequence[Event]) -> Iterator[tuple[_Registered[Context] | None, list[Event]]]:
+        """Yield each handler with its events: consecutive events for a batch handler, otherwise one event."""
+        for handler, group in groupby(events, key=self._handler_of):
+            if handler is not None and not handler.is_batch:
+                yield from ((handler, [event]) for event in group)
+            else:
+                yield handler, list(group)
+
+    def _report_unhandled(self, events: Sequence[Event]) -> None:
+        for topic, event_type in {(event.topic, event.event_type) for event in events} - self._unhandled:
+            self._unhandled.add((topic, event_type))
+            log.warning("events of type %s on topic %s have no handler and are skipped", event_type, topic)
+
+
+def _conversion(kind: type[Any] | None) -> Callable[[Event], Event] | None:
+    """Return the function that converts the value of an event to `kind`."""
+    if kind is None:
+        return None
+    with extra():
+        from outbox_events.receiving.typed_values import typed  # noqa: PLC0415 - an optional dependency
+    return lambda event: typed(event, kind)
 
 
 def refuse_async(function: Callable[..., Any]) -> None:

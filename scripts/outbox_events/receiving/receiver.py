@@ -19,6 +19,7 @@ from outbox_events.receiving.client_log import ClientLog
 from outbox_events.receiving.event import Decode, Event, from_message
 from outbox_events.receiving.exit_limit import exit_limit
 from outbox_events.receiving.handlers import Handlers, refuse_async
+from outbox_events.receiving.observed import Observe, committed
 from outbox_events.receiving.partition_states import Partition
 from outbox_events.receiving.partitions import Assignments, Attempt, PausedPartitions
 from outbox_events.receiving.recoverers import (
@@ -84,8 +85,12 @@ class Receiver(Generic[Context]):
         recoverer: Recoverer = stop,
         batch_size: int = 100,
         counters: Counters | None = None,
+        create: Callable[[dict[str, Any]], Consumer] = Consumer,
     ) -> None:
-        """Subscribe. Raises ConfigurationError if a setting conflicts with the strategy."""
+        """Subscribe. Raises ConfigurationError if a setting conflicts with the strategy.
+
+        `create` creates the consumer from its settings.
+        """
         refuse_async(recoverer)
         require_at_least(1, "batch_size", batch_size)
         if isinstance(topics, str) or not all(topics) or not topics:
@@ -108,10 +113,9 @@ class Receiver(Generic[Context]):
         self._client_log = ClientLog()
         self._created_at = self._polled_at = time.monotonic()
         self._has_warned = False
-        self._unhandled = set[tuple[str, str]]()
         self._progress = Progress(merged)
         # `Assignments` chooses the start. A reset by the client would skip records that retention has removed.
-        self.consumer = Consumer({"logger": self._client_log, **merged, "auto.offset.reset": "error"})
+        self.consumer = create({"logger": self._client_log, **merged, "auto.offset.reset": "error"})
         self.paused = PausedPartitions(self.consumer)
         self._assignments = Assignments(self.consumer, merged, strategy, self._retries)
         if id(strategy) in IN_USE:
@@ -314,24 +318,16 @@ class Receiver(Generic[Context]):
             self._failed(last, error, reaction)
 
     def _in_transaction(self, events: Sequence[Event]) -> None:
-        unhandled = 0
+        start = time.monotonic()
         with self._strategy.transaction(events) as work:
-            for event in work.events:
-                if not self._handlers.handle(event, work.context):
-                    unhandled += 1
-                    self._warn_unhandled(event)
+            unhandled = self._handlers.apply(work.events, work.context, self.counters.observe)
             for event in work.duplicates:  # after the events, because a batch can contain an event and its duplicate
                 self._handlers.handle_duplicate(event, work.context)
+        committed(events, start, self.counters.observe)
         self.counters.add("handled", len(work.events) - unhandled)
         self.counters.add("unhandled", unhandled)
         self.counters.add("duplicates", len(work.duplicates))
         self._done(events)
-
-    def _warn_unhandled(self, event: Event) -> None:
-        kind = event.topic, event.event_type
-        if kind not in self._unhandled:
-            self._unhandled.add(kind)
-            log.warning("events of type %s on topic %s have no handler and are skipped", event.event_type, event.topic)
 
     def _failed(self, last: Attempt, error: Exception, reaction: Reaction) -> None:
         """Pause the partition until the next attempt, or run the recoverer if no attempts are left."""
@@ -454,6 +450,8 @@ class Counters:
     """Events that could not be handled and were passed to the recoverer."""
     recoverer_errors: int = 0
     hook: Hook | None = field(default=None, repr=False, compare=False)
+    observe: Observe | None = field(default=None, repr=False, compare=False)
+    """Receives `handler_seconds`, `transaction_seconds`, `transaction_events` and `event_age_seconds`."""
 
     def add(self, name: str, count: int = 1) -> None:
         """Increase a counter, and call the hook."""
@@ -467,4 +465,6 @@ class Counters:
 
     def to_dict(self) -> dict[str, int]:
         """Return a mapping from counter names to counts."""
-        return {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "hook"}
+        return {
+            entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name not in ("hook", "observe")
+        }

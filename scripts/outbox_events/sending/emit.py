@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from outbox_events.errors import ConfigurationError
 from outbox_events.sending import psycopg_writer
 from outbox_events.sending.event import OutboxEvent, Row
 from outbox_events.sending.outbox_table import DEFAULT_TABLE, OutboxTable
+from outbox_events.tracing.tracer import trace_headers
 
 if TYPE_CHECKING:
     import sqlalchemy
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     SyncConnection = (
         psycopg.Connection[Any] | sqlalchemy.Connection | sqlalchemy.orm.Session | sqlalchemy.orm.scoped_session[Any]
     )
+
+collectors: list[list[OutboxEvent]] = []
+"""Lists of tests (`outbox_events.testing.collect_events`). The last list receives the events instead of a table."""
 
 
 def emit(
@@ -41,7 +46,7 @@ def emit(
     `connection` is a psycopg 3 Connection, or a SQLAlchemy 2 Connection or Session. `payload` is the full state of the
     aggregate after the event. None means that the aggregate was deleted. `additional_columns` maps other columns that
     the pipeline file defines, such as partition_field, to values. Pass an OutboxTable as `table` if the pipeline file
-    sets source.columns.
+    sets source.columns. If there is a current trace (`use_tracer`), its headers are added to `headers`.
 
     Before any SQL is executed, raises InvalidEventError for an event that cannot be stored exactly, RefusedError if the
     row would be committed separately, and ConfigurationError for an unsupported kind of connection. Database errors are
@@ -66,9 +71,11 @@ def emit_many(
 
     All events are validated before the first row is inserted. If there are no events, no statement is executed.
     """
-    outbox, events = _outbox_table(table), list(events)
+    outbox, events = _outbox_table(table), with_trace(events)
     batches = _batches(events, outbox)
-    if isinstance(connection, psycopg.Connection):
+    if collectors:
+        collectors[-1].extend(events)
+    elif isinstance(connection, psycopg.Connection):
         for columns, rows in batches:
             psycopg_writer.insert_rows(connection, rows, outbox, columns)
     elif _is_sqlalchemy_connection(connection):
@@ -88,13 +95,33 @@ async def emit_async(
 
     For SQLAlchemy's AsyncSession or AsyncConnection, use `await session.run_sync(emit_many, events)`.
     """
-    outbox = _outbox_table(table)
-    batches = _batches(events, outbox)
+    outbox, traced = _outbox_table(table), with_trace(events)
+    batches = _batches(traced, outbox)
+    if collectors:
+        collectors[-1].extend(traced)
+        return [event.event_id for event in traced]
     if not isinstance(connection, psycopg.AsyncConnection):
         raise _unsupported_error(connection)
     for columns, rows in batches:
         await psycopg_writer.insert_rows_async(connection, rows, outbox, columns)
-    return [event.event_id for event in events]
+    return [event.event_id for event in traced]
+
+
+def with_trace(events: Iterable[OutboxEvent]) -> list[OutboxEvent]:
+    """Return the events with the headers of the current trace, which do not replace an event's own `traceparent`."""
+    added, events = trace_headers(), list(events)
+    if not added:
+        return events
+    return [
+        replace(event, headers={**added, **(event.headers or {})}) if _continues_trace(event) else event
+        for event in events
+    ]
+
+
+def _continues_trace(event: OutboxEvent) -> bool:
+    """Return whether the event has no `traceparent`, neither as a header nor as a column that becomes a header."""
+    headers = event.headers or {}
+    return isinstance(headers, Mapping) and "traceparent" not in {*headers, *(event.additional_columns or {})}
 
 
 @lru_cache(maxsize=64)

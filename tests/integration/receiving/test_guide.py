@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event as StopEvent
 from threading import Thread
@@ -15,7 +15,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from outbox_events import Event, emit
+from outbox_events import Event, emit, use_tracer
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.deployment import Deployment
 from outbox_kit.stack import Stack
@@ -23,12 +23,31 @@ from outbox_kit.stack import Stack
 GUIDE = Path(__file__).parents[3] / "docs" / "receiving.md"
 SNIPPETS = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 CONSUMER, TABLE, REPLY, *OTHERS = SNIPPETS
+README = GUIDE.parents[1] / "scripts" / "outbox_events" / "README.md"
+_, STATISTICS, TEST_OF_STATISTICS = re.findall(
+    r"^```python\n(.*?)^```", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+)
+CONFTEST = """
+import pytest
+pytest_plugins = ["outbox_events.testing.fixtures"]
+
+@pytest.fixture
+def dsn():
+    return {dsn!r}
+"""
 
 
 def run(snippet: str, **names: object) -> dict[str, Any]:
     # dont_inherit excludes the __future__ imports of this file.
     exec(compile(snippet, GUIDE.name, "exec", dont_inherit=True), names)  # noqa: S102
     return names
+
+
+@pytest.fixture(autouse=True)
+def _default_tracer() -> Iterator[None]:
+    """Restore the tracer, because the tests of a run share a process."""
+    yield
+    use_tracer(None)
 
 
 @pytest.fixture
@@ -39,12 +58,33 @@ def letters_dsn(source_dsn: str) -> str:
     return source_dsn
 
 
-def test_the_consumer_is_short_and_typed(tmp_path: Path) -> None:
-    assert len([line for line in CONSUMER.splitlines() if line.strip()]) < 30
-    (tmp_path / "letters.py").write_text(CONSUMER)
-    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "letters.py"]
+def lines(code: str) -> int:
+    return len([line for line in code.splitlines() if line.strip()])
+
+
+def test_the_consumers_are_short_and_typed(tmp_path: Path) -> None:
+    assert lines(CONSUMER) < 30
+    assert lines(STATISTICS) + lines(TEST_OF_STATISTICS) <= 30
+    files = {"letters.py": CONSUMER, "statistics_service.py": STATISTICS, "test_statistics.py": TEST_OF_STATISTICS}
+    for name, code in files.items():
+        (tmp_path / name).write_text(code)
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), *files]
     checked = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert checked.returncode == 0, checked.stdout
+
+
+def test_the_test_of_the_readme_passes(letters_dsn: str, tmp_path: Path) -> None:
+    with psycopg.connect(letters_dsn) as connection:
+        connection.execute("drop table if exists book_statistics")
+        connection.execute("create table book_statistics (id text primary key, title text, changes int default 0)")
+        connection.execute("insert into book_statistics (id) values ('b-1')")
+    (tmp_path / "statistics_service.py").write_text(STATISTICS)
+    (tmp_path / "test_statistics.py").write_text(TEST_OF_STATISTICS)
+    (tmp_path / "conftest.py").write_text(CONFTEST.format(dsn=letters_dsn))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "1 passed" in done.stdout
 
 
 def test_the_consumer_applies_each_event_once(library: Deployment, stack: Stack, letters_dsn: str) -> None:
@@ -98,11 +138,9 @@ def test_a_reply_is_one_transaction(library: Deployment, letters_dsn: str) -> No
 
 def test_the_receiver_of_the_readme_runs(library: Deployment, bootstrap: str, letters_dsn: str) -> None:
     del library  # creates the topic
-    readme = GUIDE.parents[1] / "scripts" / "outbox_events" / "README.md"
-    snippet = re.findall(r"^```python\n(.*?)^```", readme.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)[1]
     stop = StopEvent()
     stop.set()
-    run(snippet, kafka=bootstrap, dsn=letters_dsn, stop=stop)
+    run(STATISTICS, __name__="statistics_service")["receive"](letters_dsn, bootstrap, stop)
 
 
 @pytest.mark.parametrize("number", range(len(OTHERS)))

@@ -1,4 +1,4 @@
-"""docs/examples/metrics: a receiver's counters and lag reach the metrics libraries. The modules pass type checks."""
+"""docs/examples/metrics: counters, measurements and lag reach the metrics libraries. The modules pass type checks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def receive(service: Service, metrics: Any, run: Callable[..., None]) -> None:  
 
     service.send(*(("k", event_id) for event_id in ("a", "a", "b", "c", "d")), partition=1)
     once = ProcessedEvents(service.connect, service.group)
-    with service.receiver(once, batch_size=1, counters=Counters(hook=metrics.count)) as receiver:
+    with service.receiver(
+        once, batch_size=1, counters=Counters(hook=metrics.count, observe=metrics.observe)
+    ) as receiver:
         run(receiver, metrics, stop)
 
 
@@ -48,6 +50,9 @@ def test_prometheus_shows_counters_and_lag(service: Service) -> None:
     for name, number in COUNTS.items():
         assert f'outbox_receiver_events_total{{counter="{name}"}} {number}.0' in samples
     assert f'outbox_receiver_lag{{partition="1",topic="{service.topic}"}} {LAG}.0' in samples
+    assert 'outbox_receiver_handler_seconds_count{event_type="Changed"} 2.0' in samples
+    assert 'outbox_receiver_event_age_seconds_count{event_type="Changed"} 3.0' in samples
+    assert 'outbox_receiver_transaction_events_sum{event_type=""} 3.0' in samples
 
 
 def test_opentelemetry_shows_counters_and_lag(service: Service) -> None:
@@ -63,6 +68,10 @@ def test_opentelemetry_shows_counters_and_lag(service: Service) -> None:
         for point in points["outbox.receiver.lag"]
     }
     assert lag[service.topic, 1] == LAG
+    assert [(point.attributes["event_type"], point.count) for point in points["outbox.receiver.handler"]] == [
+        ("Changed", 2)
+    ]
+    assert points["outbox.receiver.transaction_events"][0].sum == 3
 
 
 def read_points(reader: InMemoryMetricReader) -> dict[str, list[Any]]:

@@ -18,6 +18,7 @@ import pytest
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.stack import Stack
 from outbox_kit.stack.errors import StackError
+from outbox_kit.stack.fixtures import running_stack
 from outbox_kit.stack.ports import HOST
 from outbox_kit.stack.processes import command_lines
 
@@ -214,3 +215,14 @@ def test_does_not_run_postgresql_as_root(stack: Stack) -> None:
     pid = stack.pid("postgres")
     assert pid is not None
     assert Path(f"/proc/{pid}").stat().st_uid != 0
+
+
+def test_the_fixture_stops_only_a_stack_that_it_started(stack: Stack) -> None:
+    folder = stack.layout.root
+    with running_stack(folder, POSTGRES) as started:
+        assert value(started.postgres, "select 1") == 1
+        with running_stack(folder) as running:
+            assert running == started
+        assert value(started.postgres, "select 1") == 1
+    assert stack.state() is None
+    assert stack.has_data

@@ -52,14 +52,16 @@ def kit(*extras: str) -> list[str]:
 IMPORT_NAMES = "import outbox_events\nfor name in {names!r}: getattr(outbox_events, name)"
 EVERY_NAME = sorted(outbox_events.__all__)
 OF_SENDING = ["emit", "emit_async", "emit_many", "OutboxEvent", "OutboxTable", "InvalidEventError", "OutboxError"]
+OF_SENDING += ["trace_headers", "use_tracer"]
 
 
 @pytest.mark.parametrize(
     ("extras", "names"),
     [
         ([], OF_SENDING),
-        (["kafka"], [name for name in EVERY_NAME if name != "AvroValues"]),
-        (["kafka", "avro"], EVERY_NAME),
+        (["otel"], [*OF_SENDING, "OpenTelemetryTracer"]),
+        (["kafka"], [name for name in EVERY_NAME if name not in ("AvroValues", "OpenTelemetryTracer")]),
+        (["kafka", "avro", "otel"], EVERY_NAME),
     ],
 )
 def test_public_names_need_the_packages_of_their_extra_only(extras: list[str], names: list[str]) -> None:
@@ -79,11 +81,35 @@ def test_the_writer_for_sqlalchemy_needs_its_extra_only() -> None:
         ([], "LatestState", "outbox-events[kafka]"),
         ([], "ChainedSender", "outbox-events[kafka]"),
         (["kafka"], "AvroValues", "outbox-events[avro]"),
+        (["kafka"], "OpenTelemetryTracer", "outbox-events[otel]"),
     ],
 )
 def test_a_name_that_needs_an_extra_names_it(extras: list[str], name: str, requirement: str) -> None:
     code = f"try: from outbox_events import {name}\nexcept ImportError as error: print(error)"
     assert requirement in run_with(service(*extras), code).stdout
+
+
+def test_typed_values_need_their_extra_only() -> None:
+    code = "from outbox_events import Handlers\ntry: Handlers().on('lent', type=dict)(print)"
+    code += "\nexcept ImportError as error: print(error)"
+    assert "outbox-events[typed]" in run_with(service("kafka"), code).stdout
+    done = run_with(service("kafka", "typed"), code)
+    assert (done.stdout, done.returncode) == ("", 0)
+
+
+def test_a_service_that_only_emits_can_test_without_an_extra() -> None:
+    code = """
+from outbox_events import emit
+from outbox_events.testing import fixtures, collect_events
+with collect_events() as emitted:
+    emit(None, aggregate_type="a", aggregate_id="1", event_type="t", payload={})
+print(len(emitted))
+try: from outbox_events.testing import TestReceiver
+except ImportError as error: print(error)
+"""
+    count, error = run_with([*service(), "pytest"], code).stdout.splitlines()
+    assert count == "1"
+    assert "outbox-events[kafka]" in error
 
 
 def test_public_names_are_listed() -> None:
@@ -110,7 +136,7 @@ def test_an_extra_has_every_package_that_its_modules_import(extra: str, module: 
 IMPORT_ALL = """
 import importlib, pkgutil, outbox_kit
 for module in pkgutil.walk_packages(outbox_kit.__path__, "outbox_kit."):
-    if not module.name.startswith("outbox_kit.testing"):
+    if not module.name.startswith("outbox_kit.testing") and not module.name.endswith(".fixtures"):  # need pytest
         importlib.import_module(module.name)
 """
 

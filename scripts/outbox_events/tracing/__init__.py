@@ -1,0 +1,1 @@
+"""Continue traces from the sender of an event to its handlers, with W3C Trace Context headers."""
