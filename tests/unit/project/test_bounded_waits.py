@@ -37,6 +37,7 @@ ALLOWED = {
     ("scripts/outbox_lab/drill/faults/disk.py", "while True"): CALCULATION,
     ("scripts/outbox_lab/drill/poller.py", "deliveries.wait()"): BOUNDED,
     ("scripts/outbox_lab/drill/poller.py", "while True"): SERVICE,
+    ("scripts/outbox_lab/drill/senders/planted.py", "deliveries.wait()"): BOUNDED,
     ("scripts/outbox_lab/drill/senders/producing.py", "deliveries.wait()"): BOUNDED,
     ("scripts/outbox_events/receiving/recoverers.py", "deliveries.wait()"): BOUNDED,
     ("scripts/outbox_events/kafka/topic_requests.py", "while True"): DEADLINE,
