@@ -34,8 +34,11 @@ class ProducingWay(Way):
     @contextmanager
     def deployed(self) -> Iterator[Deployed]:
         topic = f"{self.cell}.{AGGREGATE}"
-        settings = {"cleanup.policy": "compact", **TOPIC_SETTINGS}
-        KafkaClient(self.drill.kafka).create(topic, partitions=PARTITIONS, replication_factor=1, config=settings)
+        kafka = self.drill.kafka
+        minimum = {"min.insync.replicas": str(kafka.min_insync_replicas)}
+        settings = {"cleanup.policy": "compact", **TOPIC_SETTINGS, **minimum}
+        replicas = kafka.replication_factor
+        KafkaClient(kafka).create(topic, partitions=PARTITIONS, replication_factor=replicas, config=settings)
         with self.drill.connect_to_database() as connection:
             for statement in CREATE_TABLES:
                 connection.execute(statement)

@@ -24,6 +24,7 @@ STACK_FAULTS = (
     "restart-postgres",
     "reset-connection",
     "slow-connection",
+    "kill-leader",
     "disk-full-kafka",
 )
 """Names of the faults that hit Kafka or PostgreSQL. These faults apply to every way."""
