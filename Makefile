@@ -29,7 +29,7 @@ OLDER_POSTGRES := 14.24.0 16.15.0
 
 # Ways and faults of `make drill`.
 DRILL := --way cdc-exactly-once --way two-phase \
-	--fault kill-writer --fault kill-kafka --fault kill-postgres --times 1 --seconds 6 --materialize --receive --fast-start
+	--fault kill-writer --fault kill-kafka --fault kill-postgres --times 1 --seconds 5 --materialize --receive --fast-start
 
 .PHONY: help setup components maven-components demo drill drill-full images up down logs ps dist-spark dist check check-python check-java format test test-spark test-browser test-containers test-compose test-full test-cluster fuzz bench-plan bench-smt bench-source bench-latency bench-sending bench-receiving bench-receiving-table bench-materialize bench-latest-state clean prerequisites older-postgres wiremock requirements
 

@@ -25,9 +25,21 @@ A4_WIDTH, DESKTOP_WIDTH, PHONE_WIDTH = 794, 1280, 390
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    effects = tuple(count_effects(strategy, LEDGER, deliveries_of("a", "a")) for strategy in STRATEGIES)
+    delivered = deliveries_of("a", "b")
+    effects = tuple(count_effects(strategy, LEDGER, deliveries_of("a", "a"), delivered) for strategy in STRATEGIES)
     results = [
-        result_of(way.name, fault, LEDGER, deliveries_of("a"), note="x" * 200, recovery_s=[12.5], effects=effects)
+        result_of(
+            way.name,
+            fault,
+            LEDGER,
+            deliveries_of("a"),
+            note="x" * 200,
+            recovery_s=[12.5],
+            effects=effects,
+            lost_by_fault=() if fault == "none" else (1000,),
+            phantom_by_fault=() if fault == "none" else (1000,),
+            load={"rate": 60, "writers": 4},
+        )
         for way in WAYS.values()
         for fault in FAULTS
         if fault in way.faults

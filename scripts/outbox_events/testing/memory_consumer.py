@@ -8,7 +8,7 @@ from typing import Any
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Message, TopicPartition
 
 from outbox_events.receiving.event import Event
-from outbox_events.receiving.partitions import Partition
+from outbox_events.receiving.partition_states import Partition
 
 Rebalance = Callable[[Any, list[TopicPartition]], None]
 

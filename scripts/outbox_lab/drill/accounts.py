@@ -82,6 +82,11 @@ def durable_xid(connection: Connection) -> str:
     return str(connection.execute(DURABLE_XID).fetchall()[0][0])
 
 
+def read_status(connection: Connection, xid: str) -> str:
+    """Return the status of a transaction id: committed, aborted, in progress, or None as text if it is too old."""
+    return str(connection.execute(STATUS, (xid,)).fetchall()[0][0])
+
+
 def entered_events(connection: Connection) -> set[str]:
     """Return the ids of the events that have an entry in the database."""
     return {str(row[0]) for row in connection.execute(ENTRIES).fetchall()}

@@ -21,13 +21,15 @@ from outbox_lab.drill.components import ProcessComponent, start_module
 from outbox_lab.drill.faults import Fault, inject, prepared
 from outbox_lab.drill.ledger import Ledger, LedgerFile, Outcome
 from outbox_lab.drill.observer import Observer, complete, read_deliveries
+from outbox_lab.drill.project import PARTITIONS
+from outbox_lab.drill.provenance import machine
 from outbox_lab.drill.receivers.effects import EffectCounts
 from outbox_lab.drill.receivers.receivers import Place, Receivers
 from outbox_lab.drill.receivers.strategies import STRATEGIES
 from outbox_lab.drill.senders.catalogue import open_sender
 from outbox_lab.drill.skipped_markers import partitions_without_markers
 from outbox_lab.drill.stack import DrillStack
-from outbox_lab.drill.verdict import Verdict, delays_over_time, judge
+from outbox_lab.drill.verdict import Verdict, count_by_fault, delays_over_time, find, judge
 from outbox_lab.drill.ways.way import Deployed, Promise, Way
 from outbox_lab.drill.writer import Writer, WriterSettings, writer_name
 
@@ -68,7 +70,9 @@ class CellSettings:
     @property
     def strategies(self) -> tuple[str, ...]:
         """Strategies of the receivers. Empty if the fault restores the server that contains their database."""
-        return tuple(STRATEGIES) if self.receive and not self.fault.restores_database else ()
+        if self.fault.restores_database:
+            return ()
+        return self.way.strategies or (tuple(STRATEGIES) if self.receive else ())
 
     @property
     def name(self) -> str:
@@ -106,10 +110,20 @@ class CellResult:
     detected: str = ""
     """Checks of `outbox verify` that failed after a fault that needs a repair, each with its observation."""
     receiver_kills: int = 0
+    receiver_early_kills: int = 0
+    """Kills of members that had not applied an event yet."""
+    receiver_pauses: int = 0
     effects: tuple[EffectCounts, ...] = ()
     """Effects of the receivers, with one entry for each strategy."""
     partitions_without_markers: tuple[str, ...] = ()
     """Partitions to which the broker did not write a transaction marker. Most promises are then not judged."""
+    latest_states_equal: bool | None = None
+    """Whether the latest states of the receivers equal the ledger, or None if no receivers ran."""
+    lost_by_fault: tuple[int, ...] = ()
+    """Number of lost events for each injection."""
+    phantom_by_fault: tuple[int, ...] = ()
+    commit: str = ""
+    machine: str = ""
 
 
 class Cell:
@@ -134,7 +148,7 @@ class Cell:
             self._observer(deployed.topic) as observer,
             self._receivers(deployed.topic) as receivers,
         ):
-            with self._writers(deployed) as writers, receivers.killed():
+            with self._writers(deployed) as writers, receivers.disturbed():
                 deployed.components = {**self._drill.services, **deployed.components, "writer": writers}
                 times = self._load(observer, deployed)
             is_recovered = self._recover(deployed)
@@ -144,11 +158,15 @@ class Cell:
             deliveries, missed = complete(observer, self._drill.kafka, deployed.topic)
             self._notes += [missed] if missed else []
             self._notes += receivers.drain(deliveries)
-            effects = receivers.count_effects(ledger)
+            effects = receivers.count_effects(ledger, deliveries)
+            states = receivers.stop(ledger)
+            self._notes += states
             tables_equal = self._materialize(deployed, ledger)
             unmarked = tuple(self._partitions_without_markers())
             if unmarked:
                 self._notes.append(f"the broker wrote no transaction marker to {', '.join(unmarked)} (KAFKA-20734)")
+        is_restore = self._settings.fault.restores_database
+        found, ends = find(ledger, deliveries, is_restore=is_restore), [at.recovered_at or at.ended_at for at in times]
         return CellResult(
             way=self._settings.way.name,
             fault=self._settings.fault.name,
@@ -158,7 +176,7 @@ class Cell:
             load=asdict(self._settings.load),
             started_at=started_at,
             seconds=round(time.time() - started_at, 1),
-            verdict=judge(ledger, deliveries),
+            verdict=judge(ledger, deliveries, partitions=PARTITIONS, is_restore=is_restore),
             recovery_s=[_recovery(entry) for entry in times],
             fault_spans=[(entry.started_at, entry.ended_at) for entry in times],
             delays=_thinned(delays_over_time(ledger, deliveries)),
@@ -166,8 +184,15 @@ class Cell:
             note="; ".join(self._notes),
             detected=self._detected,
             receiver_kills=receivers.kills,
+            receiver_early_kills=receivers.early_kills,
+            receiver_pauses=receivers.pauses,
             effects=effects,
             partitions_without_markers=unmarked,
+            latest_states_equal=None if not effects else not states,
+            lost_by_fault=count_by_fault(ledger, found.lost, ends),
+            phantom_by_fault=count_by_fault(ledger, found.phantom, ends),
+            commit=self._drill.project.commit,
+            machine=machine(),
         )
 
     def _observer(self, topic: str) -> Observer:
@@ -307,14 +332,16 @@ class Cell:
         return Observation(True, "recovered")
 
     def _resolved_ledger(self) -> Ledger:
-        """Read the ledger, and ask PostgreSQL for the outcomes that the ledger does not contain."""
-        ledger, fault = Ledger.read(self._ledger_file), self._settings.fault
+        """Read the ledger, correct it by the rows, and ask PostgreSQL for outcomes that are still unknown.
+
+        A database that replaced another one assigns ids again, so there a transaction without rows was not committed.
+        """
+        ledger, is_replaced = Ledger.read(self._ledger_file), self._settings.fault.replaces_database
         with self._drill.connect_to_database() as connection:
-            if fault.replaces_database:
-                ledger.resolve_by_rows(accounts.entered_events(connection), undoes_commits=fault.undoes_commits)
+            ledger.resolve_by_rows(accounts.entered_events(connection))
             for transaction in ledger.unknown():
-                status = connection.execute(accounts.STATUS, (transaction.xid,)).fetchall()[0][0]
-                transaction.outcome = STATUSES.get(str(status), Outcome.UNKNOWN)
+                status = "aborted" if is_replaced else accounts.read_status(connection, transaction.xid)
+                transaction.outcome = STATUSES.get(status, Outcome.UNKNOWN)
         return ledger
 
     def _drain(self, observer: Observer, ledger: Ledger) -> None:

@@ -17,14 +17,15 @@ from outbox_kit.cli.options import Output
 from outbox_kit.stack import Options
 from outbox_kit.stack.services.java import FAST_START_OPTIONS
 from outbox_lab.drill.cell import CellResult, Load
-from outbox_lab.drill.faults import FAULTS
+from outbox_lab.drill.faults import FAULTS, fault_named
 from outbox_lab.drill.project import DrillProject
 from outbox_lab.drill.reporting.charts import loss_chart
 from outbox_lab.drill.reporting.report import Cost, to_html, to_markdown
 from outbox_lab.drill.reporting.summary import summarize
-from outbox_lab.drill.run import broken_promises, read_results, run_cells, select_cells
+from outbox_lab.drill.run import broken_promises, read_results, run_cells, select_cells, undiscovered_mistakes
 from outbox_lab.drill.verdict import COUNTS
 from outbox_lab.drill.ways.catalogue import WAYS
+from outbox_lab.drill.ways.planted import PLANTED_WAYS
 
 REPORT_OPTIONS = ("report", "seed", "per_year", "value")
 
@@ -54,13 +55,21 @@ Materialize = Annotated[
 Receive = Annotated[
     bool, typer.Option("--receive", help="Also run and kill receivers, and compare their effects with the ledger.")
 ]
+IsPlanted = Annotated[
+    bool, typer.Option("--planted", help="Run ways with planted mistakes, which the drill must find.")
+]
 Resume = Annotated[bool, typer.Option("--resume", help="Skip cells for which a result with this seed already exists.")]
 Report = Annotated[
     bool,
     typer.Option("--report", help="Write build/drill/report.html from all results, or only from those for --seed."),
 ]
 PerYear = Annotated[
-    float, typer.Option("--per-year", min=0, metavar="NUMBER", help="Assumed faults per year for the expected loss.")
+    list[str] | None,
+    typer.Option(
+        "--per-year",
+        metavar="[FAULT=]NUMBER",
+        help="Assumed faults per year of this kind, or of every kind that is not named; repeatable. Default: 1.",
+    ),
 ]
 Value = Annotated[float, typer.Option("--value", min=0, metavar="NUMBER", help="Assumed value of one lost event.")]
 OutputFormat = Annotated[Output, typer.Option("--output", "-o", help="Format of the results on stdout.")]
@@ -79,9 +88,10 @@ def drill(
     rate: Rate = 60,
     materialize: Materialize = False,
     receive: Receive = False,
+    planted: IsPlanted = False,
     resume: Resume = False,
     report: Report = False,
-    per_year: PerYear = 10,
+    per_year: PerYear = None,
     value: Value = 100,
     fast_start: FastStart = False,
     list_cells: ListCells = False,
@@ -91,7 +101,7 @@ def drill(
 
     The drill starts a separate stack in build/drill and deletes the data of this stack at the end. A cell is one run of
     one way of sending under one fault. The result of each cell is written to build/drill/results/. The exit code is 1
-    if a way of sending breaks a promise or a cell has no result.
+    if a way of sending breaks a promise, a planted mistake is not found, or a cell has no result.
     """
     project = DrillProject(Path.cwd(), Options(jvm_options=FAST_START_OPTIONS if fast_start else ""))
     if list_cells:
@@ -99,7 +109,7 @@ def drill(
         return
     if report:
         _refuse_ignored(context)
-        _write_report(project, seed, per_year, value)
+        _write_report(project, seed, parse_cost(per_year or [], value))
         return
     seed = secrets.randbelow(2**31) if seed is None else seed
     load = Load(seconds=seconds, rate=rate)
@@ -112,6 +122,7 @@ def drill(
         materialize=materialize,
         receive=receive,
         injections=times,
+        planted=planted,
     )
     print_message(f"seed {seed}")
     results = run_cells(project, cells, print_message, resume=resume)
@@ -133,17 +144,20 @@ def _judge(results: list[CellResult], cell_count: int, seed: int) -> None:
     broken, missing = broken_promises(results), cell_count - len(results)
     for line in broken:
         print_message(f"broken promise: {line}")
+    undiscovered = undiscovered_mistakes(results)
+    for line in undiscovered:
+        print_message(line)
     for result in results:
         if result.partitions_without_markers:
             print_message(f"not judged, because the broker wrote no marker: {result.way}, {result.fault} (KAFKA-20734)")
     if missing:
         print_message(f"no result for {plural(missing, 'cell')}: add --seed {seed} --resume to run only these cells")
-    if broken or missing:
+    if broken or undiscovered or missing:
         raise typer.Exit(exit_codes.ERROR)
 
 
 def _print_catalogue() -> None:
-    rows = [[way.name, way.description] for way in WAYS.values()]
+    rows = [[way.name, way.description] for way in (WAYS | PLANTED_WAYS).values()]
     print_table(["way", "description"], rows)
     rows = [[fault.name, fault.description, _ways_under(fault.name)] for fault in FAULTS.values()]
     print_table(["fault", "description", "ways"], rows)
@@ -155,7 +169,19 @@ def _ways_under(fault: str) -> str:
     return "all" if len(ways) == len(WAYS) else ", ".join(ways)
 
 
-def _write_report(project: DrillProject, seed: int | None, per_year: float, value: float) -> None:
+def parse_cost(per_year: list[str], value: float) -> Cost:
+    """Return the assumptions of a report, from the values of its options. Raises BadParameter, ConfigurationError."""
+    by_fault = {}
+    for text in per_year:
+        name, _, number = text.rpartition("=")
+        try:
+            by_fault[fault_named(name).name if name else ""] = float(number)
+        except ValueError:
+            raise typer.BadParameter(f"{text!r} is not [FAULT=]NUMBER", param_hint="--per-year") from None
+    return Cost(by_fault.pop("", Cost.faults_per_year), value, by_fault)
+
+
+def _write_report(project: DrillProject, seed: int | None, cost: Cost) -> None:
     results = read_results(project, seed)
     if not results:
         seeds = "" if seed is None else f" with seed {seed}"
@@ -164,7 +190,7 @@ def _write_report(project: DrillProject, seed: int | None, per_year: float, valu
             "run cells first, as in `python -m outbox_lab.drill --fault none`",
         )
     page = project.folder / "report.html"
-    page.write_text(to_html(results, Cost(per_year, value)), encoding="utf-8")
+    page.write_text(to_html(results, cost), encoding="utf-8")
     page.with_suffix(".md").write_text(to_markdown(results), encoding="utf-8")
     page.with_suffix(".svg").write_text(loss_chart(summarize(results)), encoding="utf-8")
     print_message(f"{plural(len(results), 'cell')}: {page}")

@@ -97,18 +97,27 @@ class ProcessComponent:
     def signal(self, number: signal.Signals) -> None:
         """Wait until the command is ready, and send it a signal. Raises WaitTimeoutError after READY_TIMEOUT_S."""
         wait_for(f"{self._log.stem} to be ready", self._check_ready, seconds=READY_TIMEOUT_S, interval=0.05)
+        self.signal_now(number)
+
+    def signal_now(self, number: int) -> None:
+        """Send a signal, whether the command is ready or not."""
         self._process.send_signal(number)
 
     def is_ready(self) -> bool:
         """Return whether the command is running and has logged the text `ready` since it was last started."""
         return self._check_ready().value is not None
 
-    def _check_ready(self) -> Observation[bool]:
+    def has_logged(self, text: bytes) -> bool:
+        """Return whether the command is running and has logged a text since it was last started."""
         if self._process.poll() is not None:
-            return Observation(None, f"ended with exit code {self._process.returncode}")
+            return False
         with self._log.open("rb") as log:
             log.seek(self._log_start)
-            return Observation(self._ready in log.read() or None, "running, but not ready")
+            return text in log.read()
+
+    def _check_ready(self) -> Observation[bool]:
+        text = "running, but not ready" if self._process.poll() is None else f"exit code {self._process.returncode}"
+        return Observation(self.has_logged(self._ready) or None, text)
 
     def restart(self) -> None:
         self.signal(signal.SIGTERM)

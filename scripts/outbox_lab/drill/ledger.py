@@ -24,7 +24,7 @@ class Outcome(StrEnum):
     ROLLED_BACK = "rolled-back"
     UNKNOWN = "unknown"
     UNDONE = "undone"
-    """The transaction is missing in the database that replaced the original database."""
+    """The commit was acknowledged, but the database does not contain the rows of the transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,21 +104,25 @@ class Ledger:
         """Return the transactions with an unknown outcome."""
         return [entry for entry in self.transactions.values() if entry.outcome is Outcome.UNKNOWN]
 
-    def resolve_by_rows(self, event_ids: Collection[str], *, undoes_commits: bool) -> None:
-        """Determine the outcomes after the database was replaced. `event_ids` contains the events that have a row.
+    def resolve_by_rows(self, event_ids: Collection[str]) -> None:
+        """Correct the outcomes by the database. `event_ids` contains the events that have a row.
 
-        A committed transaction whose events have no rows is undone if the fault `undoes_commits`. Otherwise, its events
-        are lost.
+        A transaction with rows is committed, even if its writer reported a rollback. A transaction without rows is
+        undone if its commit was acknowledged.
         """
         for transaction in self.transactions.values():
-            if transaction.outcome is Outcome.ROLLED_BACK:
-                continue
             if any(event.event_id in event_ids for event in transaction.events):
                 transaction.outcome = Outcome.COMMITTED
-            elif undoes_commits:
+            elif transaction.outcome is Outcome.COMMITTED:
                 transaction.outcome = Outcome.UNDONE
-            elif transaction.outcome is Outcome.UNKNOWN:
-                transaction.outcome = Outcome.ROLLED_BACK
+
+    def newest(self) -> dict[str, Event]:
+        """Return a mapping from each account to its committed event with the highest version."""
+        newest: dict[str, Event] = {}
+        for event, _ in self.events(Outcome.COMMITTED).values():
+            if event.account not in newest or newest[event.account].version < event.version:
+                newest[event.account] = event
+        return newest
 
     def events(self, outcome: Outcome) -> dict[str, tuple[Event, Transaction]]:
         """Return a mapping from event id to event and transaction, for all transactions with this outcome."""

@@ -11,7 +11,7 @@ from psycopg import sql
 
 from outbox_events.errors import OutboxError
 from outbox_kit.stack.services.java import SPARK_TIMEOUT_S, job_command, job_environment
-from outbox_lab.drill.ledger import Event, Ledger, Outcome
+from outbox_lab.drill.ledger import Ledger
 from outbox_lab.drill.project import ENVIRONMENT
 from outbox_lab.drill.stack import DrillStack
 
@@ -26,22 +26,13 @@ def differences(drill: DrillStack, pipeline_file: Path, cell: str, ledger: Ledge
     query = sql.SQL("select id, version from public.{}").format(sql.Identifier(cell))
     with psycopg.connect(drill.state.target, connect_timeout=CONNECT_TIMEOUT_S) as connection:
         actual: dict[str, int] = dict(connection.execute(query).fetchall())
-    expected = {event.account: event.version for event in newest_events(ledger).values() if not event.is_tombstone}
+    expected = {event.account: event.version for event in ledger.newest().values() if not event.is_tombstone}
     found = [
         f"{account}: the table has version {actual.get(account)}, the ledger {expected.get(account)}"
         for account in sorted(actual.keys() | expected.keys())
         if actual.get(account) != expected.get(account)
     ]
     return found[:SHOWN_DIFFERENCES]
-
-
-def newest_events(ledger: Ledger) -> dict[str, Event]:
-    """Return a mapping from each account to its committed event with the highest version."""
-    newest: dict[str, Event] = {}
-    for event, _ in ledger.events(Outcome.COMMITTED).values():
-        if event.account not in newest or newest[event.account].version < event.version:
-            newest[event.account] = event
-    return newest
 
 
 def _run_job(drill: DrillStack, pipeline_file: Path, log: Path) -> None:

@@ -47,7 +47,7 @@ class Delivery:
 
     `is_early` is True if the row of the event was not visible yet, or None if this is unknown. `received_at` is in
     seconds since the epoch, or None if the time of receipt is unknown. `version` is the version of the state in the
-    value, or None for a tombstone.
+    value, or None for a tombstone. `key` is the record key as text.
     """
 
     event_id: str
@@ -56,6 +56,7 @@ class Delivery:
     received_at: float | None
     is_early: bool | None
     version: int | None
+    key: str
 
     @property
     def position(self) -> tuple[int, int]:
@@ -121,12 +122,15 @@ class Observer:
         with closing(self._consumer):
             try:
                 while not self._stop.is_set():
-                    self._note(
-                        [message for message in self._consumer.consume(BATCH_SIZE, POLL_S) if _is_record(message)]
-                    )
+                    self._note([message for message in self._receive() if _is_record(message)])
             except BaseException as error:
                 with self._lock:
                     self._error = error
+
+    def _receive(self) -> list[Message]:
+        """Wait for a message. Return it with the messages that have arrived by then, without waiting for others."""
+        message = self._consumer.poll(POLL_S)
+        return [] if message is None else [message, *self._consumer.consume(BATCH_SIZE, 0)]
 
     def _note(self, messages: list[Message]) -> None:
         if not messages:
@@ -156,10 +160,11 @@ class Observer:
 
 
 def delivery_of(message: Message) -> Delivery:
-    """Return a delivery with the event id, position and version of a record, but without the time of receipt."""
+    """Return a delivery with the event id, position, version and key of a record, without the time of receipt."""
     event_id = text_headers(message).get(EVENT_ID, "")
     position = message.partition() or 0, message.offset() or 0
-    return Delivery(event_id, *position, received_at=None, is_early=None, version=version_of(message.value()))
+    key, value = message.key() or b"", message.value()
+    return Delivery(event_id, *position, None, None, version_of(value), key.decode(errors="replace"))
 
 
 def _is_record(message: Message) -> bool:

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from outbox_kit.stack import Options, Stack, StackState
 from outbox_kit.stack.errors import StackError
 from outbox_kit.stack.processes import terminate
 from outbox_lab.drill.accounts import AGGREGATE
+from outbox_lab.drill.provenance import commit_of
 
 ENVIRONMENT = "drill"
 STANDBY = "standby"
@@ -54,6 +56,11 @@ class DrillProject:
     def folder(self) -> Path:
         """Folder of the drill's own project."""
         return self.project_folder / "build" / "drill"
+
+    @cached_property
+    def commit(self) -> str:
+        """Commit of the checkout, or an empty text outside a checkout."""
+        return commit_of(self.project_folder)
 
     @property
     def results(self) -> Path:

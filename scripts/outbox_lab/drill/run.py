@@ -15,12 +15,14 @@ from outbox_kit.stack.errors import StackError
 from outbox_lab.drill.cell import Cell, CellResult, CellSettings, Load
 from outbox_lab.drill.faults import FAULTS, NotApplicableError, fault_named
 from outbox_lab.drill.project import DrillProject
-from outbox_lab.drill.receivers.effects import EFFECT_COUNTS, broken_by_receivers
+from outbox_lab.drill.receivers.effects import EFFECT_COUNTS
+from outbox_lab.drill.receivers.handlers import PLANTED_HANDLERS
 from outbox_lab.drill.stack import DrillStack, drill_stack
-from outbox_lab.drill.verdict import COUNTS
-from outbox_lab.drill.ways.catalogue import WAYS, way_named
+from outbox_lab.drill.verdict import COUNTS, OTHER_COUNTS
+from outbox_lab.drill.ways.catalogue import ALL_WAYS, WAYS, way_named
+from outbox_lab.drill.ways.planted import PLANTED_WAYS
 
-JUDGED_ALWAYS = frozenset({"wrong", "unordered", "undetected"})
+JUDGED_ALWAYS = frozenset({"wrong", "wrong_key", "misplaced", "unordered", "undetected"})
 """Counts that missing transaction markers cannot explain."""
 
 
@@ -34,8 +36,11 @@ def select_cells(
     materialize: bool,
     receive: bool = False,
     injections: int | None = None,
+    planted: bool = False,
 ) -> list[CellSettings]:
     """Return the cells for these ways and faults. If a list is empty, use all ways or all faults.
+
+    With `planted`, all ways are those with a planted mistake.
 
     Combinations in which the fault does not apply to the way are left out. If `injections` is None, each fault has its
     own number of injections. Raises ConfigurationError if a name is unknown or no cell remains.
@@ -43,7 +48,7 @@ def select_cells(
     selected_faults = [fault_named(name) for name in faults] or list(FAULTS.values())
     cells = [
         CellSettings(way, fault, seed, repetition, injections or fault.times, load, materialize, receive)
-        for way in ([way_named(name) for name in ways] or WAYS.values())
+        for way in ([way_named(name) for name in ways] or (PLANTED_WAYS if planted else WAYS).values())
         for fault in selected_faults
         if fault.name in way.faults
         for repetition in range(1, repeat + 1)
@@ -62,19 +67,29 @@ def result_file(project: DrillProject, cell: CellSettings) -> Path:
 
 
 def read_results(project: DrillProject, seed: int | None) -> list[CellResult]:
-    """Return the results of a seed, or of all seeds if `seed` is None, in the order of WAYS and FAULTS."""
+    """Return the results of a seed, or of all seeds if `seed` is None, in the order of ALL_WAYS and FAULTS.
+
+    Raises ConfigurationError if they were measured with different commits.
+    """
     files = project.results.glob(f"seed-{'*' if seed is None else seed}/*.json")
     results = [msgspec.json.decode(file.read_bytes(), type=CellResult) for file in files]
-    ways, faults = list(WAYS), list(FAULTS)
+    ways, faults = list(ALL_WAYS), list(FAULTS)
     known = [result for result in results if result.way in ways and result.fault in faults]
+    commits = sorted({result.commit or "unknown" for result in known})
+    if len(commits) > 1:
+        message = f"the results were measured with different commits: {', '.join(commits)}"
+        raise ConfigurationError(message, "report one seed with --seed, or delete results and run with --resume")
     return sorted(known, key=lambda item: (ways.index(item.way), faults.index(item.fault), item.repetition))
 
 
 def run_cells(
     project: DrillProject, cells: Sequence[CellSettings], progress: Reporter, *, resume: bool
 ) -> list[CellResult]:
-    """Run the cells on the drill's stack, and return the results. With `resume`, skip cells that have a result."""
-    pending = [cell for cell in cells if not (resume and result_file(project, cell).exists())]
+    """Run the cells on the drill's stack, and return the results.
+
+    With `resume`, skip cells that have a result of the same commit.
+    """
+    pending = [cell for cell in cells if not (resume and _has_result(project, cell))]
     for cell in pending:  # otherwise a cell that fails in this run would keep the result of an earlier run
         result_file(project, cell).unlink(missing_ok=True)
     remaining, durations = iter(enumerate(pending, 1)), list[float]()
@@ -88,6 +103,11 @@ def run_cells(
             progress(f"no result for the remaining cells: {error.message}")
             break
     return [_read(result_file(project, cell)) for cell in cells if result_file(project, cell).exists()]
+
+
+def _has_result(project: DrillProject, cell: CellSettings) -> bool:
+    path = result_file(project, cell)
+    return path.exists() and _read(path).commit == project.commit
 
 
 def _run_until_stack_is_damaged(
@@ -128,8 +148,7 @@ def _time_left(durations: Sequence[float], cells: int) -> str:
 def summary(result: CellResult) -> str:
     """Return one line of text with the counts of a result."""
     verdict = result.verdict
-    counts = *COUNTS, "wrong", "unresolved", "undone"
-    text = ", ".join(f"{getattr(verdict, name)} {name}" for name in counts)
+    text = ", ".join(f"{getattr(verdict, name)} {name}" for name in (*COUNTS, *OTHER_COUNTS))
     tables = {None: "", True: ", tables equal", False: ", TABLES DIFFER"}[result.tables_equal]
     detected = f", detected ({result.detected})" if result.detected else ""
     return f"  {verdict.committed} committed, {verdict.delivered} delivered: {text}{tables}{detected}{_note(result)}"
@@ -137,8 +156,10 @@ def summary(result: CellResult) -> str:
 
 def effect_lines(result: CellResult) -> list[str]:
     """Return one line for each strategy, with the counts of its effects."""
+    kills = f"{plural(result.receiver_kills, 'kill')}, {plural(result.receiver_early_kills, 'early kill')}"
+    disturbances = f"{kills} and {plural(result.receiver_pauses, 'pause')}"
     return [
-        f"  {counts.strategy}: {counts.effects} effects under {plural(result.receiver_kills, 'kill')}: "
+        f"  {counts.strategy}: {counts.effects} effects under {disturbances}: "
         + ", ".join(f"{getattr(counts, name)} {name}" for name in EFFECT_COUNTS)
         for counts in result.effects
     ]
@@ -151,24 +172,50 @@ def _note(result: CellResult) -> str:
 def broken_promises(results: Iterable[CellResult]) -> list[str]:
     """Return one line for each broken promise in these results.
 
-    If the broker did not write transaction markers, only the counts in JUDGED_ALWAYS are judged.
+    If the broker did not write transaction markers, only the counts in JUDGED_ALWAYS are judged. Ways with a planted
+    mistake are not judged.
     """
     return [
         f"{result.way}, {result.fault}: {count} {name}"
         for result in results
+        if result.way not in PLANTED_WAYS
         for name, count in _broken(result).items()
         if count > 0 and (name in JUDGED_ALWAYS or not result.partitions_without_markers)
     ]
 
 
+def undiscovered_mistakes(results: Iterable[CellResult]) -> list[str]:
+    """Return one line for each planted mistake that its count does not show."""
+    return [
+        f"the planted mistake {mistake} was not found: 0 {name}"
+        for result in results
+        for mistake, name, count in _planted(result)
+        if count == 0
+    ]
+
+
+def _planted(result: CellResult) -> list[tuple[str, str, int]]:
+    """Return the planted mistakes of a cell, each with the name and the value of the count that must show it."""
+    finds = ALL_WAYS[result.way].finds
+    of_sender = [(result.way, finds, getattr(result.verdict, finds))] if finds else []
+    handlers = [counts for counts in result.effects if counts.strategy in PLANTED_HANDLERS]
+    names = [(counts, PLANTED_HANDLERS[counts.strategy].finds) for counts in handlers]
+    return of_sender + [(counts.strategy, name, counts.broken.get(name, 0)) for counts, name in names]
+
+
 def _broken(result: CellResult) -> dict[str, int]:
     fault, verdict = fault_named(result.fault), result.verdict
-    promise = WAYS[result.way].promise_under(fault)
+    promise = ALL_WAYS[result.way].promise_under(fault)
+    is_complete = promise.no_loss and promise.in_order
     return {
         "lost": verdict.lost if promise.no_loss else 0,
         "phantom": verdict.phantom if promise.no_phantom else 0,
+        "stale": verdict.stale if is_complete else 0,
         "wrong": verdict.wrong,
+        "wrong_key": verdict.wrong_key,
+        "misplaced": verdict.misplaced,
         "undetected": int(fault.needs_repair and not result.detected),
+        "undone": 0 if fault.restores_database else verdict.undone,
         "unresolved": verdict.unresolved if promise.no_loss else 0,
         "without recovery": result.recovery_s.count(None) if promise.no_loss else 0,
         "duplicated": verdict.duplicated if promise.no_duplicates else 0,
@@ -176,9 +223,10 @@ def _broken(result: CellResult) -> dict[str, int]:
         **{
             f"{name} effects with {counts.strategy}": count
             for counts in result.effects
-            for name, count in broken_by_receivers(counts, verdict).items()
+            for name, count in counts.broken.items()
         },
-        "differing table": int(result.tables_equal is False) if promise.no_loss and promise.in_order else 0,
+        "differing table": int(is_complete and result.tables_equal is False),
+        "differing latest states": int(is_complete and result.latest_states_equal is False),
     }
 
 

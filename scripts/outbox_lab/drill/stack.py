@@ -13,7 +13,7 @@ from outbox_events.waiting import Observation, wait_for
 from outbox_kit.pipeline import Kafka
 from outbox_kit.results import Reporter
 from outbox_kit.stack import Stack, StackState, health_checks
-from outbox_lab.drill.components import ServiceComponent
+from outbox_lab.drill.components import ProcessComponent, ServiceComponent
 from outbox_lab.drill.project import DrillProject
 from outbox_lab.drill.proxy import Proxy
 
@@ -34,6 +34,8 @@ class DrillStack:
     proxy: Proxy
     progress: Reporter
     services: dict[str, ServiceComponent] = field(init=False)
+    followers: list[ProcessComponent] = field(default_factory=list)
+    """Brokers that a fault adds to the one of the stack."""
 
     def __post_init__(self) -> None:
         self.services = {name: ServiceComponent(self.stack, name) for name in SERVICES}
@@ -41,7 +43,9 @@ class DrillStack:
     @property
     def kafka(self) -> Kafka:
         """Settings with which Kafka clients connect to the stack."""
-        return Kafka(bootstrap_servers=self.state.kafka, replication_factor=1, min_insync_replicas=1)
+        replicas = 1 + len(self.followers)
+        minimum = (replicas + 1) // 2
+        return Kafka(bootstrap_servers=self.state.kafka, replication_factor=replicas, min_insync_replicas=minimum)
 
     @property
     def logs(self) -> Path:

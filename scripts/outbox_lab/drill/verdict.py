@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from outbox_events.contract.partitioner import partition_of
 from outbox_lab.drill.ledger import Event, Ledger, Outcome, Transaction
 from outbox_lab.drill.observer import Delivery
+
+Committed = Mapping[str, tuple[Event, Transaction]]
 
 
 @dataclass(frozen=True)
@@ -20,16 +24,33 @@ class Delays:
 
 
 @dataclass(frozen=True)
+class Findings:
+    """Ids of the events in which deliveries differ from the ledger, one for each difference. See Verdict."""
+
+    lost: list[str]
+    phantom: list[str]
+    early: list[str]
+    duplicated: list[str]
+    unordered: list[str]
+    stale: list[str]
+    wrong: list[str]
+    wrong_key: list[str]
+    misplaced: list[str]
+
+
+@dataclass(frozen=True)
 class Verdict:
     """Counts for the events of one cell.
 
-    `lost`: events that were committed but never delivered. `phantom`: events that were delivered although their
-    transaction did not commit. `early`: events that were readable on the topic before their row was visible.
-    `duplicated`: additional deliveries of an event. `unordered`: events that were first delivered after a newer version
-    of the same account. `unresolved`: events of transactions whose outcome could not be determined. `wrong`: deliveries
-    of committed events in which the version is incorrect, or a tombstone replaces a state, or a state replaces a
-    tombstone. `undone`: events of acknowledged transactions that are missing in the restored or promoted database.
-    These events count as neither lost nor phantom.
+    `lost`: events that were committed but never delivered, and undone events if the fault must not undo commits.
+    `phantom`: events that were delivered although the database does not contain their transaction. `early`: events that
+    were readable on the topic before their row was visible. `duplicated`: additional deliveries of an event.
+    `unordered`: events that were first delivered after a newer version of the same account. `unresolved`: events of
+    transactions whose outcome could not be determined. `wrong`: deliveries of committed events in which the version is
+    incorrect, or a tombstone replaces a state, or a state replaces a tombstone. `undone`: events of acknowledged
+    transactions that are missing in the database. `stale`: keys whose last record is not their newest committed event.
+    `wrong_key`: deliveries of committed events with the key of another account. `misplaced`: deliveries in a different
+    partition than the one that the partitioner selects for their key.
     """
 
     committed: int
@@ -46,50 +67,101 @@ class Verdict:
     phantom_events: tuple[str, ...] = ()
     undone: int = 0
     wrong: int = 0
+    stale: int = 0
+    wrong_key: int = 0
+    misplaced: int = 0
 
 
-COUNTS = ("lost", "phantom", "early", "duplicated", "unordered")
+COUNTS = ("lost", "phantom", "early", "duplicated", "unordered", "stale")
 """Names of the counts that reports show."""
+OTHER_COUNTS = ("wrong", "wrong_key", "misplaced", "unresolved", "undone")
+"""Names of the counts that are shown only with the result of a cell."""
 SHOWN_EVENTS = 20
 
 
-def judge(ledger: Ledger, deliveries: Sequence[Delivery]) -> Verdict:
-    """Compare a ledger, whose outcomes are resolved, with the deliveries, which are ordered within each partition."""
-    committed = ledger.events(Outcome.COMMITTED)
-    unresolved = ledger.events(Outcome.UNKNOWN)
+def judge(
+    ledger: Ledger, deliveries: Sequence[Delivery], *, partitions: int | None = None, is_restore: bool = False
+) -> Verdict:
+    """Compare a ledger, whose outcomes are resolved, with the deliveries, which are ordered within each partition.
+
+    If `partitions`, the number of partitions of the topic, is None, places are not judged. With `is_restore`, undone
+    events are not lost, because a restored backup does not contain them.
+    """
+    found = find(ledger, deliveries, partitions=partitions, is_restore=is_restore)
     first = _first_deliveries(deliveries)
-    lost = [event_id for event_id in committed if event_id not in first]
-    undone = ledger.events(Outcome.UNDONE)
-    explained = committed.keys() | unresolved.keys() | undone.keys()
-    phantom = [event_id for event_id in first if event_id not in explained]
     return Verdict(
-        committed=len(committed),
+        committed=len(ledger.events(Outcome.COMMITTED)),
         rolled_back=len(ledger.events(Outcome.ROLLED_BACK)),
-        unresolved=len(unresolved),
+        unresolved=len(ledger.events(Outcome.UNKNOWN)),
         delivered=len(first),
-        lost=len(lost),
-        phantom=len(phantom),
-        early=sum(delivery.is_early is True for delivery in first.values() if delivery.event_id in committed),
-        duplicated=len(deliveries) - len(first),
-        unordered=_count_unordered(first.values(), ledger),
+        lost=len(found.lost),
+        phantom=len(found.phantom),
+        early=len(found.early),
+        duplicated=len(found.duplicated),
+        unordered=len(found.unordered),
         delays=_delays(first, ledger),
-        lost_events=tuple(lost[:SHOWN_EVENTS]),
-        phantom_events=tuple(phantom[:SHOWN_EVENTS]),
-        undone=len(undone),
-        wrong=sum(_is_wrong(delivery, committed) for delivery in deliveries),
+        lost_events=tuple(found.lost[:SHOWN_EVENTS]),
+        phantom_events=tuple(found.phantom[:SHOWN_EVENTS]),
+        undone=len(ledger.events(Outcome.UNDONE)),
+        wrong=len(found.wrong),
+        stale=len(found.stale),
+        wrong_key=len(found.wrong_key),
+        misplaced=len(found.misplaced),
     )
 
 
-def _is_wrong(delivery: Delivery, committed: Mapping[str, tuple[Event, Transaction]]) -> bool:
-    if delivery.event_id not in committed:
-        return False
-    event = committed[delivery.event_id][0]
-    return delivery.version != (None if event.is_tombstone else event.version)
+def find(
+    ledger: Ledger, deliveries: Sequence[Delivery], *, partitions: int | None = None, is_restore: bool = False
+) -> Findings:
+    """Return the events in which the deliveries differ from the ledger. The parameters are those of `judge`."""
+    committed, undone = ledger.events(Outcome.COMMITTED), ledger.events(Outcome.UNDONE)
+    explained = committed.keys() | ledger.events(Outcome.UNKNOWN).keys()
+    first = _first_deliveries(deliveries)
+    known = [(delivery, committed[delivery.event_id][0]) for delivery in deliveries if delivery.event_id in committed]
+    return Findings(
+        lost=[event_id for event_id in committed if event_id not in first] + ([] if is_restore else [*undone]),
+        phantom=[event_id for event_id in first if event_id not in explained],
+        early=[
+            delivery.event_id for delivery in first.values() if delivery.is_early and delivery.event_id in committed
+        ],
+        duplicated=list((Counter(delivery.event_id for delivery in deliveries) - Counter([*first])).elements()),
+        unordered=_unordered(first.values(), committed),
+        stale=_stale(ledger, deliveries),
+        wrong=[delivery.event_id for delivery, event in known if delivery.version != _version(event)],
+        wrong_key=[delivery.event_id for delivery, event in known if delivery.key != event.account],
+        misplaced=[delivery.event_id for delivery in deliveries if partitions and _is_misplaced(delivery, partitions)],
+    )
+
+
+def count_by_fault(ledger: Ledger, event_ids: Iterable[str], recovered_at: Sequence[float]) -> tuple[int, ...]:
+    """Return the number of these events for each injection. `recovered_at` contains the end of each outage.
+
+    An event belongs to the first outage that ended after its commit. Events after the last outage belong to this one,
+    as do events that are not in the ledger.
+    """
+    times = {
+        event.event_id: transaction.ended_at or transaction.intended_at
+        for transaction in ledger.transactions.values()
+        for event in transaction.events
+    }
+    counts = [0] * len(recovered_at)
+    for event_id in event_ids if counts else ():
+        ended = [number for number, end in enumerate(recovered_at) if end >= times.get(event_id, math.inf)]
+        counts[min(ended, default=len(counts) - 1)] += 1
+    return tuple(counts)
 
 
 def delays_over_time(ledger: Ledger, deliveries: Sequence[Delivery]) -> list[tuple[float, float]]:
     """Return the commit time and the delay of each delivered event, both in seconds, in commit order."""
     return sorted(_commit_and_delay(_first_deliveries(deliveries), ledger))
+
+
+def _version(event: Event) -> int | None:
+    return None if event.is_tombstone else event.version
+
+
+def _is_misplaced(delivery: Delivery, partitions: int) -> bool:
+    return partition_of(delivery.key.encode(), partitions) != delivery.partition
 
 
 def _first_deliveries(deliveries: Sequence[Delivery]) -> dict[str, Delivery]:
@@ -100,17 +172,28 @@ def _first_deliveries(deliveries: Sequence[Delivery]) -> dict[str, Delivery]:
     return first
 
 
-def _count_unordered(first: Iterable[Delivery], ledger: Ledger) -> int:
-    known = ledger.events(Outcome.COMMITTED)
+def _unordered(first: Iterable[Delivery], committed: Committed) -> list[str]:
     newest: dict[str, int] = {}
-    count = 0
+    found = []
     for delivery in first:
-        if delivery.event_id not in known:
+        if delivery.event_id not in committed:
             continue
-        event = known[delivery.event_id][0]
-        count += event.version < newest.get(event.account, 0)
+        event = committed[delivery.event_id][0]
+        if event.version < newest.get(event.account, 0):
+            found.append(event.event_id)
         newest[event.account] = max(event.version, newest.get(event.account, 0))
-    return count
+    return found
+
+
+def _stale(ledger: Ledger, deliveries: Sequence[Delivery]) -> list[str]:
+    """Return the accounts whose last record is not their newest event. Skip accounts with an unresolved event."""
+    last = {delivery.key: delivery.event_id for delivery in deliveries}
+    unresolved = {event.account for event, _ in ledger.events(Outcome.UNKNOWN).values()}
+    return [
+        account
+        for account, event in ledger.newest().items()
+        if account not in unresolved and last.get(account, event.event_id) != event.event_id
+    ]
 
 
 def _commit_and_delay(first: dict[str, Delivery], ledger: Ledger) -> Iterable[tuple[float, float]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event as Flag
 
 import psycopg
 import pytest
@@ -19,8 +20,8 @@ from outbox_lab.drill.ledger import Event, Outcome
 from outbox_lab.drill.observer import read_deliveries
 from outbox_lab.drill.receivers import receivers as receivers_module
 from outbox_lab.drill.receivers import tables
-from outbox_lab.drill.receivers.effects import broken_by_receivers, count_effects
-from outbox_lab.drill.receivers.receivers import MEMBERS, Place, Receivers
+from outbox_lab.drill.receivers.effects import count_effects
+from outbox_lab.drill.receivers.receivers import MEMBERS, PAUSE_S, Place, Receivers
 from outbox_lab.drill.receivers.strategies import STRATEGIES
 from outbox_lab.drill.verdict import judge
 
@@ -50,19 +51,27 @@ def test_effects_equal_the_ledger_after_each_member_was_killed(place: Place, sou
             receivers.kill(number)
             return Observation(receivers.kills > before or None, "the member is not ready")
 
+        def kill_early() -> Observation[bool]:
+            receivers.kill_early(0)
+            return Observation(receivers.early_kills > 0 or None, "the member has not joined its groups")
+
         for number in range(MEMBERS):
             wait_for(f"the kill of member {number}", lambda number=number: kill(number), seconds=KILL_S)  # type: ignore[misc]
+        wait_for("an early kill", kill_early, seconds=KILL_S, interval=0.05)
+        receivers.pause(1, PAUSE_S[0], Flag())
         produce(place.kafka, place.topic, committed[0])
         deliveries = read_deliveries(place.kafka, place.topic)
         assert receivers.drain(deliveries) == []
     ledger = ledger_of((committed, Outcome.COMMITTED))
     verdict = judge(ledger, deliveries)
-    found = receivers.count_effects(ledger)
+    found = receivers.count_effects(ledger, deliveries)
     assert (len(found), verdict.duplicated, receivers.kills) == (len(STRATEGIES), 1, MEMBERS)
-    assert [name for counts in found for name, count in broken_by_receivers(counts, verdict).items() if count > 0] == []
+    assert {counts.strategy: counts.broken for counts in found if counts.broken} == {}
+    assert receivers.stop(ledger) == []
     repeated = {counts.strategy: counts.repeated for counts in found}
     assert repeated.pop("without-deduplication") >= 1
-    assert repeated == {"processed-events": 0, "bloom-before-table": 0, "stored-offsets": 1}
+    assert repeated.pop("bloom-filter") >= 0
+    assert repeated == {"processed-events": 0, "bloom-before-table": 0, "stored-offsets": 1, "kafka-transactions": 1}
 
 
 def test_a_receiver_that_skips_or_repeats_an_event_is_found(place: Place, source_dsn: str) -> None:
@@ -81,14 +90,12 @@ def test_a_receiver_that_skips_or_repeats_an_event_is_found(place: Place, source
     with Receivers(place, "1", ["processed-events", "without-deduplication"]) as receivers:
         assert receivers.drain(deliveries) == []
     ledger = ledger_of((events, Outcome.COMMITTED), (phantoms, Outcome.ROLLED_BACK))
-    [skipping, repeating] = receivers.count_effects(ledger)
+    [skipping, repeating] = receivers.count_effects(ledger, deliveries)
     assert (skipping.missing_events, skipping.phantom) == ((skipped.event_id,), len(phantoms))
-    assert broken_by_receivers(skipping, judge(ledger, deliveries))["missing"] == 1
+    assert skipping.broken["missing"] == 1
     assert repeating.repeated_events == (duplicate.event_id,)
-    sabotaged = count_effects(
-        "processed-events", ledger, tables.read_effects(place.dsn, f"{place.topic}.without-deduplication")
-    )
-    assert broken_by_receivers(sabotaged, judge(ledger, deliveries))["repeated"] == 1
+    effects = tables.read_effects(place.dsn, f"{place.topic}.without-deduplication")
+    assert count_effects("processed-events", ledger, effects, deliveries).broken["repeated"] == 1
 
 
 def test_a_wait_for_the_end_of_the_topic_tells_what_is_missing(

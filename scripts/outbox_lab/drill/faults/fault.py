@@ -102,6 +102,7 @@ FAULTS: dict[str, Fault] = {
         Fault("reset-connection", "proxy", Action.RESET, "TCP reset of the sender's connections to PostgreSQL."),
         Fault("slow-connection", "proxy", Action.SLOW, "200 ms of delay per chunk from and to PostgreSQL, 10 s.", 10),
         _break("slot-invalidated", "slot", "Stop of the connector until its slot is invalidated. A repair follows."),
+        _damage("kill-leader", "kafka", "SIGKILL of two of three brokers, one by one, with min.insync.replicas=2."),
         _damage("disk-full-kafka", "kafka", "Full disk of the broker, until 5 s after the broker has exited."),
         _damage("restore-postgres", "postgres", "Restore of a backup that is 5 s old. A repair follows.", undoes=True),
         _damage("promote-standby", "postgres", f"{_PROMOTE} that has no slot. A repair follows.", undoes=True),

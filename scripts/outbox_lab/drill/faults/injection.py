@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from outbox_kit.deployment import Deployment
 from outbox_lab.drill.components import Component
-from outbox_lab.drill.faults import database, disk
+from outbox_lab.drill.faults import brokers, database, disk
 from outbox_lab.drill.faults.fault import Action, Fault
 from outbox_lab.drill.faults.slot import invalidate_slot
 from outbox_lab.drill.proxy import Proxy
@@ -18,13 +18,17 @@ from outbox_lab.drill.stack import DrillStack
 BREAKAGES: dict[str, Callable[[DrillStack, Deployment], None]] = {"slot-invalidated": invalidate_slot}
 """Mapping from the name of each fault with the action BREAK to its function."""
 DAMAGES: dict[str, Callable[[DrillStack], None]] = {
+    "kill-leader": brokers.kill_leaders,
     "disk-full-kafka": disk.fill,
     "restore-postgres": database.restore_backup,
     "promote-standby": database.promote_standby,
     "promote-with-slot": database.promote_standby_with_slot,
 }
 """Mapping from the name of each fault with the action DAMAGE to its function."""
-PREPARATIONS: dict[str, Callable[[DrillStack], AbstractContextManager[None]]] = {"disk-full-kafka": disk.small_disk}
+PREPARATIONS: dict[str, Callable[[DrillStack], AbstractContextManager[None]]] = {
+    "kill-leader": brokers.three_brokers,
+    "disk-full-kafka": disk.small_disk,
+}
 SLOW_DELAY_S = 0.2
 
 

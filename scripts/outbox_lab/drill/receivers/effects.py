@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from outbox_lab.drill.ledger import Ledger
 from outbox_lab.drill.observer import Delivery
+from outbox_lab.drill.receivers.handlers import base_strategy
 from outbox_lab.drill.receivers.strategies import ONCE_PER_EVENT, ONCE_PER_RECORD
-from outbox_lab.drill.verdict import SHOWN_EVENTS, Verdict, judge
+from outbox_lab.drill.verdict import SHOWN_EVENTS, Findings, find
 
-EFFECT_COUNTS = ("missing", "repeated", "phantom", "unordered", "wrong")
+EFFECT_COUNTS = ("missing", "repeated", "phantom", "unordered", "wrong", "stale")
 """Names of the counts that reports show for each strategy."""
 
 
@@ -22,7 +23,8 @@ class EffectCounts:
     `missing`: events that have no effect although their transaction was committed. `repeated`: additional effects of an
     event. `phantom`: events that have an effect although their transaction was not committed. `unordered`: events whose
     first effect follows the first effect of a newer version of the same account. `wrong`: effects with an incorrect
-    version.
+    version or key. `stale`: accounts whose last effect is not that of their newest event. `broken`: for each count, the
+    number of differences that break a promise of the strategy because the topic does not have them.
     """
 
     strategy: str
@@ -32,40 +34,57 @@ class EffectCounts:
     phantom: int
     unordered: int
     wrong: int
+    stale: int = 0
     missing_events: tuple[str, ...] = ()
     repeated_events: tuple[str, ...] = ()
+    broken: dict[str, int] = field(default_factory=dict)
 
 
-def count_effects(strategy: str, ledger: Ledger, effects: Sequence[Delivery]) -> EffectCounts:
-    """Compare the effects of a strategy, in order, with a ledger whose outcomes are resolved."""
-    verdict = judge(ledger, effects)
-    numbers = Counter(effect.event_id for effect in effects)
+def count_effects(
+    strategy: str, ledger: Ledger, effects: Sequence[Delivery], deliveries: Sequence[Delivery]
+) -> EffectCounts:
+    """Compare the effects of a strategy, in order, with a resolved ledger and with the deliveries of the topic."""
+    found = find(ledger, effects)
+    broken = _broken(base_strategy(strategy), found, find(ledger, deliveries))
+    if base_strategy(strategy) in ONCE_PER_RECORD:
+        broken |= _broken_by_record(effects, deliveries)
     return EffectCounts(
         strategy=strategy,
         effects=len(effects),
-        missing=verdict.lost,
-        repeated=verdict.duplicated,
-        phantom=verdict.phantom,
-        unordered=verdict.unordered,
-        wrong=verdict.wrong,
-        missing_events=verdict.lost_events,
-        repeated_events=tuple([event_id for event_id, number in numbers.items() if number > 1][:SHOWN_EVENTS]),
+        missing=len(found.lost),
+        repeated=len(found.duplicated),
+        phantom=len(found.phantom),
+        unordered=len(found.unordered),
+        wrong=len(found.wrong + found.wrong_key),
+        stale=len(found.stale),
+        missing_events=tuple(found.lost[:SHOWN_EVENTS]),
+        repeated_events=tuple(dict.fromkeys(found.duplicated))[:SHOWN_EVENTS],
+        broken={name: count for name, count in broken.items() if count},
     )
 
 
-def broken_by_receivers(counts: EffectCounts, verdict: Verdict) -> dict[str, int]:
-    """Return, for each count, the number of violations that receivers added to the violations of sending (`verdict`).
-
-    Receivers are not responsible for an event that is missing on the topic, or for a phantom that is on the topic.
-    """
+def _broken(strategy: str, effects: Findings, topic: Findings) -> dict[str, int]:
+    """Return the numbers of findings that the topic does not have. Receivers are responsible only for these."""
     broken = {
-        "missing": counts.missing - verdict.lost,
-        "phantom": counts.phantom - verdict.phantom,
-        "unordered": counts.unordered - verdict.unordered,
-        "wrong": counts.wrong - verdict.wrong,
+        "missing": _added(effects.lost, topic.lost),
+        "phantom": _added(effects.phantom, topic.phantom),
+        "unordered": _added(effects.unordered, topic.unordered),
+        "wrong": _added(effects.wrong + effects.wrong_key, topic.wrong + topic.wrong_key),
     }
-    if counts.strategy in ONCE_PER_EVENT:
-        broken["repeated"] = counts.repeated
-    if counts.strategy in ONCE_PER_RECORD:
-        broken["repeated"] = abs(counts.repeated - verdict.duplicated)
+    if strategy in ONCE_PER_EVENT:
+        broken["repeated"] = len(effects.duplicated)
+    if strategy in ONCE_PER_EVENT | ONCE_PER_RECORD:
+        # Elsewhere, a paused member can apply old events again after another member has applied newer ones.
+        broken["stale"] = _added(effects.stale, topic.stale)
     return broken
+
+
+def _added(effects: Sequence[str], topic: Sequence[str]) -> int:
+    return len(set(effects) - set(topic))
+
+
+def _broken_by_record(effects: Sequence[Delivery], deliveries: Sequence[Delivery]) -> dict[str, int]:
+    """Compare the positions of the records that had an effect with those of the topic."""
+    applied = Counter(effect.position for effect in effects)
+    missing = {delivery.position for delivery in deliveries} - applied.keys()
+    return {"missing": len(missing), "repeated": sum(applied.values()) - len(applied)}

@@ -14,15 +14,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event as Flag
+from typing import Any
 
 from outbox_events import Event, Handlers, Receiver
 from outbox_lab.drill.components import flag_of_termination, read_settings
-from outbox_lab.drill.observer import Delivery, version_of
-from outbox_lab.drill.receivers import tables
-from outbox_lab.drill.receivers.strategies import STRATEGIES, Resources
+from outbox_lab.drill.receivers import latest_states
+from outbox_lab.drill.receivers.handlers import create_handler, create_strategy
+from outbox_lab.drill.receivers.strategies import Resources
 
 logger = logging.getLogger(__name__)
 
+JOINING = "the receivers join their groups"
 READY = "every receiver has applied events"
 RESTART_INTERVAL_S = 1.0
 POLL_S = 0.2
@@ -42,10 +44,11 @@ class MemberSettings:
     strategies: tuple[str, ...]
     assignor: str
     folder: str
+    number: int = 0
 
     def resources(self, strategy: str) -> Resources:
         """Return the resources that a strategy uses."""
-        return Resources(self.kafka, self.dsn, self.group(strategy), Path(self.folder))
+        return Resources(self.kafka, self.dsn, self.group(strategy), Path(self.folder), self.number)
 
     def group(self, strategy: str) -> str:
         """Return the id of the consumer group of a strategy."""
@@ -59,8 +62,9 @@ class Member:
         self.has_applied = Flag()
         self._settings = settings
         self._strategy = strategy
+        self._handler = create_handler(strategy)
         self._stop = stop
-        self._handlers = Handlers[tables.Connection]()
+        self._handlers = Handlers[Any]()
         self._handlers.otherwise(self._apply)
 
     def run(self) -> None:
@@ -73,7 +77,7 @@ class Member:
                 logger.exception("%s: the receiver ended", self._strategy)
                 self._stop.wait(RESTART_INTERVAL_S)
 
-    def _receiver(self) -> Receiver[tables.Connection]:
+    def _receiver(self) -> Receiver[Any]:
         settings = {
             "bootstrap.servers": self._settings.kafka,
             "group.id": self._settings.group(self._strategy),
@@ -82,20 +86,24 @@ class Member:
             "auto.commit.interval.ms": COMMIT_INTERVAL_MS,
             "partition.assignment.strategy": self._settings.assignor,
         }
-        strategy = STRATEGIES[self._strategy](self._settings.resources(self._strategy))
+        strategy = create_strategy(self._strategy, self._settings.resources(self._strategy))
         return Receiver(settings, [self._settings.topic], strategy, self._handlers)
 
-    def _apply(self, event: Event, connection: tables.Connection) -> None:
-        effect = Delivery(event.event_id, event.partition, event.offset, None, None, version_of(event.raw_value))
-        tables.apply(connection, self._settings.group(self._strategy), effect)
+    def _apply(self, event: Event, work: Any) -> None:  # noqa: ANN401 - the strategy decides
+        self._handler(work, self._settings.group(self._strategy), event)
         self.has_applied.set()
 
 
 def run_members(settings: MemberSettings) -> None:
-    """Run one receiver for each strategy until SIGTERM. Log READY when every receiver has applied an event."""
+    """Run LatestState and one receiver for each strategy until SIGTERM.
+
+    Log JOINING before the receivers join their groups, and READY when every receiver has applied an event.
+    """
     stop = flag_of_termination()
     members = [Member(settings, strategy, stop) for strategy in settings.strategies]
-    with ThreadPoolExecutor(len(members)) as pool:
+    with ThreadPoolExecutor(len(members) + 1) as pool:
+        logger.warning(JOINING)
+        pool.submit(latest_states.follow, settings.kafka, settings.topic, Path(settings.folder), settings.number, stop)
         for member in members:
             pool.submit(member.run)
         if _wait_until_applied(members, stop):

@@ -6,8 +6,8 @@ import random
 import shutil
 import signal
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from threading import Event as Flag
@@ -21,13 +21,17 @@ from outbox_kit.pipeline import Kafka
 from outbox_lab.drill.components import READY_TIMEOUT_S, ProcessComponent, start_module
 from outbox_lab.drill.ledger import Ledger
 from outbox_lab.drill.observer import Delivery
-from outbox_lab.drill.receivers import tables
+from outbox_lab.drill.receivers import effects_topic, latest_states, tables
 from outbox_lab.drill.receivers.effects import EffectCounts, count_effects
-from outbox_lab.drill.receivers.member import READY, MemberSettings
-from outbox_lab.drill.receivers.strategies import STORES_POSITIONS, STRATEGIES
+from outbox_lab.drill.receivers.handlers import base_strategy
+from outbox_lab.drill.receivers.member import JOINING, READY, MemberSettings
+from outbox_lab.drill.receivers.strategies import SENDS_EFFECTS, STORES_POSITIONS, STRATEGIES
 
 MEMBERS = 2
-KILL_INTERVAL_S = (0.3, 3.0)
+INTERVAL_S = (0.3, 3.0)
+# Longer than the session timeout, so that another member takes over the partitions during the pause.
+PAUSE_S = (7.0, 9.0)
+PAUSE_SHARE = 0.3
 END_S = 90
 ASSIGNORS = ("range", "cooperative-sticky")
 
@@ -47,8 +51,9 @@ class Receivers:
     """Runs one consumer group for each strategy during a `with` block. If `strategies` is empty, nothing is run."""
 
     def __init__(self, place: Place, seed: str, strategies: Sequence[str] = tuple(STRATEGIES)) -> None:
-        """Choose an assignor. `seed` determines this choice and the times of the kills."""
-        self.kills = 0
+        """Choose an assignor. `seed` determines this choice and the times of the kills and pauses."""
+        self.kills = self.early_kills = self.pauses = 0
+        self._may_be_killed_early: set[int] = set()
         self._place = place
         self._rng = random.Random(seed)  # noqa: S311 - not a secret
         self._members: list[ProcessComponent] = []
@@ -66,6 +71,8 @@ class Receivers:
     def __enter__(self) -> Self:
         if self._settings.strategies:
             tables.create(self._place.dsn)
+            for strategy in SENDS_EFFECTS.intersection(self._settings.strategies):
+                effects_topic.create(self._place.kafka, self._settings.group(strategy))
             shutil.rmtree(self._files, ignore_errors=True)
             self._files.mkdir()
             for number in range(MEMBERS):
@@ -78,13 +85,13 @@ class Receivers:
     def _start(self, number: int) -> ProcessComponent:
         log = self._place.folder / f"{self._place.name}.receiver-{number}.log"
         member = "outbox_lab.drill.receivers.member"
-        return start_module(member, self._settings, self._files, log, ready=READY.encode())
+        return start_module(member, replace(self._settings, number=number), self._files, log, ready=READY.encode())
 
     @contextmanager
-    def killed(self) -> Iterator[None]:
-        """Kill members at random times during a `with` block."""
+    def disturbed(self) -> Iterator[None]:
+        """Kill and pause members at random times during a `with` block."""
         stop = Flag()
-        thread = Thread(target=self._kill_until, args=(stop,), name="kills", daemon=True)
+        thread = Thread(target=self._disturb_until, args=(stop,), name="kills", daemon=True)
         thread.start()
         try:
             yield
@@ -92,17 +99,40 @@ class Receivers:
             stop.set()
             thread.join(READY_TIMEOUT_S)
 
-    def _kill_until(self, stop: Flag) -> None:
-        while self._members and not stop.wait(self._rng.uniform(*KILL_INTERVAL_S)):
-            self.kill(self._rng.randrange(MEMBERS))
+    def _disturb_until(self, stop: Flag) -> None:
+        while self._members and not stop.wait(self._rng.uniform(*INTERVAL_S)):
+            number, is_pause = self._rng.randrange(MEMBERS), self._rng.random() < PAUSE_SHARE
+            if not self._members[number].is_ready():
+                self.kill_early(number)
+            elif is_pause:
+                self.pause(number, self._rng.uniform(*PAUSE_S), stop)
+            else:
+                self.kill(number)
 
     def kill(self, number: int) -> None:
         """Send SIGKILL to a member if each of its receivers has applied an event since the member started."""
+        if self._members[number].is_ready():
+            self._members[number].signal_now(signal.SIGKILL)
+            self._may_be_killed_early.add(number)
+            self.kills += 1
+
+    def kill_early(self, number: int) -> None:
+        """Send SIGKILL to a member that joins its groups, restores its state, or has not applied an event yet.
+
+        Do this only once after each call of `kill`, so that the member can apply events.
+        """
         member = self._members[number]
-        with suppress(OutboxError):  # the member has just ended on its own
-            if member.is_ready():
-                member.signal(signal.SIGKILL)
-                self.kills += 1
+        if number in self._may_be_killed_early and member.has_logged(JOINING.encode()):
+            member.signal_now(signal.SIGKILL)
+            self._may_be_killed_early.discard(number)
+            self.early_kills += 1
+
+    def pause(self, number: int, seconds: float, stop: Flag) -> None:
+        """Suspend a member with SIGSTOP for `seconds` or until the flag is set, and continue it with SIGCONT."""
+        self._members[number].signal_now(signal.SIGSTOP)
+        self.pauses += 1
+        stop.wait(seconds)
+        self._members[number].signal_now(signal.SIGCONT)
 
     def drain(self, deliveries: Sequence[Delivery]) -> list[str]:
         """Wait until every group has processed all records of the topic. Return a note for each group that has not."""
@@ -122,7 +152,7 @@ class Receivers:
         """Check whether a new owner of each partition would start at the end of the topic, and report the positions."""
         group = self._settings.group(strategy)
         try:
-            if strategy in STORES_POSITIONS:
+            if base_strategy(strategy) in STORES_POSITIONS:
                 positions = tables.read_positions(self._place.dsn, group)
             else:
                 positions = KafkaClient(self._place.kafka).committed_offsets(group, self._place.topic, ends)
@@ -135,9 +165,21 @@ class Receivers:
         ]
         return Observation(None if behind else True, ", ".join(behind))
 
-    def count_effects(self, ledger: Ledger) -> tuple[EffectCounts, ...]:
+    def count_effects(self, ledger: Ledger, deliveries: Sequence[Delivery]) -> tuple[EffectCounts, ...]:
         """Return the counts of the effects of each strategy. Call `drain` first."""
         return tuple(
-            count_effects(strategy, ledger, tables.read_effects(self._place.dsn, self._settings.group(strategy)))
+            count_effects(strategy, ledger, self._read_effects(strategy), deliveries)
             for strategy in self._settings.strategies
         )
+
+    def _read_effects(self, strategy: str) -> list[Delivery]:
+        group = self._settings.group(strategy)
+        if strategy in SENDS_EFFECTS:
+            return effects_topic.read_effects(self._place.kafka, group)
+        return tables.read_effects(self._place.dsn, group)
+
+    def stop(self, ledger: Ledger) -> list[str]:
+        """Stop the members. Return the differences between their latest states and the ledger. Call `drain` first."""
+        self._stack.close()
+        numbers = range(len(self._members))
+        return [text for number in numbers for text in latest_states.differences(ledger, self._files, number)]

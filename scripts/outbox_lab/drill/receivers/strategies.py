@@ -7,23 +7,38 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from outbox_events import BloomFilter, ProcessedEvents, StoredOffsets, Strategy, WithoutDeduplication
+from outbox_events import (
+    BloomFilter,
+    KafkaTransactions,
+    ProcessedEvents,
+    StoredOffsets,
+    Strategy,
+    WithoutDeduplication,
+)
 from outbox_lab.drill.receivers import tables
 
 # Small values, so that the filter replaces generations and has false positives, which the table must correct.
 FILTER_CAPACITY = 500
 FILTER_ERROR_RATE = 0.02
 FILTER_SAVE_S = 1.0
+# Without a table, each false positive is a missing effect, so they must not occur in a cell.
+RARE_ERROR_RATE = 1e-9
+# Shorter than END_S, so that the open transaction of a killed member does not delay the end of the cell.
+TRANSACTION_TIMEOUT_MS = 10_000
 
 
 @dataclass(frozen=True)
 class Resources:
-    """Resources that a strategy uses: broker, database of the service, consumer group, and a folder for files."""
+    """Resources that a strategy uses: broker, database of the service, consumer group, and a folder for files.
+
+    `number` is the number of the process.
+    """
 
     kafka: str
     dsn: str
     group: str
     folder: Path
+    number: int
 
     def connect(self) -> tables.Connection:
         """Connect to the database of the service."""
@@ -48,6 +63,24 @@ def _bloom_before_table(resources: Resources) -> Strategy[Any]:
     )
 
 
+def _bloom_filter(resources: Resources) -> Strategy[Any]:
+    return BloomFilter(
+        resources.folder,
+        capacity=FILTER_CAPACITY,
+        error_rate=RARE_ERROR_RATE,
+        connect=resources.connect,
+        save_interval_s=FILTER_SAVE_S,
+    )
+
+
+def _kafka_transactions(resources: Resources) -> Strategy[Any]:
+    own = {
+        "transactional.id": f"{resources.group}-{resources.number}",
+        "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+    }
+    return KafkaTransactions({"bootstrap.servers": resources.kafka, **own})
+
+
 def _without_deduplication(resources: Resources) -> Strategy[Any]:
     return WithoutDeduplication(resources.connect)
 
@@ -56,11 +89,15 @@ STRATEGIES: dict[str, Callable[[Resources], Strategy[Any]]] = {
     "processed-events": _processed_events,
     "stored-offsets": _stored_offsets,
     "bloom-before-table": _bloom_before_table,
+    "bloom-filter": _bloom_filter,
+    "kafka-transactions": _kafka_transactions,
     "without-deduplication": _without_deduplication,
 }
 STORES_POSITIONS = frozenset({"stored-offsets"})
 """Strategies that store positions in the database. The committed offsets of the group can be lower than these."""
 ONCE_PER_EVENT = frozenset({"processed-events", "bloom-before-table"})
 """Strategies that apply each event once, even if the topic contains the event twice."""
-ONCE_PER_RECORD = frozenset({"stored-offsets"})
+ONCE_PER_RECORD = frozenset({"stored-offsets", "kafka-transactions"})
 """Strategies that apply each record once, so that an event that is on the topic twice is applied twice."""
+SENDS_EFFECTS = frozenset({"kafka-transactions"})
+"""Strategies whose effects are records of a topic."""

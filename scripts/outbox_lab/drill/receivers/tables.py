@@ -8,8 +8,8 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg import sql
 
-from outbox_events import position_table, processed_table
-from outbox_lab.drill.observer import Delivery
+from outbox_events import Event, position_table, processed_table
+from outbox_lab.drill.observer import Delivery, version_of
 
 PROCESSED_EVENTS = "receiver.processed_event"
 POSITIONS = "receiver.consumer_offset"
@@ -20,12 +20,13 @@ CREATE: LiteralString = """
     create schema receiver;
     create table receiver.effect (
       number bigint generated always as identity, consumer_group text not null, event_id text not null,
-      partition integer not null, record_offset bigint not null, version bigint)"""
+      partition integer not null, record_offset bigint not null, version bigint, key text not null)"""
 APPLY: LiteralString = """
-    insert into receiver.effect (consumer_group, event_id, partition, record_offset, version)
-    values (%s, %s, %s, %s, %s)"""
+    insert into receiver.effect (consumer_group, event_id, partition, record_offset, version, key)
+    values (%s, %s, %s, %s, %s, %s)"""
 EFFECTS: LiteralString = """
-    select event_id, partition, record_offset, version from receiver.effect where consumer_group = %s order by number"""
+    select event_id, partition, record_offset, null, null, version, key from receiver.effect
+    where consumer_group = %s order by number"""
 NEXT_OFFSETS = sql.SQL("select partition, next_offset from {} where consumer_group = %s").format(
     sql.Identifier(*POSITIONS.split("."))
 )
@@ -46,16 +47,17 @@ def create(dsn: str) -> None:
         connection.execute(position_table.create_table_sql(POSITIONS))
 
 
-def apply(connection: Connection, group: str, effect: Delivery) -> None:
+def apply(connection: Connection, group: str, event: Event) -> None:
     """Insert the effect of an event in the open transaction."""
-    connection.execute(APPLY, (group, effect.event_id, *effect.position, effect.version))
+    version = version_of(event.raw_value)
+    connection.execute(APPLY, (group, event.event_id, event.partition, event.offset, version, event.aggregate_id))
 
 
 def read_effects(dsn: str, group: str) -> list[Delivery]:
     """Return the effects that a consumer group has applied, in the order of their insertion."""
     with closing(connect(dsn)) as connection:
         rows = connection.execute(EFFECTS, (group,)).fetchall()
-    return [Delivery(row[0], row[1], row[2], received_at=None, is_early=None, version=row[3]) for row in rows]
+    return [Delivery(*row) for row in rows]
 
 
 def read_positions(dsn: str, group: str) -> dict[int, int]:

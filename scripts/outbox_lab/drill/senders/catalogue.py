@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from outbox_lab.drill.senders.outbox import MessageSender, OutboxSender
+from outbox_lab.drill.senders.planted import PLANTED_SENDERS, Planted
 from outbox_lab.drill.senders.producing import PRODUCING_SENDERS
 from outbox_lab.drill.senders.sender import Sender, SenderSettings
 
-SENDERS: dict[str, type[Sender]] = {"outbox": OutboxSender, "messages": MessageSender, **PRODUCING_SENDERS}
+SENDERS: dict[str, type[Sender]] = {
+    "outbox": OutboxSender,
+    "messages": MessageSender,
+    **PRODUCING_SENDERS,
+    **{name: sender for name, (sender, _) in PLANTED_SENDERS.items()},
+    "planted-handlers": Planted,
+}
 
 
 def open_sender(settings: SenderSettings, name: str) -> Sender:

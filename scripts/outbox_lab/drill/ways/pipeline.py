@@ -12,6 +12,7 @@ from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect import lifecycle
 from outbox_kit.deployment import Deployment, apply, open_deployment
 from outbox_kit.kafka.topic_identity import types_with_pending_backfill
+from outbox_kit.pipeline.overrides import Overrides
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.replication_slot import read_slot, wait_inactive
 from outbox_kit.recovery import recover
@@ -52,7 +53,7 @@ class PipelineWay(Way):
     @contextmanager
     def deployed(self) -> Iterator[Deployed]:
         pipeline_file = self.drill.project.write_pipeline(self.cell, **self.changes())
-        with open_deployment(pipeline_file, ENVIRONMENT) as deployment:
+        with open_deployment(pipeline_file, ENVIRONMENT, self._replicas()) as deployment:
             self._deployment = deployment
             self._apply(deployment)
             try:
@@ -75,6 +76,11 @@ class PipelineWay(Way):
     def lacks_states(self) -> bool:
         lock = self._deployment.lock()
         return lock is not None and bool(types_with_pending_backfill(lock.topics))
+
+    def _replicas(self) -> Overrides:
+        kafka = self.drill.kafka
+        replicas = f"environment.kafka.replication_factor={kafka.replication_factor}"
+        return Overrides((replicas, f"environment.kafka.min_insync_replicas={kafka.min_insync_replicas}"))
 
     def _apply(self, deployment: Deployment) -> None:
         """Deploy the pipeline. Retry, because services might reject requests after the fault of an earlier cell."""

@@ -29,13 +29,16 @@ class ProducingWay(Way):
 
     order: ClassVar[str] = "database-first"
     """Which system commits first. The name of the sender is the name of the way without this order."""
-    faults = ("none", "kill-writer", "pause-writer", *STACK_FAULTS)
+    faults: ClassVar[tuple[str, ...]] = ("none", "kill-writer", "pause-writer", *STACK_FAULTS)
 
     @contextmanager
     def deployed(self) -> Iterator[Deployed]:
         topic = f"{self.cell}.{AGGREGATE}"
-        settings = {"cleanup.policy": "compact", **TOPIC_SETTINGS}
-        KafkaClient(self.drill.kafka).create(topic, partitions=PARTITIONS, replication_factor=1, config=settings)
+        kafka = self.drill.kafka
+        minimum = {"min.insync.replicas": str(kafka.min_insync_replicas)}
+        settings = {"cleanup.policy": "compact", **TOPIC_SETTINGS, **minimum}
+        replicas = kafka.replication_factor
+        KafkaClient(kafka).create(topic, partitions=PARTITIONS, replication_factor=replicas, config=settings)
         with self.drill.connect_to_database() as connection:
             for statement in CREATE_TABLES:
                 connection.execute(statement)
@@ -104,6 +107,7 @@ def _way(name: str, description: str, promise: Promise, order: str = ProducingWa
 
 
 STORE = "Chained commits with a recovery store: database, then Kafka"
+KAFKA_FIRST_STORE = "Chained commits with a recovery store: Kafka, then database"
 TWO_PHASE = "Last-resource commit: PREPARE TRANSACTION, Kafka, COMMIT PREPARED"
 LOSES = Promise(no_loss=False, in_order=False)
 ANNOUNCES = Promise(no_loss=False, no_phantom=False)
@@ -112,6 +116,7 @@ PRODUCING_WAYS: tuple[type[Way], ...] = (
     DeliveryProofWay,
     _way("two-phase", TWO_PHASE, Promise(no_duplicates=True)),
     _way("chained-database-first", "Chained commits without a store: database, then Kafka", LOSES),
+    _way("chained-with-store-kafka-first", KAFKA_FIRST_STORE, Promise(no_phantom=False), "kafka-first"),
     _way("chained-kafka-first", "Chained commits without a store: Kafka, then database", ANNOUNCES, "kafka-first"),
     _way("direct-database-first", "Dual write: commit of the database, then send", LOSES),
     _way("direct-kafka-first", "Dual write: send, then commit of the database", ANNOUNCES, "kafka-first"),

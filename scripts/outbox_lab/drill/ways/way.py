@@ -24,6 +24,7 @@ STACK_FAULTS = (
     "restart-postgres",
     "reset-connection",
     "slow-connection",
+    "kill-leader",
     "disk-full-kafka",
 )
 """Names of the faults that hit Kafka or PostgreSQL. These faults apply to every way."""
@@ -59,13 +60,21 @@ class Way(ABC):
     faults: ClassVar[tuple[str, ...]]
     lossy_faults: ClassVar[frozenset[str]] = frozenset()
     """Names of the faults under which the way does not promise to deliver all events."""
+    finds: ClassVar[str] = ""
+    """Name of the count that must show the planted mistake of the sender, or empty if no mistake is planted."""
+    strategies: ClassVar[tuple[str, ...]] = ()
+    """Names of planted handlers that run as receivers."""
 
     @classmethod
     def promise_under(cls, fault: Fault) -> Promise:
-        """Return the guarantees of the way under a fault. A repair of the pipeline can send events again."""
+        """Return the guarantees of the way under a fault. A repair of the pipeline can send events again.
+
+        If a fault undoes commits, records of these commits may be on the topic.
+        """
         return replace(
             cls.promise,
             no_loss=cls.promise.no_loss and fault.name not in cls.lossy_faults,
+            no_phantom=cls.promise.no_phantom and not fault.undoes_commits,
             no_duplicates=cls.promise.no_duplicates and not fault.needs_repair,
         )
 

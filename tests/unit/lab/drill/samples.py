@@ -21,9 +21,9 @@ def ledger_of(*entries: tuple[str, int, Outcome]) -> Ledger:
 
 
 def deliveries_of(*event_ids: str, early: tuple[str, ...] = ()) -> list[Delivery]:
-    """Return deliveries of one partition, 10 s after time 0. Event `a` has version 1, and event `b` has version 2."""
+    """Return deliveries of one partition and key, 10 s after time 0. Event `a` has version 1, and event `b` has 2."""
     return [
-        Delivery(event_id, 0, offset, 10.0, is_early=event_id in early, version=ord(event_id[0]) - ord("a") + 1)
+        Delivery(event_id, 0, offset, 10.0, event_id in early, ord(event_id[0]) - ord("a") + 1, key="a")
         for offset, event_id in enumerate(event_ids)
     ]
 

@@ -50,19 +50,15 @@ def test_reads_the_transactions_that_were_noted_later(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("noted", "undoes_commits", "expected"),
+    ("noted", "without_rows"),
     [
-        (Outcome.COMMITTED, True, Outcome.UNDONE),
-        (Outcome.COMMITTED, False, Outcome.COMMITTED),  # an event without its row is then either lost or delivered
-        (Outcome.UNKNOWN, True, Outcome.UNDONE),
-        (Outcome.UNKNOWN, False, Outcome.ROLLED_BACK),
-        (Outcome.ROLLED_BACK, True, Outcome.ROLLED_BACK),
+        (Outcome.COMMITTED, Outcome.UNDONE),
+        (Outcome.UNKNOWN, Outcome.UNKNOWN),
+        (Outcome.ROLLED_BACK, Outcome.ROLLED_BACK),
     ],
 )
-def test_a_transaction_that_the_new_database_does_not_have(
-    noted: Outcome, undoes_commits: bool, expected: Outcome
-) -> None:
-    ledger = ledger_of(("gone", 1, noted), ("here", 2, Outcome.UNKNOWN))
-    ledger.resolve_by_rows({"here"}, undoes_commits=undoes_commits)
+def test_rows_decide_what_is_committed(noted: Outcome, without_rows: Outcome) -> None:
+    ledger = ledger_of(("gone", 1, noted), ("here", 2, noted))
+    ledger.resolve_by_rows({"here"})
     outcomes = {key: entry.outcome for key, entry in ledger.transactions.items()}
-    assert outcomes == {"gone": expected, "here": Outcome.COMMITTED}
+    assert outcomes == {"gone": without_rows, "here": Outcome.COMMITTED}

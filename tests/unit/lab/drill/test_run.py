@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -17,12 +18,24 @@ from outbox_events.errors import ConfigurationError, OutboxError
 from outbox_kit.results import Reporter
 from outbox_lab.drill import run
 from outbox_lab.drill.cell import Cell, CellResult, Load
-from outbox_lab.drill.command import drill
+from outbox_lab.drill.command import drill, parse_cost
 from outbox_lab.drill.faults import FAULTS, NotApplicableError
 from outbox_lab.drill.ledger import Outcome
 from outbox_lab.drill.project import DrillProject
-from outbox_lab.drill.run import broken_promises, read_results, result_file, select_cells, write_result
+from outbox_lab.drill.receivers.effects import count_effects
+from outbox_lab.drill.receivers.handlers import PLANTED_HANDLERS
+from outbox_lab.drill.reporting.report import Cost
+from outbox_lab.drill.run import (
+    broken_promises,
+    read_results,
+    result_file,
+    select_cells,
+    undiscovered_mistakes,
+    write_result,
+)
+from outbox_lab.drill.verdict import judge
 from outbox_lab.drill.ways.catalogue import WAYS
+from outbox_lab.drill.ways.planted import PLANTED_WAYS
 
 LEDGER = ledger_of(("a", 1, Outcome.COMMITTED), ("b", 2, Outcome.COMMITTED))
 
@@ -41,6 +54,33 @@ def test_a_report_refuses_the_options_of_a_run(tmp_path: Path, monkeypatch: pyte
     assert refused.exit_code == 2
     assert options.split(maxsplit=1)[0] in refused.output
     assert isinstance(CliRunner().invoke(app, ["--report", "--seed", "1"]).exception, ConfigurationError)
+
+
+@pytest.mark.parametrize(
+    ("values", "cost"),
+    [
+        ([], Cost(1, 7)),
+        (["5"], Cost(5, 7)),
+        (["kill-kafka=4", "2"], Cost(2, 7, {"kill-kafka": 4})),
+    ],
+)
+def test_faults_per_year_are_given_by_kind(values: list[str], cost: Cost) -> None:
+    assert parse_cost(values, 7) == cost
+    assert cost.per_year("kill-kafka") == cost.by_fault.get("kill-kafka", cost.faults_per_year)
+
+
+def test_unknown_kinds_and_numbers_of_faults_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="flood"):
+        parse_cost(["flood=4"], 1)
+    with pytest.raises(typer.BadParameter, match="kill-kafka=often"):
+        parse_cost(["kill-kafka=often"], 1)
+
+
+def test_planted_mistakes_run_only_if_requested() -> None:
+    planted = select_cells([], [], seed=1, repeat=1, load=Load(), materialize=False, planted=True)
+    assert {cell.way.name for cell in planted} == PLANTED_WAYS.keys()
+    assert not {name for name, _, _ in select()} & PLANTED_WAYS.keys()
+    assert [cell.strategies for cell in planted if cell.way.name == "planted-handlers"] == [tuple(PLANTED_HANDLERS)]
 
 
 def test_every_fault_of_a_way_exists() -> None:
@@ -83,11 +123,15 @@ def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
     ("deliveries", "changes", "broken"),
     [
         (deliveries_of("a", "b"), {}, []),
-        (deliveries_of("a"), {}, ["lost"]),
+        (deliveries_of("a"), {}, ["lost", "stale"]),
+        (deliveries_of("b"), {}, ["lost"]),
         (deliveries_of("a", "b"), {"recovery_s": [None]}, ["without recovery"]),
-        (deliveries_of("a", "b", "c"), {}, ["phantom"]),
+        (deliveries_of("c", "a", "b"), {}, ["phantom"]),
         (deliveries_of("a", "b", "b"), {}, ["duplicated"]),
-        (deliveries_of("b", "a"), {}, ["unordered"]),
+        (deliveries_of("a", "b", "a"), {}, ["stale", "duplicated"]),
+        (deliveries_of("b", "a"), {}, ["stale", "unordered"]),
+        ([replace(delivery, key="b") for delivery in deliveries_of("a")], {}, ["lost", "wrong_key"]),
+        (deliveries_of("a", "b"), {"latest_states_equal": False}, ["differing latest states"]),
         (deliveries_of("a", "b"), {"tables_equal": False}, ["differing table"]),
     ],
 )
@@ -126,7 +170,7 @@ def test_results_without_detected_are_read(tmp_path: Path) -> None:
     ("way", "deliveries", "broken"),
     [
         ("cdc-exactly-once", deliveries_of("a", "b", "b"), []),
-        ("cdc-exactly-once", deliveries_of("a"), ["lost"]),
+        ("cdc-exactly-once", deliveries_of("b"), ["lost"]),
         ("cdc-messages", deliveries_of("a"), []),
         ("cdc-messages", deliveries_of("a", "b", "c"), ["phantom"]),
     ],
@@ -146,6 +190,42 @@ def test_unknown_outcomes_break_the_promise_that_nothing_is_lost() -> None:
 def test_a_fault_that_no_check_detects_breaks_a_promise() -> None:
     result = result_of("cdc", "slot-invalidated", LEDGER, deliveries_of("a", "b"), detected="")
     assert len(broken_promises([result])) == 1
+
+
+def test_commits_that_a_synchronous_failover_loses_break_the_promise_but_not_those_that_a_restore_undoes() -> None:
+    ledger = ledger_of(("a", 1, Outcome.COMMITTED), ("b", 2, Outcome.UNDONE))
+    detected = {"detected": "postgres.slot: none"}
+    for fault, is_restore, broken in (("promote-standby", False, ["lost", "undone"]), ("restore-postgres", True, [])):
+        verdict = judge(ledger, deliveries_of("b", "a"), is_restore=is_restore)
+        result = result_of("cdc", fault, ledger, [], verdict=verdict, **detected)
+        assert [line.split(": 1 ")[1] for line in broken_promises([result])] == broken
+
+
+@pytest.mark.parametrize("mistake", [name for name in PLANTED_WAYS if PLANTED_WAYS[name].finds])
+def test_a_planted_mistake_must_be_shown_by_its_count(mistake: str) -> None:
+    finds = PLANTED_WAYS[mistake].finds
+    verdict = judge(LEDGER, deliveries_of("a", "b"))
+    hidden = result_of(mistake, "none", LEDGER, [], verdict=verdict)
+    shown = result_of(mistake, "none", LEDGER, [], verdict=replace(verdict, **{finds: 1}))
+    assert [undiscovered_mistakes([result]) != [] for result in (hidden, shown)] == [True, False]
+    assert broken_promises([hidden, shown]) == []
+
+
+def test_a_planted_mistake_of_a_handler_must_be_shown_by_its_count() -> None:
+    effects = [
+        count_effects("skips-events", LEDGER, deliveries_of(*ids), deliveries_of("a", "b")) for ids in ("a", "ab")
+    ]
+    results = [result_of("planted-handlers", "none", LEDGER, [], effects=(counts,)) for counts in effects]
+    assert [len(undiscovered_mistakes([result])) for result in results] == [0, 1]
+
+
+def test_results_of_different_commits_are_not_merged(tmp_path: Path) -> None:
+    project = DrillProject(tmp_path)
+    cells = select_cells(["cdc"], ["none"], seed=5, repeat=2, load=Load(), materialize=False)
+    for cell, commit in zip(cells, ("abc", "def"), strict=True):
+        write_result(result_file(project, cell), result_of("cdc", "none", LEDGER, [], seed=5, commit=commit))
+    with pytest.raises(ConfigurationError, match="abc, def"):
+        read_results(project, 5)
 
 
 @pytest.fixture
@@ -171,6 +251,20 @@ def run_with(
     count = len(outcomes)
     cells = select_cells(["cdc"], ["none"], seed=1, repeat=count, load=Load(), materialize=False)
     return run.run_cells(DrillProject(folder), cells, lines.append, resume=False), lines
+
+
+def test_a_resumed_run_repeats_the_cells_of_other_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stacks: list[MagicMock]
+) -> None:
+    good = result_of("cdc", "none", LEDGER, deliveries_of("a", "b"))
+    project = DrillProject(tmp_path)  # not a checkout, so its commit is empty
+    cells = select_cells(["cdc"], ["none"], seed=1, repeat=2, load=Load(), materialize=False)
+    for cell, commit in zip(cells, ("", "other"), strict=True):
+        write_result(result_file(project, cell), replace(good, commit=commit))
+    repeated = MagicMock(return_value=good)
+    monkeypatch.setattr(Cell, "run", repeated)
+    assert run.run_cells(project, cells, [].append, resume=True) == [good, good]
+    assert (repeated.call_count, len(stacks)) == (1, 1)
 
 
 def test_a_cell_that_is_not_applicable_has_no_result(

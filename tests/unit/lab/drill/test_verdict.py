@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from tests.unit.lab.drill.samples import deliveries_of, ledger_of
 
+from outbox_events.contract.partitioner import partition_of
 from outbox_lab.drill.ledger import Outcome
 from outbox_lab.drill.observer import merge, missed
-from outbox_lab.drill.verdict import delays_over_time, judge
+from outbox_lab.drill.verdict import count_by_fault, delays_over_time, judge
 
 COMMITTED, ROLLED_BACK, UNKNOWN = Outcome.COMMITTED, Outcome.ROLLED_BACK, Outcome.UNKNOWN
 
@@ -58,10 +60,48 @@ def test_delays_are_from_commit_to_first_delivery() -> None:
     assert (delays.p50, delays.p99, delays.maximum) == (9.0, 10.0, 10.0)
 
 
-def test_an_undone_event_is_neither_lost_nor_phantom() -> None:
+@pytest.mark.parametrize("is_restore", [False, True])
+def test_an_undone_event_is_lost_unless_a_backup_was_restored_and_a_phantom_if_delivered(is_restore: bool) -> None:
     for deliveries in (deliveries_of("a"), deliveries_of()):
-        verdict = judge(ledger_of(("a", 1, Outcome.UNDONE)), deliveries)
-        assert (verdict.undone, verdict.committed, verdict.lost, verdict.phantom) == (1, 0, 0, 0)
+        verdict = judge(ledger_of(("a", 1, Outcome.UNDONE)), deliveries, is_restore=is_restore)
+        found = verdict.undone, verdict.committed, verdict.lost, verdict.phantom
+        assert found == (1, 0, 0 if is_restore else 1, len(deliveries))
+
+
+def test_a_key_whose_last_record_is_old_is_stale() -> None:
+    ledger = ledger_of(("a", 1, COMMITTED), ("b", 2, COMMITTED))
+    assert judge(ledger, deliveries_of("a", "b", "b")).stale == 0
+    verdict = judge(ledger, deliveries_of("a", "b", "a"))
+    assert (verdict.stale, verdict.unordered, verdict.lost) == (1, 0, 0)
+    assert judge(ledger, deliveries_of("a", "b", "stranger")).stale == 1
+
+
+def test_an_unresolved_event_can_be_the_last_record_of_a_key() -> None:
+    assert judge(ledger_of(("a", 1, COMMITTED), ("b", 2, UNKNOWN)), deliveries_of("a", "b")).stale == 0
+
+
+def test_the_key_of_another_account_is_wrong() -> None:
+    [right] = deliveries_of("a")
+    verdict = judge(ledger_of(("a", 1, COMMITTED)), [right, replace(right, key="b")])
+    assert (verdict.wrong_key, verdict.wrong, verdict.lost, verdict.stale) == (1, 0, 0, 0)
+
+
+def test_a_record_in_a_partition_that_the_partitioner_does_not_select_is_misplaced() -> None:
+    [delivery] = deliveries_of("a")
+    partition = partition_of(b"a", 4)
+    for actual, count in ((partition, 0), ((partition + 1) % 4, 1)):
+        placed = replace(delivery, partition=actual)
+        assert judge(ledger_of(("a", 1, COMMITTED)), [placed], partitions=4).misplaced == count
+        assert judge(ledger_of(("a", 1, COMMITTED)), [placed]).misplaced == 0
+
+
+def test_lost_events_belong_to_the_outage_in_which_they_were_committed() -> None:
+    """The events are committed at times 0 to 3."""
+    ledger = ledger_of(*((event_id, 1, COMMITTED) for event_id in "abcd"))
+    assert count_by_fault(ledger, "abcd", [0.5, 2.5]) == (1, 3)
+    assert count_by_fault(ledger, "d", [0.5, 2.5]) == (0, 1)
+    assert count_by_fault(ledger, ["stranger"], [0.5, 2.5]) == (0, 1)
+    assert count_by_fault(ledger, "a", []) == ()
 
 
 def test_another_version_or_a_tombstone_in_place_of_a_state_is_wrong() -> None:
