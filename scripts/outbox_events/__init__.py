@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from outbox_events.producing.chained import ChainedSender
     from outbox_events.producing.database import Order
     from outbox_events.producing.deliveries import Deliveries, KafkaTransaction, fence
+    from outbox_events.producing.delivery_listener import DeliveryListener, ListenerCounters
     from outbox_events.producing.delivery_proof import DeliveryProof
     from outbox_events.producing.errors import (
         NotCommittedError,
@@ -32,8 +33,10 @@ if TYPE_CHECKING:
         ProducerUnusableError,
         UnknownOutcomeError,
     )
-    from outbox_events.producing.recovery_store import Recovered, RecoveryStore, recover
+    from outbox_events.producing.recovery_store import RecoveryStore, recover
+    from outbox_events.producing.stored_record import Recovered
     from outbox_events.producing.two_phase import Resolved, TwoPhaseSender
+    from outbox_events.producing.unfinished import UnfinishedSender, recover_sender, unfinished_senders
     from outbox_events.receiving import recoverers
     from outbox_events.receiving.avro_values import AvroValues
     from outbox_events.receiving.event import (
@@ -74,10 +77,13 @@ _MODULES = {
     "producing.chained": "ChainedSender",
     "producing.database": "Order",
     "producing.deliveries": "Deliveries KafkaTransaction fence",
+    "producing.delivery_listener": "DeliveryListener ListenerCounters",
     "producing.delivery_proof": "DeliveryProof",
     "producing.errors": "NotCommittedError NotDeliveredError ProducerUnusableError UnknownOutcomeError",
-    "producing.recovery_store": "Recovered RecoveryStore recover",
+    "producing.recovery_store": "RecoveryStore recover",
+    "producing.stored_record": "Recovered",
     "producing.two_phase": "Resolved TwoPhaseSender",
+    "producing.unfinished": "UnfinishedSender recover_sender unfinished_senders",
     "receiving": "recoverers",
     "receiving.event": "Event InvalidRecordError header_id json_value payload_id position_id raw",
     "receiving.handlers": "Handlers",
@@ -110,6 +116,7 @@ __all__ = [
     "Counters",
     "DeadLetterTopic",
     "Deliveries",
+    "DeliveryListener",
     "DeliveryProof",
     "Event",
     "Failure",
@@ -119,6 +126,7 @@ __all__ = [
     "KafkaTransaction",
     "KafkaTransactions",
     "LatestState",
+    "ListenerCounters",
     "NotCommittedError",
     "NotDeliveredError",
     "Observation",
@@ -143,6 +151,7 @@ __all__ = [
     "StoredOffsets",
     "Strategy",
     "TwoPhaseSender",
+    "UnfinishedSender",
     "UnknownOutcomeError",
     "UnreachableError",
     "WaitTimeoutError",
@@ -167,9 +176,11 @@ __all__ = [
     "processed_table",
     "raw",
     "recover",
+    "recover_sender",
     "recoverers",
     "recovery_store",
     "two_phase",
+    "unfinished_senders",
     "wait_for",
 ]
 

@@ -90,7 +90,8 @@ class ChainedSender:
         """Begin both transactions. Return the xid of the database transaction, or '' if there is no store."""
         require_idle(self._connection)
         with rolled_back_on_error(self._connection):
-            transaction_id = begin(self._connection, self._store.sender) if self._store is not None else ""
+            store = self._store
+            transaction_id = begin(self._connection, store.sender, store.sending_lock) if store is not None else ""
             return transaction_id, KafkaTransaction(self._producer, seconds=self._seconds)
 
     def _prepare(self, transaction: KafkaTransaction, transaction_id: str) -> None:

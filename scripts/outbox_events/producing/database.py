@@ -73,12 +73,16 @@ def rolled_back_on_error(connection: Connection) -> Iterator[None]:
         raise
 
 
-def begin(connection: Connection, sender: str) -> str:
-    """In one round trip, begin a transaction that the sender's recoveries wait for. Return the xid."""
-    query = "select pg_current_xact_id()::text, pg_advisory_xact_lock_shared(hashtextextended(%s::text, 0))"
+def begin(connection: Connection, sender: str, sending_lock: str | None = None) -> str:
+    """In one round trip, begin a transaction that the sender's recoveries wait for. Return the xid.
+
+    A recovery that holds `sending_lock` while it resends delays the transaction. With None, no second lock is taken.
+    """
+    lock = "pg_advisory_xact_lock_shared(hashtextextended(%s::text, 0))"
+    query = f"select pg_current_xact_id()::text, {lock}, {lock}"
     # In pipeline mode, BEGIN and this statement need only one round trip.
     with connection.pipeline(), psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
-        cursor.execute(query, [sender])
+        cursor.execute(query, [sender, sending_lock])
         return str(cursor.fetchall()[0][0])
 
 

@@ -315,6 +315,7 @@ class Cell:
             for transaction in ledger.unknown():
                 status = connection.execute(accounts.STATUS, (transaction.xid,)).fetchall()[0][0]
                 transaction.outcome = STATUSES.get(str(status), Outcome.UNKNOWN)
+            ledger.remove(accounts.superseded_events(connection))
         return ledger
 
     def _drain(self, observer: Observer, ledger: Ledger) -> None:
