@@ -34,10 +34,10 @@ UNNEST = sql.SQL(
 # being deleted or marked by it.
 DELETE_DELIVERED = sql.SQL(
     "with done as (delete from {table} where {condition} returning topic, key, position), older as ("
-    "select older.position from {table} as older join done on older.topic = done.topic and older.key = done.key "
+    "select older.ctid from {table} as older join done on older.topic = done.topic and older.key = done.key "
     "and older.position < done.position where not older.is_superseded "
     "and older.position not in (select position from done) for update of older skip locked), "
-    "marked as (update {table} set is_superseded = true where position in (select position from older)) "
+    "marked as (update {table} set is_superseded = true where ctid = any(array(select ctid from older))) "
     "select count(*) from done"
 )
 

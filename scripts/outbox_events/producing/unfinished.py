@@ -99,5 +99,8 @@ def recover_sender(
     connection.autocommit = False
     try:
         return two_phase.recover(connection, producer, sender, settings, seconds=seconds)
+    except psycopg.errors.InsufficientPrivilege as error:
+        message = f"cannot resolve the prepared transactions of {sender}: {error.diag.message_primary}"
+        raise RefusedError(message, "log in as the role in pg_prepared_xacts.owner, or as a superuser") from error
     finally:
         connection.autocommit = True
