@@ -205,7 +205,7 @@ class TestNested:
 class TestOrder:
     """A recovery does not send the old state of a key to a compacted topic."""
 
-    @pytest.mark.parametrize("is_compacted", [True, False])
+    @pytest.mark.parametrize("is_compacted", [True, pytest.param(False, marks=pytest.mark.long)])
     def test_newer_record_was_delivered(self, world: World, *, is_compacted: bool) -> None:
         if is_compacted:
             world.compact()
@@ -216,12 +216,14 @@ class TestOrder:
         assert world.delivered() == {new: 1} if is_compacted else {old: 1, new: 1}
         assert world.column("select event_id from recovery_store") == []
 
+    @pytest.mark.long
     def test_newer_record_is_saved_but_not_delivered(self, world: World) -> None:
         world.compact()
         old, new = [world.crash("database-first+store", "after-database") for _ in range(2)]
         assert run_recovery(world) == Recovered(resent=1, superseded=(old,))
         assert world.delivered() == {new: 1}
 
+    @pytest.mark.long
     def test_newer_transaction_was_rolled_back(self, world: World) -> None:
         world.compact()
         old = world.crash("database-first+store", "after-database")
@@ -382,6 +384,7 @@ class TestErrors:
         assert world.column("select event_id from recovery_store") == [event_id]
         assert world.delivered() == {}
 
+    @pytest.mark.long
     def test_row_with_a_missing_topic_does_not_block_the_other_rows(self, world: World) -> None:
         crashed = world.crash("database-first+store", "after-database")
         store = RecoveryStore(world.connect(autocommit=True), world.transactional_id)

@@ -196,7 +196,7 @@ def test_recovery_reads_outside_a_transaction(world: World, monkeypatch: pytest.
 class TestOrder:
     """A recovery does not send the old state of a key to a compacted topic."""
 
-    @pytest.mark.parametrize("is_compacted", [True, False])
+    @pytest.mark.parametrize("is_compacted", [True, pytest.param(False, marks=pytest.mark.long)])
     def test_newer_record_was_delivered(self, world: World, *, is_compacted: bool) -> None:
         if is_compacted:
             world.compact()

@@ -11,6 +11,7 @@ import pytest
 from tests.integration.sending.producing_support import World, create_tables
 from tests.integration.support import Outbox
 
+from outbox_events import DeliveryProof, RecoveryStore
 from outbox_kit.deployment import Deployment
 from outbox_kit.stack import StackState
 
@@ -39,12 +40,14 @@ def left(outbox: Outbox) -> set[tuple[str, str, str]]:
 
 
 def test_senders_that_do_not_start_again_are_recovered(outbox_here: Outbox, world: World) -> None:
-    events = {
-        world.crash("two-phase", "after-kafka"),
-        world.crash("database-first+store", "after-database"),
-        world.crash("proof", "after-database"),
-    }
+    events = {world.crash("two-phase", "after-kafka"), "saved", "unproven"}
     sender, topic = world.transactional_id, world.topic
+    store = RecoveryStore(world.connect(autocommit=True), sender)
+    with world.connect() as connection:
+        connection.execute("insert into purchase values ('saved'), ('unproven')")
+        [(transaction_id,)] = connection.execute("select pg_current_xact_id()::text").fetchall()
+        store.save(transaction_id, [world.record("saved")])
+        DeliveryProof().save(connection, [world.record("unproven")])
     with world.connect(autocommit=True) as connection:
         connection.execute("begin")
         connection.execute(f"prepare transaction '{FOREIGN}'")
