@@ -53,8 +53,6 @@ class DeliveryListener:
         connect: Callable[[], Connection],
         settings: Mapping[str, Any],
         topics: Sequence[str],
-        *,
-        max_records: int = 500,
     ) -> None:
         """Raises ConfigurationError if there are no topics or no group.id."""
         if isinstance(topics, str) or not topics or not settings.get("group.id"):
@@ -66,7 +64,6 @@ class DeliveryListener:
         self._connect = connect
         self._settings = {**DEFAULTS, **settings, **FIXED}
         self._topics = list(topics)
-        self._max_records = max_records
 
     def run(self, stop_event: StopEvent, *, poll_s: float = 1.0) -> None:
         """Listen until `stop_event` is set. Then return within `poll_s` + BATCH_S + CLOSE_S seconds.
@@ -96,7 +93,7 @@ class DeliveryListener:
                 raise
 
     def _listen(self, connection: Connection, consumer: Consumer, poll_s: float) -> None:
-        listen = partial(self._proof.listen_once, connection, consumer, max_records=self._max_records, seconds=poll_s)
+        listen = partial(self._proof.listen_once, connection, consumer, seconds=poll_s)
         self.counters.proven += limited_calls.call("process a batch", listen, seconds=poll_s + BATCH_S)
         self.counters.batches += 1
         self.lag = offsets.lag(consumer)
