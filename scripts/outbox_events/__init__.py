@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from outbox_events.producing.chained import ChainedSender
     from outbox_events.producing.database import Order
     from outbox_events.producing.deliveries import Deliveries, KafkaTransaction, fence
+    from outbox_events.producing.delivery_listener import DeliveryListener, ListenerCounters
     from outbox_events.producing.delivery_proof import DeliveryProof
     from outbox_events.producing.errors import (
         NotCommittedError,
@@ -34,10 +35,12 @@ if TYPE_CHECKING:
         UnknownOutcomeError,
     )
     from outbox_events.producing.proof_sender import ProofSender
-    from outbox_events.producing.recovery_store import Recovered, RecoveryStore, recover
+    from outbox_events.producing.recovery_store import RecoveryStore, recover
     from outbox_events.producing.sender_transaction import SenderTransaction
+    from outbox_events.producing.stored_record import Recovered
     from outbox_events.producing.supervised_sender import SupervisedSender
     from outbox_events.producing.two_phase import Resolved, TwoPhaseSender
+    from outbox_events.producing.unfinished import UnfinishedSender, recover_sender, unfinished_senders
     from outbox_events.receiving import recoverers
     from outbox_events.receiving.avro_values import AvroValues
     from outbox_events.receiving.event import (
@@ -82,13 +85,16 @@ _MODULES = {
     "producing.chained": "ChainedSender",
     "producing.database": "Order",
     "producing.deliveries": "Deliveries KafkaTransaction fence",
+    "producing.delivery_listener": "DeliveryListener ListenerCounters",
     "producing.delivery_proof": "DeliveryProof",
     "producing.errors": "NotCommittedError NotDeliveredError ProducerUnusableError UnknownOutcomeError",
     "producing.proof_sender": "ProofSender",
-    "producing.recovery_store": "Recovered RecoveryStore recover",
+    "producing.recovery_store": "RecoveryStore recover",
     "producing.sender_transaction": "SenderTransaction",
+    "producing.stored_record": "Recovered",
     "producing.supervised_sender": "SupervisedSender",
     "producing.two_phase": "Resolved TwoPhaseSender",
+    "producing.unfinished": "UnfinishedSender recover_sender unfinished_senders",
     "receiving": "recoverers",
     "receiving.event": "Event InvalidRecordError header_id json_value payload_id position_id raw",
     "receiving.handlers": "Handlers",
@@ -125,6 +131,7 @@ __all__ = [
     "Counters",
     "DeadLetterTopic",
     "Deliveries",
+    "DeliveryListener",
     "DeliveryProof",
     "Event",
     "Failure",
@@ -134,6 +141,7 @@ __all__ = [
     "KafkaTransaction",
     "KafkaTransactions",
     "LatestState",
+    "ListenerCounters",
     "NotCommittedError",
     "NotDeliveredError",
     "Observation",
@@ -164,6 +172,7 @@ __all__ = [
     "SupervisedSender",
     "Tracer",
     "TwoPhaseSender",
+    "UnfinishedSender",
     "UnknownOutcomeError",
     "UnreachableError",
     "WaitTimeoutError",
@@ -188,11 +197,13 @@ __all__ = [
     "processed_table",
     "raw",
     "recover",
+    "recover_sender",
     "recoverers",
     "recovery_store",
     "trace_headers",
     "traced",
     "two_phase",
+    "unfinished_senders",
     "use_tracer",
     "wait_for",
 ]

@@ -66,6 +66,16 @@ def committed(consumer: Consumer, partitions: Iterable[TopicPartition], seconds:
     return {(answer.topic, answer.partition): answer.offset for answer in answers if answer.offset >= 0}
 
 
+def lag(consumer: Consumer) -> dict[tuple[str, int], int]:
+    """Return how many offsets follow the position of each assigned partition, as of the last fetch."""
+    result: dict[tuple[str, int], int] = {}
+    for place in consumer.position(consumer.assignment()):
+        _, end = consumer.get_watermark_offsets(place, cached=True)
+        if place.offset >= 0 and end >= 0:
+            result[place.topic, place.partition] = max(0, end - place.offset)
+    return result
+
+
 def _positions(messages: Sequence[Message], *, after: bool) -> list[TopicPartition]:
     """Return each partition's first offset in `messages` or, with `after`, the offset after its last message."""
     positions: dict[tuple[str, int], int] = {}

@@ -1,4 +1,4 @@
-"""Read topics from given offsets to their end, with isolation level read_committed and without committing offsets.
+"""Read topics from given offsets to their end, by default with read_committed, and without committing offsets.
 
 The end offset of each partition is requested before reading begins. The end is reached when the consumer's position is
 at or after this offset. Transaction markers and aborted records also advance the position.
@@ -31,10 +31,21 @@ Partition = tuple[str, int]
 Process = Callable[[Message], bool | None]
 
 
+def missing_topics(settings: Mapping[str, Any], topics: Collection[str], *, seconds: float = REQUEST_S) -> set[str]:
+    """Return those topics that do not exist, or that the client may not describe. Raises UnreachableError."""
+    with _readable(topics):
+        return set(topics) - topic_requests.admin_client(settings).list_topics(timeout=seconds).topics.keys()
+
+
 def read_bounds(
-    settings: Mapping[str, Any], topics: Collection[str], level: IsolationLevel, *, seconds: float = REQUEST_S
+    settings: Mapping[str, Any],
+    topics: Collection[str],
+    level: IsolationLevel,
+    *,
+    seconds: float = REQUEST_S,
+    since: float | None = None,
 ) -> dict[str, dict[int, Bounds]]:
-    """Return a mapping from topic and partition number to the partition's bounds. `seconds` limits each request.
+    """Return a mapping from topic and partition number to the bounds since a Unix time. `seconds` limits each request.
 
     With READ_COMMITTED, the end is the last stable offset. With READ_UNCOMMITTED, the end is the high watermark, which
     includes records of open transactions. Raises UnreachableError.
@@ -44,7 +55,7 @@ def read_bounds(
         try:
             described = topic_requests.describe(admin, topics, seconds)
             return {
-                name: topic_requests.bounds(admin, name, numbers, level, seconds)
+                name: topic_requests.bounds(admin, name, numbers, level, seconds, since=since)
                 for name, (_, numbers) in described.items()
             }
         except TimeoutError:
@@ -52,7 +63,9 @@ def read_bounds(
 
 
 @contextmanager
-def open_consumer(settings: Mapping[str, Any], starts: Mapping[Partition, int]) -> Iterator[Consumer]:
+def open_consumer(
+    settings: Mapping[str, Any], starts: Mapping[Partition, int], isolation_level: str = "read_committed"
+) -> Iterator[Consumer]:
     """Open a consumer that begins at the offsets `starts`. Its errors are raised as UnreachableError."""
     with _readable({topic for topic, _ in starts}):
         consumer = Consumer(
@@ -60,6 +73,7 @@ def open_consumer(settings: Mapping[str, Any], starts: Mapping[Partition, int]) 
                 "group.id": "outbox-reader",
                 **settings,
                 **READER_SETTINGS,
+                "isolation.level": isolation_level,
                 "auto.offset.reset": "earliest",  # the first records might have been deleted since the request
                 "fetch.wait.max.ms": 20,  # by default, the end of an idle partition is reported after 0.5 s
             }
@@ -80,9 +94,11 @@ def read_records(
     is_idle_limit: bool = False,
     limit: int | None = None,
     hint: str = "",
+    isolation_level: str = "read_committed",
 ) -> set[Partition]:
     """Call `process` for each committed record from `first` up to, but not including, `end`. If it returns True, stop.
 
+    With the `isolation_level` read_uncommitted, records of open and aborted transactions are included.
     `ranges` maps topic and partition number to bounds. Read at most `limit` records per partition, and return the
     partitions that have unread offsets. Raises UnreachableError. Raises WaitTimeoutError with `hint` after `seconds`
     or, if `is_idle_limit` is set, after `seconds` without progress.
@@ -92,7 +108,7 @@ def read_records(
     if not starts:
         return set()
     reading = _Reading({(topic, number): ranges[topic][number].end for topic, number in starts}, process, limit)
-    with open_consumer({**settings, **REPORT_END}, starts) as consumer:
+    with open_consumer({**settings, **REPORT_END}, starts, isolation_level) as consumer:
 
         def poll() -> Observation[bool]:
             has_progress = reading.read(consumer)

@@ -98,10 +98,16 @@ def bounds(
     numbers: Collection[int],
     level: IsolationLevel = READ_COMMITTED,
     seconds: float = REQUEST_S,
+    *,
+    since: float | None = None,
 ) -> dict[int, Bounds]:
-    """Return a mapping from partition numbers to bounds. With READ_UNCOMMITTED, the end is the high watermark."""
-    first, end = (offsets(admin, topic, numbers, spec, level, seconds) for spec in (EARLIEST, LATEST))
-    return {number: Bounds(first[number], end[number]) for number in numbers}
+    """Return a mapping from partition numbers to bounds. With READ_UNCOMMITTED, the end is the high watermark.
+
+    With the Unix time `since`, `first` is the offset of the first record since then, or the end if there is none.
+    """
+    start = EARLIEST if since is None else OffsetSpec.for_timestamp(max(0, int(since * 1000)))
+    first, end = (offsets(admin, topic, numbers, spec, level, seconds) for spec in (start, LATEST))
+    return {number: Bounds(first[number] if first[number] >= 0 else end[number], end[number]) for number in numbers}
 
 
 def offsets(

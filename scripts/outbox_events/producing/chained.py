@@ -70,8 +70,9 @@ class ChainedSender:
             with self._open.joined():
                 yield self._open
             return
-        sender = self._store.sender if self._store is not None else None
-        with open_transaction(self._connection, sender, seconds=self._seconds) as transaction:
+        store = self._store
+        names = (store.sender, store.sending_lock) if store is not None else (None, None)
+        with open_transaction(self._connection, *names, seconds=self._seconds) as transaction:
             self._open = transaction
             try:
                 with transaction.block():

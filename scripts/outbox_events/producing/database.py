@@ -96,12 +96,14 @@ def _shut_down(duplicate: socket.socket) -> None:
         duplicate.shutdown(socket.SHUT_RDWR)
 
 
-def begin(connection: Connection, sender: str | None, *, seconds: float) -> str:
+def begin(connection: Connection, sender: str | None, sending_lock: str | None = None, *, seconds: float) -> str:
     """In one round trip, begin a transaction in autocommit mode.
 
-    With `sender`, recoveries of this sender wait for the transaction, and its xid is returned, otherwise ''.
+    With `sender`, recoveries of this sender wait for the transaction, and its xid is returned, otherwise ''. A recovery
+    that holds `sending_lock` while it resends delays the transaction. With None, no second lock is taken.
     """
-    query = "select pg_current_xact_id()::text, pg_advisory_xact_lock_shared(hashtextextended(%s::text, 0))"
+    lock = "pg_advisory_xact_lock_shared(hashtextextended(%s::text, 0))"
+    query = f"select pg_current_xact_id()::text, {lock}, {lock}"
     with (
         limited(connection, seconds),
         connection.pipeline(),
@@ -110,7 +112,7 @@ def begin(connection: Connection, sender: str | None, *, seconds: float) -> str:
         cursor.execute(_begin_statement(connection))
         if sender is None:
             return ""
-        cursor.execute(query, [sender])
+        cursor.execute(query, [sender, sending_lock])
         return str(cursor.fetchall()[0][0])
 
 

@@ -23,60 +23,86 @@ from psycopg.rows import tuple_row
 from outbox_events.kafka import offsets
 from outbox_events.kafka.record import Record
 from outbox_events.producing import stored_record
-from outbox_events.producing.database import Connection
+from outbox_events.producing.database import Connection, roll_back
+from outbox_events.producing.delivered import READ_S, compacted_topics, find_delivered
 from outbox_events.producing.deliveries import DELIVERY_S, Deliveries
-from outbox_events.producing.stored_record import READ_S, delivered_event_ids, message_event_id
+from outbox_events.producing.locks import LOCK_SHARED, locked, recovery_lock, sending_lock
+from outbox_events.producing.stored_record import DELETE_DELIVERED, Recovered, message_event_id
 from outbox_events.sending.psycopg_writer import refuse_autocommit
 
 DEFAULT_TABLE = "public.unproven_record"
 MIN_AGE_S = 60.0
+SAVE = sql.SQL(
+    "insert into {table} (sender, {columns}) select %(sender)s::text, {columns} from {unnest} "
+    "with ordinality as record(event_id, topic, partition, key, value, headers, number), {lock} order by number"
+)
+READ = sql.SQL(
+    "select extract(epoch from created_at)::float8, topic, partition, key, value, headers from {table} "
+    "where sender = %s::text and created_at <= clock_timestamp() - make_interval(secs => %s::float8) order by position"
+)
+STATES = sql.SQL(
+    "select event_id, is_superseded or exists (select from {table} as newer where newer.topic = older.topic "
+    "and newer.key = older.key and newer.position > older.position) from {table} as older "
+    "where event_id = any(%s::text[])"
+)
 
 
 def create_table_sql(table: str = DEFAULT_TABLE) -> sql.Composed:
     """Return the statement that creates the table of unproven records if it does not exist."""
     return sql.SQL(
-        "create table if not exists {} (event_id text primary key, position bigint generated always as identity, {})"
+        "create table if not exists {} (event_id text primary key, position bigint generated always as identity, "
+        "sender text not null default '', {})"
     ).format(stored_record.identifier(table), stored_record.COLUMN_DEFINITIONS)
 
 
 class DeliveryProof:
-    """Table of records whose delivery is not yet proven. The object does not keep a connection."""
+    """Table of records whose delivery is not yet proven. The object does not keep a connection.
 
-    def __init__(self, table: str = DEFAULT_TABLE) -> None:
+    `sender` is the name of the service. A recovery sends only the rows that were saved with the same name, so services
+    with different names can share the table.
+    """
+
+    def __init__(self, table: str = DEFAULT_TABLE, *, sender: str = "") -> None:
+        self.sender = sender
+        self._locks = recovery_lock(table, sender), sending_lock(table)
         self._table = stored_record.identifier(table)
 
     def save(self, connection: Connection, records: Sequence[Record]) -> None:
         """Save records in the open business transaction with one statement. Send the records after the commit.
 
-        Raises RefusedError if the rows would be committed separately from the business rows.
+        While a recovery sends records again, the statement waits for it. Raises RefusedError if the rows would be
+        committed separately from the business rows.
         """
         refuse_autocommit(connection)
-        statement = sql.SQL(
-            "insert into {} ({}) select event_id, topic, partition, key, value, headers from {} "
-            "with ordinality as record(event_id, topic, partition, key, value, headers, number) order by number"
-        )
-        insert = statement.format(self._table, stored_record.COLUMNS, stored_record.UNNEST)
+        values = {"sender": self.sender, "sending_lock": self._locks[1], **stored_record.parameters(records)}
+        parts = {"columns": stored_record.COLUMNS, "unnest": stored_record.UNNEST, "lock": LOCK_SHARED}
         with psycopg.Cursor(connection) as cursor:
-            cursor.execute(insert, stored_record.parameters(records))
+            cursor.execute(SAVE.format(table=self._table, **parts), values)
 
     def delete(self, connection: Connection, event_ids: Iterable[str]) -> int:
-        """Delete the rows of proven records with one statement, and return their number. Unknown ids are ignored."""
+        """Delete the rows of proven records with one statement, and return their number. Unknown ids are ignored.
+
+        Older rows of the same keys are marked, so that a recovery does not send them to a compacted topic.
+        """
+        condition = sql.SQL("event_id = any(%s::text[])")
         ids = list(event_ids)
         if not ids:
             return 0
-        with psycopg.Cursor(connection) as cursor:
-            statement = sql.SQL("delete from {} where event_id = any(%s::text[])")
-            return cursor.execute(statement.format(self._table), [ids]).rowcount
+        [(count,)] = self._fetch(connection, DELETE_DELIVERED.format(table=self._table, condition=condition), [ids])
+        return int(count)
 
     def unproven(self, connection: Connection, *, min_age_s: float = MIN_AGE_S) -> list[Record]:
-        """Return the records that were saved at least `min_age_s` seconds ago, in the order they were saved."""
-        statement = sql.SQL(
-            "select topic, partition, key, value, headers from {} "
-            "where created_at <= clock_timestamp() - make_interval(secs => %s::float8) order by position"
-        )
+        """Return the sender's records that were saved at least `min_age_s` seconds ago, in the order of the rows."""
+        return [record for _, record in self._read(connection, min_age_s)]
+
+    def _read(self, connection: Connection, min_age_s: float) -> list[tuple[float, Record]]:
+        """Return the time and the record of each row that is old enough."""
+        rows = self._fetch(connection, READ.format(table=self._table), [self.sender, min_age_s])
+        return [(saved_at, stored_record.from_row(*columns)) for saved_at, *columns in rows]
+
+    def _fetch(self, connection: Connection, statement: sql.Composed, values: list[Any]) -> list[tuple[Any, ...]]:
         with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
-            rows = cursor.execute(statement.format(self._table), [min_age_s]).fetchall()
-        return [stored_record.from_row(*row) for row in rows]
+            return cursor.execute(statement, values).fetchall()
 
     def listen_once(
         self, connection: Connection, consumer: Consumer, *, max_records: int = 500, seconds: float = 1.0
@@ -104,6 +130,8 @@ class DeliveryProof:
                 connection.commit()
         except BaseException:
             offsets.rewind(consumer, messages)
+            if not connection.autocommit:
+                roll_back(connection)  # otherwise, each later statement would fail
             raise
         offsets.store(consumer, messages)
         return deleted
@@ -116,22 +144,55 @@ class DeliveryProof:
         *,
         min_age_s: float = MIN_AGE_S,
         seconds: float = READ_S,
-    ) -> tuple[int, int]:
-        """Read the topics, delete the rows of proven records and resend the other records. Return (proven, resent).
+    ) -> Recovered:
+        """Read the topics, delete the rows of proven records, resend the other records, and return the counts.
 
         Rows younger than `min_age_s` are skipped, because a running process might be about to send their records. The
-        rows of resent records remain until the listener or the next recovery reads the records. `settings` are consumer
-        properties of confluent-kafka, at least bootstrap.servers.
+        rows of resent records remain until the listener or the next recovery reads the records. A missing record is not
+        sent but deleted if its topic is compacted and a newer record of its key was sent or is saved. `settings` are
+        consumer properties of confluent-kafka, at least bootstrap.servers. While records are sent again, `save` waits.
+        Raises WaitTimeoutError if a wait takes longer than `seconds`, for example for a recovery by another process.
+        Raises RefusedError if the connection has an open transaction.
         """
-        records = self.unproven(connection, min_age_s=min_age_s)
-        topics = {record.topic for record in records}
-        delivered = delivered_event_ids(settings, topics, map(stored_record.event_id, records), seconds=seconds)
-        proven = self.delete(connection, delivered)
-        if not connection.autocommit:
-            connection.commit()
-        missing = [record for record in records if stored_record.event_id(record) not in delivered]
+        with locked(connection, self._locks[0], seconds=seconds):
+            with connection.transaction():
+                rows = self._read(connection, min_age_s)
+            records = {stored_record.event_id(record): record for _, record in rows}
+            searched = [(record.topic, event_id) for event_id, record in records.items()]
+            since = min((saved_at for saved_at, _ in rows), default=0.0)
+            found = find_delivered(settings, searched, since, seconds=seconds)
+            with connection.transaction():
+                proven = self.delete(connection, found.event_ids)
+            missing = {
+                event_id: record
+                for event_id, record in records.items()
+                if event_id not in found.event_ids and record.topic not in found.missing_topics
+            }
+            sent, superseded = 0, list[str]()
+            if missing:
+                with locked(connection, self._locks[1], seconds=seconds):
+                    sent, superseded = self._resend(connection, producer, settings, missing)
+        topics = tuple(sorted(found.missing_topics))
+        return Recovered(proven=proven, resent=sent, superseded=tuple(superseded), missing_topics=topics)
+
+    def _resend(
+        self, connection: Connection, producer: Producer, settings: Mapping[str, Any], missing: Mapping[str, Record]
+    ) -> tuple[int, list[str]]:
+        """Send the missing records, except superseded records of compacted topics.
+
+        Return the number of sent records, and the ids of the superseded records, whose rows are deleted. The caller's
+        lock ensures that a newer record is either saved or sent afterwards.
+        """
+        with connection.transaction():
+            states = dict(self._fetch(connection, STATES.format(table=self._table), [[*missing]]))
+        older = [event_id for event_id, is_superseded in states.items() if is_superseded]
+        compacted = compacted_topics(settings, {missing[event_id].topic for event_id in older})
+        superseded = [event_id for event_id in older if missing[event_id].topic in compacted]
         deliveries = Deliveries(producer, seconds=DELIVERY_S)
-        for record in missing:
-            deliveries.send(record)
+        for event_id, record in missing.items():
+            if event_id in states and event_id not in superseded:
+                deliveries.send(record)
         deliveries.wait()
-        return proven, len(missing)
+        with connection.transaction():
+            self.delete(connection, superseded)
+        return len(states) - len(superseded), superseded

@@ -93,18 +93,19 @@ class SenderTransaction:
 
 @contextmanager
 def open_transaction(
-    connection: Connection, sender: str | None = None, *, seconds: float = DELIVERY_S
+    connection: Connection, sender: str | None = None, sending_lock: str | None = None, *, seconds: float = DELIVERY_S
 ) -> Iterator[SenderTransaction]:
     """Begin a database transaction, and roll it back after an exception. The caller commits it.
 
-    With `sender`, recoveries of this sender wait for the transaction, and its xid is read. `seconds` limits the wait
-    for the database. Raises RefusedError unless the connection is idle.
+    With `sender`, recoveries of this sender wait for the transaction, and its xid is read. The transaction waits for a
+    recovery that holds `sending_lock`. `seconds` limits the wait for the database. Raises RefusedError unless the
+    connection is idle.
     """
     require_idle(connection)
     # Otherwise psycopg would begin another transaction after a block has executed COMMIT, which would be unnoticed.
     connection.autocommit = True
     try:
-        transaction_id = begin(connection, sender, seconds=seconds)
+        transaction_id = begin(connection, sender, sending_lock, seconds=seconds)
         yield SenderTransaction(connection, transaction_id)
     except BaseException:
         roll_back(connection)

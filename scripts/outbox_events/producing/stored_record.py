@@ -1,35 +1,67 @@
-"""Store records in a table until their delivery is proven, and find delivered records on their topics."""
+"""Store records in a table until their delivery is proven, and define the result of a recovery.
+
+A row is superseded if a newer record of its key was delivered. `position` is the order in which the rows were saved. It
+is the order of the commits if each transaction locks the aggregate's row before it saves a record.
+"""
 
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import IsolationLevel, Message
+from confluent_kafka import Message
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from outbox_events.contract.headers import EVENT_ID
 from outbox_events.kafka.record import Record, id_text, text_headers
-from outbox_events.kafka.topic_reader import read_bounds, read_records
 from outbox_events.sending.event import InvalidEventError
 from outbox_events.sending.outbox_table import OutboxTable
 
 COLUMNS = sql.SQL("event_id, topic, partition, key, value, headers")
 COLUMN_DEFINITIONS = sql.SQL(
     "topic text not null, partition int, key bytea not null, value bytea, headers jsonb not null, "
-    "created_at timestamptz not null default clock_timestamp()"
+    "created_at timestamptz not null default clock_timestamp(), is_superseded boolean not null default false"
 )
 # One array per column, so that the statement does not depend on the number of records.
 UNNEST = sql.SQL(
     "unnest(%(event_ids)s::text[], %(topics)s::text[], %(partitions)s::int[], %(keys)s::bytea[], "
     "%(values)s::bytea[], %(headers)s::jsonb[])"
 )
-READ_S = 120.0
-"""Default time limit for reading when no new record arrives. It exceeds the default transaction.timeout.ms, after which
-a broker ends open transactions."""
-HINT = "a transaction of another producer might be open: wait until its transaction.timeout.ms has passed"
+# Delete the rows of delivered records, and mark the older rows of their keys. A row that another session has locked is
+# being deleted or marked by it.
+DELETE_DELIVERED = sql.SQL(
+    "with done as (delete from {table} where {condition} returning topic, key, position), older as ("
+    "select older.ctid from {table} as older join done on older.topic = done.topic and older.key = done.key "
+    "and older.position < done.position where not older.is_superseded "
+    "and older.position not in (select position from done) for update of older skip locked), "
+    "marked as (update {table} set is_superseded = true where ctid = any(array(select ctid from older))) "
+    "select count(*) from done"
+)
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """Result of a recovery: counts of records, event ids, and names of topics.
+
+    `proven`: the record is on its topic, and the database transaction committed. `rolled_back`: the record is not on
+    its topic, and the database transaction did not commit. `resent`: the database transaction committed, but the record
+    was missing. `undecided`: PostgreSQL does not know the outcome of the transaction, because it is old or from another
+    database. Its rows remain. `phantoms`: the record is on its topic and cannot be withdrawn, but the database
+    transaction did not commit. `superseded`: the record was missing but was not sent, because its topic is compacted
+    and a newer record of its key was sent. `missing_topics`: these topics do not exist. The rows of their records
+    remain.
+    """
+
+    proven: int = 0
+    rolled_back: int = 0
+    resent: int = 0
+    undecided: int = 0
+    phantoms: tuple[str, ...] = ()
+    superseded: tuple[str, ...] = ()
+    missing_topics: tuple[str, ...] = ()
 
 
 def event_id(record: Record) -> str:
@@ -63,30 +95,6 @@ def from_row(
 def identifier(table: str) -> sql.Identifier:
     """Return the quoted name of `TABLE` or `SCHEMA.TABLE`. Raises ConfigurationError for any other form."""
     return sql.Identifier(*OutboxTable(table).parts)
-
-
-def delivered_event_ids(
-    settings: Mapping[str, Any], topics: Iterable[str], wanted: Iterable[str], *, seconds: float = READ_S
-) -> set[str]:
-    """Return those `wanted` event ids for which the topics contain a committed record.
-
-    The topics are read from their beginning to the end that they have when the function is called. The function waits
-    for open transactions before that end, because a committed record can follow the records of an open transaction.
-    Reading stops early if all ids are found. Raises WaitTimeoutError after `seconds` without a new record, and
-    UnreachableError.
-    """
-    searched, found = set(wanted), set[str]()
-    if not searched:
-        return found
-
-    def process(message: Message) -> bool:
-        if (event_id := message_event_id(message)) in searched:
-            found.add(str(event_id))
-        return found == searched
-
-    ranges = read_bounds(settings, set(topics), IsolationLevel.READ_UNCOMMITTED, seconds=seconds)
-    read_records(settings, ranges, process, seconds=seconds, is_idle_limit=True, hint=HINT)
-    return found
 
 
 def message_event_id(message: Message) -> str | None:

@@ -7,7 +7,7 @@ The topic is the decision log: a prepared transaction is committed if and only i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,20 +17,42 @@ from confluent_kafka import Producer
 from psycopg import sql
 from psycopg.rows import tuple_row
 
-from outbox_events.errors import ConfigurationError
+from outbox_events.errors import ConfigurationError, RefusedError
 from outbox_events.kafka.record import Record
 from outbox_events.producing.database import Connection, commit, is_lost, limited, require_idle, wait_until_ended
+from outbox_events.producing.delivered import READ_S, Found, find_delivered
 from outbox_events.producing.deliveries import DELIVERY_S, KafkaTransaction, fence
 from outbox_events.producing.errors import NotCommittedError, UnknownOutcomeError
+from outbox_events.producing.locks import locked, recovery_lock
 from outbox_events.producing.sender_transaction import SenderTransaction, aborted_on_error, open_transaction
-from outbox_events.producing.stored_record import READ_S, delivered_event_ids, event_id
+from outbox_events.producing.stored_record import event_id
 from outbox_events.sending.event import InvalidEventError
-from outbox_events.text import plural
 
 MAX_GID_BYTES = 199  # PostgreSQL's GIDSIZE without the terminating byte
-SEPARATOR = ":"
+SEPARATOR, TOPIC_SEPARATOR = ":", "@"  # a topic's name contains neither
 RECOVER_HINT = "run the recovery, which reads the topic"
-IN_DOUBT = "select gid from pg_prepared_xacts where database = current_database() order by prepared"
+IN_DOUBT = (
+    "select gid, extract(epoch from prepared)::float8 from pg_prepared_xacts "
+    "where database = current_database() order by prepared"
+)
+UNRESOLVED_HINT = (
+    "search all topics of the sender for a record with the event id in the gid: COMMIT PREPARED 'gid' if it is "
+    "committed there, otherwise ROLLBACK PREPARED 'gid'"
+)
+
+
+@dataclass(frozen=True)
+class PreparedTransaction:
+    """A prepared transaction. `event_id` and `topic` are those of its first record.
+
+    `topic` is empty in the gids of earlier versions, and in those of other software.
+    """
+
+    gid: str
+    sender: str
+    event_id: str
+    topic: str
+    prepared_at: float
 
 
 @dataclass(frozen=True)
@@ -75,7 +97,7 @@ class TwoPhaseSender:
 
     def _prepare(self, records: Sequence[Record]) -> tuple[KafkaTransaction, str]:
         """Deliver the records and prepare the database transaction. Return the open Kafka transaction and the gid."""
-        gid = make_gid(self._transactional_id, event_id(records[0]))
+        gid = make_gid(self._transactional_id, records[0])
         kafka = KafkaTransaction(self._producer, seconds=self._seconds, is_total=True)
         with aborted_on_error(self._connection, kafka):
             kafka.deliver(records)
@@ -117,18 +139,28 @@ class TwoPhaseSender:
             raise UnknownOutcomeError(f"{failure}: {gid} might remain prepared", RECOVER_HINT) from error
 
 
-def make_gid(transactional_id: str, first_event_id: str) -> str:
-    """Return a prepared transaction's gid, which consists of the transactional.id and the id of its first event.
+def make_gid(transactional_id: str, record: Record) -> str:
+    """Return a prepared transaction's gid: `<transactional.id>:<event id>@<topic>` of its first record.
 
-    The id of one event suffices, because all records of a Kafka transaction become readable together. The gid contains
-    this id, because the rows of a prepared transaction are not visible. Raises InvalidEventError if the gid is invalid.
+    One record suffices, because all records of a Kafka transaction become readable together. The gid contains its
+    topic, because the rows of a prepared transaction are not visible. Raises InvalidEventError if the gid is invalid.
     """
-    gid = f"{transactional_id}{SEPARATOR}{first_event_id}"
+    first_event_id = event_id(record)
+    gid = f"{transactional_id}{SEPARATOR}{first_event_id}{TOPIC_SEPARATOR}{record.topic}"
     if SEPARATOR in first_event_id or len(gid.encode()) > MAX_GID_BYTES:
-        names = f"event id {first_event_id!r} and transactional.id {transactional_id!r}"
-        message = f"{names} do not form a valid transaction identifier"
-        raise InvalidEventError(message, f"use a UUID, and at most {MAX_GID_BYTES} bytes in total")
+        message = f"{gid!r} is not a valid transaction identifier"
+        hint = (
+            f"use a UUID as event id; event id, topic and transactional.id can have {MAX_GID_BYTES - 2} bytes in total"
+        )
+        raise InvalidEventError(message, hint)
     return gid
+
+
+def parse_gid(gid: str, prepared_at: float) -> PreparedTransaction:
+    """Return the parts of a gid."""
+    sender, _, place = gid.rpartition(SEPARATOR)
+    first_event_id, _, topic = place.rpartition(TOPIC_SEPARATOR) if TOPIC_SEPARATOR in place else (place, "", "")
+    return PreparedTransaction(gid, sender, first_event_id, topic, prepared_at)
 
 
 def recover(
@@ -136,37 +168,41 @@ def recover(
     producer: Producer,
     transactional_id: str,
     settings: Mapping[str, Any],
-    topics: Iterable[str],
     *,
     seconds: float = READ_S,
 ) -> Resolved:
-    """Resolve the prepared transactions of `transactional_id` in the connection's database by reading the topics.
+    """Resolve the prepared transactions of `transactional_id` in the connection's database by reading their topics.
 
     `producer` is a new producer with this transactional.id. The recovery first fences earlier producers, which decides
     the outcome of their Kafka transactions. Then it waits until their open database transactions are prepared or have
-    ended. `topics` must contain every topic to which the sender sends. `settings` are consumer properties of
-    confluent-kafka. It can be repeated. Raises ConfigurationError if a transaction is in doubt without topics.
+    ended. `settings` are consumer properties of confluent-kafka. It can be repeated. Raises WaitTimeoutError if a wait
+    takes longer than `seconds`. Raises RefusedError after resolving the other transactions if a topic does not exist,
+    or if a gid of an earlier version does not contain its topic.
     """
     require_idle(connection)
-    fence(producer, seconds=seconds)
-    with connection.transaction():
-        wait_until_ended(connection, transactional_id, seconds=seconds)
-    event_ids = in_doubt(connection, transactional_id)
-    names = set(topics)
-    if event_ids and not names:
-        message = f"cannot resolve {plural(len(event_ids), 'prepared transaction')} of {transactional_id}: no topics"
-        raise ConfigurationError(message, "pass every topic to which the sender sends")
-    delivered = delivered_event_ids(settings, names, event_ids.values(), seconds=seconds)
-    committed = {gid for gid, first_event_id in event_ids.items() if first_event_id in delivered}
-    for gid in event_ids:
-        (connection.tpc_commit if gid in committed else connection.tpc_rollback)(gid)
-    return Resolved(len(committed), len(event_ids) - len(committed))
+    with locked(connection, recovery_lock("pg_prepared_xacts", transactional_id), seconds=seconds):
+        fence(producer, seconds=seconds)
+        with connection.transaction():
+            wait_until_ended(connection, transactional_id, seconds=seconds)
+        prepared = [entry for entry in in_doubt(connection) if entry.sender == transactional_id]
+        searched = [(entry.topic, entry.event_id) for entry in prepared if entry.topic]
+        since = min((entry.prepared_at for entry in prepared), default=0.0)
+        return _resolve(connection, prepared, find_delivered(settings, searched, since, seconds=seconds))
 
 
-def in_doubt(connection: Connection, transactional_id: str) -> dict[str, str]:
-    """Return the gids of a sender's prepared transactions, each mapped to the id of its first event."""
-    with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
-        gids = [gid for (gid,) in cursor.execute(IN_DOUBT).fetchall()]
-    connection.rollback()
-    parts = {gid: gid.rpartition(SEPARATOR) for gid in gids}
-    return {gid: first_id for gid, (owner, _, first_id) in parts.items() if owner == transactional_id}
+def _resolve(connection: Connection, prepared: Sequence[PreparedTransaction], found: Found) -> Resolved:
+    unresolved = [entry.gid for entry in prepared if not entry.topic or entry.topic in found.missing_topics]
+    committed = [entry.gid for entry in prepared if entry.gid not in unresolved and entry.event_id in found.event_ids]
+    for entry in prepared:
+        if entry.gid not in unresolved:
+            (connection.tpc_commit if entry.gid in committed else connection.tpc_rollback)(entry.gid)
+    if unresolved:
+        message = f"the topics of prepared transactions are unknown or do not exist: {', '.join(unresolved)}"
+        raise RefusedError(message, UNRESOLVED_HINT)
+    return Resolved(len(committed), len(prepared) - len(committed))
+
+
+def in_doubt(connection: Connection) -> list[PreparedTransaction]:
+    """Return the prepared transactions of the connection's database, oldest first."""
+    with connection.transaction(), psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
+        return [parse_gid(*row) for row in cursor.execute(IN_DOUBT).fetchall()]

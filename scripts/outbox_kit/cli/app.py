@@ -45,6 +45,7 @@ TASKS = {
     "Process the outbox table": {
         "relay": "Send outbox rows by polling the table, without the connector.",
         "prune": "Delete outbox rows whose delivery to their topic is proven.",
+        "senders": "List and recover services that send without a connector.",
     },
     "Try outbox-kit": {
         "demo": "Run the worked example on the embedded stack.",

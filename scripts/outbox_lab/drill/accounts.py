@@ -6,6 +6,7 @@ The entry of an event is written in the transaction that sends the event.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, LiteralString
 from uuid import uuid4
@@ -22,7 +23,9 @@ CREATE: LiteralString = """
     create schema if not exists drill;
     create table if not exists drill.account (
       id text primary key, version bigint not null, balance bigint not null, is_open boolean not null);
-    create table if not exists drill.entry (event_id uuid primary key, account text not null, version bigint not null)
+    create table if not exists drill.entry (
+      event_id uuid primary key, account text not null, version bigint not null,
+      is_superseded boolean not null default false)
 """
 RESET: LiteralString = "truncate drill.account, drill.entry"
 FILL: LiteralString = """
@@ -38,6 +41,8 @@ VISIBLE: LiteralString = "select event_id::text from drill.entry where event_id 
 # crash, and pg_xact_status would report the status of another transaction.
 DURABLE_XID: LiteralString = """
     select pg_current_xact_id()::text, pg_logical_emit_message(false, 'outbox-heartbeat', '', true)"""
+MARK_SUPERSEDED: LiteralString = "update drill.entry set is_superseded = true where event_id = any(%s::uuid[])"
+SUPERSEDED: LiteralString = "select event_id::text from drill.entry where is_superseded"
 ENTRIES: LiteralString = "select event_id::text from drill.entry"
 STATUS: LiteralString = "select pg_xact_status(%s::text::xid8)"
 
@@ -57,7 +62,7 @@ def prepare(connection: Connection, accounts: int) -> None:
 
     Prepared transactions that an earlier cell left are rolled back, because they hold locks.
     """
-    for (gid,) in connection.execute(two_phase.IN_DOUBT).fetchall():
+    for gid, _ in connection.execute(two_phase.IN_DOUBT).fetchall():
         connection.tpc_rollback(gid)
     with connection.transaction():
         connection.execute(CREATE)
@@ -90,6 +95,17 @@ def read_status(connection: Connection, xid: str) -> str:
 def entered_events(connection: Connection) -> set[str]:
     """Return the ids of the events that have an entry in the database."""
     return {str(row[0]) for row in connection.execute(ENTRIES).fetchall()}
+
+
+def mark_superseded(connection: Connection, event_ids: Sequence[str]) -> None:
+    """Note events that a recovery did not send, because a newer event of their account was sent."""
+    with connection.transaction():
+        connection.execute(MARK_SUPERSEDED, (list(event_ids),))
+
+
+def superseded_events(connection: Connection) -> set[str]:
+    """Return the ids of the events that `mark_superseded` has noted."""
+    return {str(row[0]) for row in connection.execute(SUPERSEDED).fetchall()}
 
 
 def _change(row: tuple[str, int, int], rng: random.Random) -> Change:

@@ -342,6 +342,7 @@ class Cell:
             for transaction in ledger.unknown():
                 status = "aborted" if is_replaced else accounts.read_status(connection, transaction.xid)
                 transaction.outcome = STATUSES.get(status, Outcome.UNKNOWN)
+            ledger.remove(accounts.superseded_events(connection))
         return ledger
 
     def _drain(self, observer: Observer, ledger: Ledger) -> None:

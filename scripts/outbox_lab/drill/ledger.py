@@ -124,6 +124,11 @@ class Ledger:
                 newest[event.account] = event
         return newest
 
+    def remove(self, event_ids: Collection[str]) -> None:
+        """Remove events that a recovery did not send on purpose, so that they count as neither lost nor delivered."""
+        for transaction in self.transactions.values():
+            transaction.events = [event for event in transaction.events if event.event_id not in event_ids]
+
     def events(self, outcome: Outcome) -> dict[str, tuple[Event, Transaction]]:
         """Return a mapping from event id to event and transaction, for all transactions with this outcome."""
         return {

@@ -36,6 +36,7 @@ CHANGING = {
     "log-level": ("io.outboxkit", "DEBUG"),
     "relay": ("--once",),
     "prune": ("--older-than", "0s", "--all", *CONFIRMED),
+    "senders recover": ("--all", "--yes"),
 }
 # After a failover or restore, a connector can be stopped. `resume` does nothing, because the connector is RUNNING.
 # `recover` prints both identifiers and asks.
@@ -46,6 +47,7 @@ WARNING = {
     "offsets show": (),
     "dead-letter list": (),
     "log-level": (),
+    "senders list": (),
 }
 # These commands read only files, compare the systems in their own checks, or use the embedded stack.
 OTHER = {

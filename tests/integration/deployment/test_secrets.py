@@ -131,6 +131,8 @@ ARGUMENTS: dict[str, list[list[str]]] = {
     "stuck": [["--older-than", "0"]],
     "prune": [["--dry-run", "--wait", "1"], ["--all", "--wait", "1", "--confirm", "secretive@local"]],
     "relay": [["--once"]],
+    "senders list": [[], ["--output", "json"]],
+    "senders recover": [["--all", "--yes"]],
     "recover": [["--yes", "--wait", "1"]],
     "destroy": [["--confirm", "secretive@local", "--drop-slot", "--delete-topics", "--delete-schemas"]],
 }

@@ -93,9 +93,11 @@ class World:
         self._cleanup.callback(connection.close)
         return connection
 
-    def record(self, event_id: str | None = None) -> Record:
+    def record(self, event_id: str | None = None, *, topic: str = "") -> Record:
         event_id = event_id or str(uuid4())
-        return Record(self.topic, b"key", b"value", (("event_id", event_id.encode()), ("a", b"\x00\xff"), ("a", b"")))
+        return Record(
+            topic or self.topic, b"key", b"value", (("event_id", event_id.encode()), ("a", b"\x00\xff"), ("a", b""))
+        )
 
     def column(self, query: str) -> list[Any]:
         """Return the first column of a query, as another session sees it."""
@@ -109,6 +111,10 @@ class World:
         """Return the number of offsets that are in use, including those of open transactions."""
         bounds = read_bounds(self.settings, [self.topic], IsolationLevel.READ_UNCOMMITTED)[self.topic]
         return sum(bound.end - bound.first for bound in bounds.values())
+
+    def compact(self) -> None:
+        """Make the topic a compacted topic."""
+        self._kafka.set_config(self.topic, {"cleanup.policy": "compact"})
 
     def delivered(self, level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED) -> Counter[str]:
         """Return how often each committed event is on the topic. Without READ_COMMITTED, wait for open transactions."""
@@ -145,9 +151,13 @@ class World:
 def world(dsn: str, state: StackState) -> Iterator[World]:
     """Create a topic, and empty tables in the database."""
     with psycopg.connect(dsn) as connection:
-        connection.execute("drop table if exists purchase, recovery_store, unproven_record")
-        connection.execute("create table purchase (id text primary key)")
-        connection.execute(recovery_store.create_table_sql())
-        connection.execute(delivery_proof.create_table_sql())
+        create_tables(connection)
     with ExitStack() as cleanup:
         yield World(dsn, state.kafka, cleanup)
+
+
+def create_tables(connection: psycopg.Connection[Any]) -> None:
+    connection.execute("drop table if exists purchase, recovery_store, unproven_record")
+    connection.execute("create table purchase (id text primary key)")
+    connection.execute(recovery_store.create_table_sql())
+    connection.execute(delivery_proof.create_table_sql())

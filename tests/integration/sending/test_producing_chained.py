@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -35,6 +36,7 @@ from outbox_events.errors import ConfigurationError, RefusedError, WaitTimeoutEr
 from outbox_events.kafka.record import Record
 from outbox_events.producing.database import Order
 from outbox_events.producing.errors import FENCED_HINT
+from outbox_events.waiting import Observation, wait_for
 
 pytestmark = pytest.mark.integration
 __all__ = ["world"]
@@ -164,7 +166,7 @@ def test_executes_two_statements_more(world: World, monkeypatch: pytest.MonkeyPa
     with service.sender.transaction() as transaction:
         for _ in range(5):
             transaction.send(world.record())
-    assert [statement.split()[0] for statement in statements] == ["begin", "select", "insert", "delete"]
+    assert [statement.split()[0] for statement in statements] == ["begin", "select", "insert", "with"]
     assert world.delivered().total() == 5
 
 
@@ -212,6 +214,56 @@ class TestNested:
         with pytest.raises(RefusedError), second.transaction():
             raise AssertionError
         assert service.connection.info.transaction_status == TransactionStatus.INTRANS
+
+
+class TestOrder:
+    """A recovery does not send the old state of a key to a compacted topic."""
+
+    @pytest.mark.parametrize("is_compacted", [True, pytest.param(False, marks=pytest.mark.long)])
+    def test_newer_record_was_delivered(self, world: World, *, is_compacted: bool) -> None:
+        if is_compacted:
+            world.compact()
+        old = world.crash("database-first+store", "after-database")
+        new = Service(world, **{"transactional.id": f"{world.transactional_id}-2"}).buy()
+        expected = Recovered(superseded=(old,)) if is_compacted else Recovered(resent=1)
+        assert run_recovery(world) == expected
+        assert world.delivered() == {new: 1} if is_compacted else {old: 1, new: 1}
+        assert world.column("select event_id from recovery_store") == []
+
+    @pytest.mark.long
+    def test_newer_record_is_saved_but_not_delivered(self, world: World) -> None:
+        world.compact()
+        old, new = [world.crash("database-first+store", "after-database") for _ in range(2)]
+        assert run_recovery(world) == Recovered(resent=1, superseded=(old,))
+        assert world.delivered() == {new: 1}
+
+    @pytest.mark.long
+    def test_newer_transaction_was_rolled_back(self, world: World) -> None:
+        world.compact()
+        old = world.crash("database-first+store", "after-database")
+        world.crash("database-first+store", "before-database")
+        assert run_recovery(world) == Recovered(resent=1, rolled_back=1)
+        assert world.delivered() == {old: 1}
+
+    def test_recovery_waits_for_open_transactions_of_other_senders(self, world: World) -> None:
+        """A record that was sent before the commit would otherwise precede the record of the recovery."""
+        world.compact()
+        old = world.crash("database-first+store", "after-database")
+        other = Service(world, **{"transactional.id": f"{world.transactional_id}-2"})
+        with ThreadPoolExecutor(1) as executor:
+            with other.sender.transaction() as transaction:
+                other.connection.execute(INSERT, ["new"])
+                transaction.send(world.record("new"))
+                transaction.flush()
+                recovery = executor.submit(run_recovery, world)
+                wait_for("the lock request of the recovery", partial(waiting_sessions, world), seconds=30)
+            assert recovery.result(timeout=60) == Recovered(superseded=(old,))
+        assert world.delivered() == {"new": 1}
+
+
+def waiting_sessions(world: World) -> Observation[int]:
+    waiting = "select pid from pg_locks where locktype = 'advisory' and not granted"
+    return Observation(len(world.column(waiting)) or None, "no session waits")
 
 
 class TestErrors:
@@ -387,6 +439,25 @@ class TestErrors:
         assert recoveries[0].result(timeout=60) == Recovered(resent=1)
         assert world.purchases() == {"a"}
         assert world.delivered() == {"a": 1}
+
+    def test_recovery_does_not_interpret_transaction_ids_of_another_database(self, world: World) -> None:
+        """A copy of the table, for example from a dump, contains the transaction ids of its origin."""
+        event_id = world.crash("database-first+store", "after-database")
+        with world.connect(autocommit=True) as admin:
+            admin.execute("update recovery_store set database = '1/1', transaction_id = '999999999999'")
+        assert run_recovery(world) == Recovered(undecided=1)
+        assert world.column("select event_id from recovery_store") == [event_id]
+        assert world.delivered() == {}
+
+    @pytest.mark.long
+    def test_row_with_a_missing_topic_does_not_block_the_other_rows(self, world: World) -> None:
+        crashed = world.crash("database-first+store", "after-database")
+        store = RecoveryStore(world.connect(autocommit=True), world.transactional_id)
+        [transaction_id] = world.column("select transaction_id::text from recovery_store")
+        store.save(transaction_id, [world.record("elsewhere", topic=f"{world.topic}-missing")])
+        assert run_recovery(world) == Recovered(resent=1, missing_topics=(f"{world.topic}-missing",))
+        assert world.column("select event_id from recovery_store") == ["elsewhere"]
+        assert world.delivered() == {crashed: 1}
 
     def test_recovery_does_not_read_rows_of_other_senders(self, world: World) -> None:
         store = RecoveryStore(world.connect(autocommit=True), "other")

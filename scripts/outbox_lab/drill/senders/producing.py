@@ -27,6 +27,7 @@ from outbox_events import (
 )
 from outbox_events.contract.headers import EVENT_ID
 from outbox_events.kafka.record import PRODUCER_SETTINGS, Record
+from outbox_lab.drill import accounts
 from outbox_lab.drill.senders.direct_sender import DirectSender
 from outbox_lab.drill.senders.sender import Connection, Send, Sender
 
@@ -109,10 +110,10 @@ class ChainedWithStore(Chained):
     """Commits in the database and then in Kafka, with a recovery store."""
 
     def recover(self, connection: Connection) -> None:
-        del connection  # the recovery store needs a separate connection
         own = psycopg.connect(self.options["dsn"], autocommit=True, connect_timeout=5)
         self.store = RecoveryStore(own, self.transactional_id)
-        recover(self.store, self.producer, self.client)
+        recovered = recover(self.store, self.producer, self.client)
+        accounts.mark_superseded(connection, recovered.superseded)
 
     def close(self) -> None:
         super().close()
@@ -126,7 +127,8 @@ class Proof(PairedSender):
     proof = DeliveryProof()
 
     def recover(self, connection: Connection) -> None:
-        self.proof.recover(connection, self.producer, self.client, min_age_s=MIN_AGE_S)
+        recovered = self.proof.recover(connection, self.producer, self.client, min_age_s=MIN_AGE_S)
+        accounts.mark_superseded(connection, recovered.superseded)
 
     def open_transaction(self, connection: Connection) -> AbstractContextManager[SenderTransaction]:
         return ProofSender(connection, self.producer, self.proof, seconds=DELIVERY_S).transaction()
@@ -138,7 +140,7 @@ class TwoPhase(PairedSender):
     is_transactional = True
 
     def recover(self, connection: Connection) -> None:
-        two_phase.recover(connection, self.producer, self.transactional_id, self.client, [self.options["topic"]])
+        two_phase.recover(connection, self.producer, self.transactional_id, self.client)
 
     def open_transaction(self, connection: Connection) -> AbstractContextManager[SenderTransaction]:
         return TwoPhaseSender(connection, self.producer, self.transactional_id, seconds=DELIVERY_S).transaction()

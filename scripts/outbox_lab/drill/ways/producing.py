@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
+from functools import partial
 from threading import Event as Flag
 from threading import Thread
 from typing import ClassVar
 
 import psycopg
-from confluent_kafka import Consumer, KafkaException
 
-from outbox_events import DeliveryProof
+from outbox_events import DeliveryListener, DeliveryProof
 from outbox_kit.kafka.client import KafkaClient
 from outbox_lab.drill.accounts import AGGREGATE
 from outbox_lab.drill.project import PARTITIONS, TOPIC_SETTINGS
@@ -65,13 +65,14 @@ class DeliveryProofWay(ProducingWay):
 
 
 class Listener:
-    """Deletes the rows of delivered records during a `with` block. Reconnects after every error."""
+    """Deletes the rows of delivered records during a `with` block."""
 
     def __init__(self, drill: DrillStack, topic: str) -> None:
-        self._drill = drill
-        self._topic = topic
+        settings = {"bootstrap.servers": drill.state.kafka, "group.id": f"{topic}-listener", "log_level": 0}
+        connect = partial(psycopg.connect, drill.state.postgres, connect_timeout=CONNECT_TIMEOUT_S)
+        listener = DeliveryListener(DeliveryProof(), connect, settings, [topic])
         self._stop = Flag()
-        self._thread = Thread(target=self._run, name="listener", daemon=True)
+        self._thread = Thread(target=listener.run, args=(self._stop,), name="listener", daemon=True)
 
     def __enter__(self) -> None:
         self._thread.start()
@@ -79,26 +80,6 @@ class Listener:
     def __exit__(self, *exception: object) -> None:
         self._stop.set()
         self._thread.join(STOP_TIMEOUT_S)
-
-    def _run(self) -> None:
-        settings = {
-            "bootstrap.servers": self._drill.state.kafka,
-            "group.id": f"{self._topic}-listener",
-            "auto.offset.reset": "earliest",
-            "enable.auto.offset.store": False,
-            "log_level": 0,
-        }
-        while not self._stop.wait(0.2):
-            try:
-                with (
-                    closing(Consumer(settings)) as consumer,
-                    psycopg.connect(self._drill.state.postgres, connect_timeout=CONNECT_TIMEOUT_S) as connection,
-                ):
-                    consumer.subscribe([self._topic])
-                    while not self._stop.is_set():
-                        DeliveryProof().listen_once(connection, consumer, seconds=0.2)
-            except (psycopg.Error, KafkaException):
-                continue
 
 
 def _way(name: str, description: str, promise: Promise, order: str = ProducingWay.order) -> type[Way]:

@@ -62,3 +62,13 @@ def test_rows_decide_what_is_committed(noted: Outcome, without_rows: Outcome) ->
     ledger.resolve_by_rows({"here"})
     outcomes = {key: entry.outcome for key, entry in ledger.transactions.items()}
     assert outcomes == {"gone": without_rows, "here": Outcome.COMMITTED}
+
+
+def test_removed_events_are_no_events_of_their_transaction(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    with LedgerFile(path) as file:
+        file.intend("t1", "700", EVENTS)
+        file.end("t1", Outcome.COMMITTED)
+    ledger = Ledger.read(path)
+    ledger.remove({"e1", "unknown"})
+    assert list(ledger.events(Outcome.COMMITTED)) == ["e2"]

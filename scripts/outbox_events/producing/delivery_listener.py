@@ -1,0 +1,109 @@
+"""Run the listener of DeliveryProof as the loop of a process.
+
+listener = DeliveryListener(DeliveryProof(), lambda: psycopg.connect(dsn, connect_timeout=5), settings, [topic])
+listener.run(stop)  # a signal handler sets the threading.Event `stop`
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from threading import Event as StopEvent
+from typing import Any
+
+import psycopg
+from confluent_kafka import Consumer, KafkaException
+
+from outbox_events.errors import ConfigurationError
+from outbox_events.kafka import limited_calls, offsets
+from outbox_events.kafka.limited_calls import ClientStuckError
+from outbox_events.producing.database import Connection
+from outbox_events.producing.delivery_proof import DeliveryProof
+
+log = logging.getLogger("outbox_events.producing")
+DEFAULTS: dict[str, Any] = {"auto.offset.reset": "earliest", "isolation.level": "read_committed"}
+FIXED: dict[str, Any] = {"enable.auto.offset.store": False, "enable.auto.commit": True}
+RETRY_S = 1.0
+BATCH_S = 30.0
+CLOSE_S = 10.0
+
+
+@dataclass
+class ListenerCounters:
+    """Counters of a listener since it was created. `errors` counts the errors after which it connected again."""
+
+    batches: int = 0
+    proven: int = 0
+    errors: int = 0
+
+
+class DeliveryListener:
+    """Deletes the rows of delivered records until it is stopped. Connects again after an outage of either server.
+
+    `connect` opens a connection that only the listener uses. `settings` are consumer properties of confluent-kafka, at
+    least bootstrap.servers and group.id. `counters` and `lag` may be read by another thread.
+    """
+
+    def __init__(
+        self,
+        proof: DeliveryProof,
+        connect: Callable[[], Connection],
+        settings: Mapping[str, Any],
+        topics: Sequence[str],
+    ) -> None:
+        """Raises ConfigurationError if there are no topics or no group.id."""
+        if isinstance(topics, str) or not topics or not settings.get("group.id"):
+            raise ConfigurationError("the listener needs a list of topics and the setting group.id")
+        self.counters = ListenerCounters()
+        self.lag: Mapping[tuple[str, int], int] = {}
+        """Number of offsets after the position of each assigned partition, as of the last batch."""
+        self._proof = proof
+        self._connect = connect
+        self._settings = {**DEFAULTS, **settings, **FIXED}
+        self._topics = list(topics)
+
+    def run(self, stop_event: StopEvent, *, poll_s: float = 1.0) -> None:
+        """Listen until `stop_event` is set. Then return within `poll_s` + BATCH_S + CLOSE_S seconds.
+
+        Raises ClientStuckError, which is a WaitTimeoutError, if a batch takes longer than `poll_s` + BATCH_S, for
+        example while the database is frozen: the process must then end. Raises errors that a new connection does not
+        repair, such as a missing table.
+        """
+        while not stop_event.is_set():
+            try:
+                self._run_connected(stop_event, poll_s)
+            except (psycopg.OperationalError, KafkaException) as error:
+                self.counters.errors += 1
+                log.warning("the listener of %s connects again: %s", ", ".join(self._topics), error)
+                stop_event.wait(RETRY_S)
+
+    def _run_connected(self, stop_event: StopEvent, poll_s: float) -> None:
+        with ExitStack() as opened:
+            connection = self._connect()
+            opened.callback(connection.close)
+            consumer = opened.enter_context(self._subscribed())
+            try:
+                while not stop_event.is_set():
+                    self._listen(connection, consumer, poll_s)
+            except ClientStuckError:
+                opened.pop_all()  # the call that does not return still uses both, so closing them would block too
+                raise
+
+    def _listen(self, connection: Connection, consumer: Consumer, poll_s: float) -> None:
+        listen = partial(self._proof.listen_once, connection, consumer, seconds=poll_s)
+        self.counters.proven += limited_calls.call("process a batch", listen, seconds=poll_s + BATCH_S)
+        self.counters.batches += 1
+        self.lag = offsets.lag(consumer)
+
+    @contextmanager
+    def _subscribed(self) -> Iterator[Consumer]:
+        consumer = Consumer(self._settings)
+        try:
+            consumer.subscribe(self._topics)
+            yield consumer
+        finally:
+            with suppress(ClientStuckError):  # the broker does not respond, and removes the member after a timeout
+                limited_calls.call("leave the group", consumer.close, seconds=CLOSE_S)
