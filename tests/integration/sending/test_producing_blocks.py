@@ -205,7 +205,7 @@ def test_a_frozen_database(world: World, way: str) -> None:
     with ExitStack() as resources, pytest.raises(UnknownOutcomeError):
         change(resources)
     if way == "two-phase":
-        two_phase.recover(world.connect(), world.producer(), world.transactional_id, world.settings, [world.topic])
+        two_phase.recover(world.connect(), world.producer(), world.transactional_id, world.settings)
     else:
         run_recovery(world)
     assert world.delivered() == dict.fromkeys(world.purchases(), 1)
