@@ -86,7 +86,7 @@ def as_role(scripts: dict[str, list[str]], state: StackState) -> Callable[..., A
                 connection.execute(statement.encode())
     with psycopg.connect(superuser["library"], autocommit=True) as connection:
         # An earlier module may have run the relay as another role. The relay creates its tables when it starts.
-        connection.execute("drop table if exists outbox_relay, outbox_relay_batch")
+        connection.execute("drop table if exists outbox_relay, outbox_relay_batch, outbox_relay_progress")
         for role in ROLES.values():
             alter = sql.SQL("alter role {} password {}").format(sql.Identifier(role), sql.Literal(PASSWORD))
             connection.execute(alter)

@@ -26,6 +26,7 @@ BOUNDED = "the called method has a limit"
 ENDED = "the thread or the future has ended"
 DEADLINE = "the loop checks a deadline"
 SERVICE = "runs until a signal; each wait in the loop has a limit"
+STATEMENTS = "each statement has a limit"
 CALCULATION = "no wait: the loop calculates"
 ALLOWED = {
     ("scripts/outbox_kit/cli/commands/verify.py", "while True"): SERVICE,
@@ -41,7 +42,9 @@ ALLOWED = {
     ("scripts/outbox_events/kafka/topic_requests.py", "while True"): DEADLINE,
     ("scripts/outbox_kit/kafka/client.py", "deliveries.wait()"): BOUNDED,
     ("scripts/outbox_kit/relay/producer.py", "while True"): DEADLINE,
-    ("scripts/outbox_kit/relay/run.py", "while True"): SERVICE,
+    ("scripts/outbox_kit/relay/worker.py", "call.future.result()"): ENDED,
+    ("scripts/outbox_kit/relay/worker.py", "self._completion.exception()"): STATEMENTS,
+    ("scripts/outbox_kit/relay/worker.py", "self._completion.result()"): STATEMENTS,
     ("scripts/outbox_events/producing/deliveries.py", "while True"): DEADLINE,
     ("scripts/outbox_events/producing/delivery_proof.py", "deliveries.wait()"): BOUNDED,
     ("scripts/outbox_events/producing/deliveries.py", "self._deliveries.wait()"): BOUNDED,
