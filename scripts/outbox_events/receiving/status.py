@@ -88,11 +88,11 @@ class Progress:
 
     def _complete(self, positions: Mapping[Partition, int]) -> None:
         requests, self._requests = self._requests, {}
-        if any(request.exception() for request in requests.values()):
+        if any(request.exception(0) for request in requests.values()):
             self._last, self.stalled = {}, {}  # an outage is not a stalled client
             return
         now = self.checked_at = time.monotonic()
-        ends = {(place.topic, place.partition): request.result().offset for place, request in requests.items()}
+        ends = {(place.topic, place.partition): request.result(0).offset for place, request in requests.items()}
         # The position is unknown if the client has delivered neither a record nor the end. It does so unless it stalls.
         at = {each: max(position, self.reached.get(each, -1)) for each, position in positions.items() if each in ends}
         self.unread = {each: ends[each] - offset for each, offset in at.items() if 0 <= offset < ends[each]}

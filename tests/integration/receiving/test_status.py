@@ -42,14 +42,15 @@ def test_a_receiver_without_unread_records_is_ready(service: Service) -> None:
         run_until(receiver, "the assignment", lambda: receiver.status().is_ready())
         producer = Producer({"bootstrap.servers": service.bootstrap, "transactional.id": service.group})
         producer.init_transactions(SECONDS)
-        for _ in range(2):  # markers of transactions, also of an aborted one, are no unread records
+        for end in (producer.commit_transaction, producer.abort_transaction):
             producer.begin_transaction()
             headers: list[tuple[str, str | bytes | None]] = [("event_id", b"1")]
             producer.produce(service.topic, key="a", value="1", headers=headers, partition=0)
             producer.flush(SECONDS)
-            producer.abort_transaction(SECONDS) if found else producer.commit_transaction(SECONDS)
+            end(SECONDS)
             run_until(receiver, "the event", lambda: receiver.counters.handled == 1)
-            run_until(receiver, "the end", lambda: wait_for_check(receiver, found) or not receiver.status().unread)
+            wait_for_check(receiver, found)
+            run_until(receiver, "the end after the marker", lambda: not receiver.status().unread)
         last = receiver.status()
         assert last.assigned == {(service.topic, number) for number in range(3)}
         assert not last.paused
