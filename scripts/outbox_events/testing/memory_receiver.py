@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Generic, Self, TypeAlias, cast
 
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, TopicPartition
 
 from outbox_events.errors import ConfigurationError, WaitTimeoutError
 from outbox_events.receiving.event import Decode, Event
@@ -125,13 +125,17 @@ MakeReceiver: TypeAlias = Callable[..., TestReceiver[Any]]
 
 
 class _WithRollback:
-    """A strategy after whose failed transactions the collected events are removed."""
+    """A strategy after whose failed transactions the collected events are removed, and that needs no brokers."""
 
     def __init__(self, strategy: Strategy[Any]) -> None:
         self._strategy = strategy
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - an attribute of the strategy
         return getattr(self._strategy, name)
+
+    def assigned(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """Start at the beginning, because the receiver would ask the brokers for committed offsets."""
+        return self._strategy.assigned(partitions) or partitions
 
     @contextmanager
     def transaction(self, events: Sequence[Event]) -> Iterator[Work[Any]]:
