@@ -13,7 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from confluent_kafka.admin import AdminClient
 
 from outbox_events.errors import ConfigurationError, UnreachableError
-from outbox_events.kafka import topic_requests
+from outbox_events.kafka import limited_calls, topic_requests
 from outbox_events.kafka.topic_reader import READER_SETTINGS, REPORT_END
 from outbox_events.kafka.topic_requests import READ_HINT, READ_UNCOMMITTED, ClientErrors, unreadable
 from outbox_events.latest_state.states import States
@@ -208,7 +208,8 @@ class TopicReader:
         return {number: count for number, count in left.items() if count > 0}
 
     def close(self) -> None:
-        self._consumer.close()
+        """Close the consumer. Raises ClientStuckError if it does not respond."""
+        limited_calls.call("close the consumer", self._consumer.close, seconds=REQUEST_S)
 
     def _assign(self, offsets: Mapping[int, int]) -> None:
         self._consumer.assign([TopicPartition(self.topic, number, offset) for number, offset in offsets.items()])

@@ -33,6 +33,8 @@ from outbox_kit.results import Reporter
 
 REBALANCE_S = 0.5
 UNREAD_HINT = "do not delete a row in the transaction that inserts it (docs/sending.md, An empty outbox table)"
+Sent = tuple[Batch, int]
+"""Batch whose Kafka transaction is committed, and the number of its dead letters."""
 ONCE_MARGIN_S = 5
 """Time that a bucket's next owner has to send a batch after the longest lease has expired."""
 
@@ -116,16 +118,18 @@ class Worker:
                 break
             if not options.once:
                 self._report_unread_rows()
-            batches = self._claim_next([call.batch.bucket for call in committed if call.batch])
+            batches = self._claim_next([batch.bucket for batch, _ in committed])
             # PostgreSQL deletes the rows of one half of the buckets while this thread encodes those of the other half.
-            self._completion = limited_calls.start(partial(self._complete, committed))
+            self._start_completion(committed)
             self._send(batches)
-            self._completion.result()
+            self._finish_completion(committed)
             if not (committed or batches):
                 self._pause()
         while self._in_flight:
             self._pause()
-            self._complete(self._collect())
+            committed = self._collect()
+            self._start_completion(committed)
+            self._finish_completion(committed)
 
     def _claim_next(self, committed: Sequence[int]) -> list[Batch]:
         """Claim batches of up to half of the buckets. Exclude those that are in flight or `committed`."""
@@ -193,9 +197,9 @@ class Worker:
             dead_letters = sum(record.topic == dead_letter_topic for record in records)
             self._in_flight[batch.bucket] = InFlight(limited_calls.start(producer.commit), batch, dead_letters)
 
-    def _collect(self) -> list[InFlight]:
-        """Return the calls whose transactions are committed, and whose rows must be completed."""
-        committed = []
+    def _collect(self) -> list[Sent]:
+        """Return the batches whose transactions are committed, and whose rows must be completed."""
+        committed: list[Sent] = []
         for bucket, call in [*self._in_flight.items()]:
             if not call.future.done():
                 continue
@@ -205,7 +209,7 @@ class Worker:
             except (UnreachableError, RejectedError) as error:
                 self._fail(bucket, error)
             else:
-                committed += [call] if call.batch else []
+                committed += [(call.batch, call.dead_letters)] if call.batch else []
         return committed
 
     def _fail(self, bucket: int, error: UnreachableError | RejectedError) -> None:
@@ -214,18 +218,22 @@ class Worker:
         self._process.counters.errors += 1
         self._process.failures.add(bucket, error)
 
-    def _complete(self, calls: Sequence[InFlight]) -> None:
-        """Complete the rows of committed transactions. No other thread may use the connection in the meantime."""
-        if not calls:
+    def _start_completion(self, committed: Sequence[Sent]) -> None:
+        """Complete the rows in a thread. Until _finish_completion(), no other thread may use the connection."""
+        if committed:
+            self._completion = limited_calls.start(partial(self._store.complete, [batch for batch, _ in committed]))
+
+    def _finish_completion(self, committed: Sequence[Sent]) -> None:
+        if not committed:
             return
-        batches = [call.batch for call in calls if call.batch is not None]
-        self._store.complete(batches)
-        self._claimed.difference_update(batch.bucket for batch in batches)
-        self._process.failures.remove([batch.bucket for batch in batches])
-        dead_letters, counters = sum(call.dead_letters for call in calls), self._process.counters
-        counters.sent += sum(len(batch.rows) for batch in batches) - dead_letters
+        self._completion.result()
+        buckets = {batch.bucket for batch, _ in committed}
+        self._claimed -= buckets
+        self._process.failures.remove(buckets)
+        dead_letters, counters = sum(count for _, count in committed), self._process.counters
+        counters.sent += sum(len(batch.rows) for batch, _ in committed) - dead_letters
         counters.dead_letters += dead_letters
-        counters.batches += len(batches)
+        counters.batches += len(committed)
 
     def _is_complete(self, last: int | None) -> bool:
         """Return whether all rows up to the position `last` are sent, including rows in other processes' buckets."""

@@ -74,7 +74,8 @@ def test_a_lock_delays_an_event_but_neither_loses_it_nor_delays_others(service: 
         service.write_effect(event, connection)
 
     failed: list[str] = []
-    options = {"retries": FAST, "recoverer": lambda failure, _: failed.append(failure.event.event_id)}
+    retries = Retries(attempts=2, first_delay_s=0.02, factor=1)
+    options = {"retries": retries, "recoverer": lambda failure, _: failed.append(failure.event.event_id)}
     service.send(("a", "locked"), ("a", "next"), partition=0)
     service.send(("b", "bug"), ("b", "other"), partition=1)
     with service.connect() as blocker:

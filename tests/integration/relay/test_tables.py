@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 from uuid import uuid4
@@ -25,7 +27,7 @@ from outbox_kit.relay.preconditions import require_columns
 from outbox_kit.relay.rows import RowReader
 from outbox_kit.relay.tables import RelayTables, create
 
-TABLE = "public.relayed_event"
+TABLE, LATE = "public.relayed_event", "public.late_event"
 
 
 def test_writes_metrics(relayed: Deployment, source_dsn: str, tmp_path: Path) -> None:
@@ -85,21 +87,17 @@ def test_rows_that_are_deleted_before_they_are_read_are_an_error(relayed: Deploy
     assert relay_once(relayed).unread == 0, "the rows are reported once"
 
 
-def test_counts_rows_that_were_deleted_before_the_first_relay(relayed: Deployment, source_dsn: str) -> None:
+def test_counts_rows_that_were_deleted_before_the_first_relay(relayed: Deployment) -> None:
     """A service that keeps its outbox table empty can be older than the relay."""
-    with psycopg.connect(source_dsn, autocommit=True) as connection:
-        connection.execute(f"create table public.emptied_event (like {TABLE} including all)")
+    with other_table(relayed, "public.emptied_event") as (connection, tables):
         connection.execute(
             "insert into public.emptied_event (aggregate_type, aggregate_id, event_type)"
             " select 'book', n::text, 'x' from generate_series(1, 5) n"
         )
         connection.execute("delete from public.emptied_event")
-        tables = RelayTables(with_table(relayed, "public.emptied_event"), marks=False)
-    with client.connected(relayed.environment.source) as connection:
         epochs.write_epoch(connection, tables, 1)
         unread_rows.start(connection, tables, is_first_sender=True)
         assert [unread_rows.count(connection, tables) for _ in range(2)] == [5, 0]
-        connection.execute("drop table public.emptied_event")
 
 
 def test_replaces_an_index_whose_creation_was_interrupted(relayed: Deployment, source_dsn: str) -> None:
@@ -114,61 +112,56 @@ def test_replaces_an_index_whose_creation_was_interrupted(relayed: Deployment, s
 
 def test_a_batch_of_large_rows_does_not_read_the_other_rows(relayed: Deployment) -> None:
     """Otherwise, each batch of a backlog of large rows would read up to 500 payloads."""
-    with client.connected(relayed.environment.source) as connection:
-        connection.execute(f"create table public.large_event (like {TABLE} including all)")
+    read = "select pg_stat_get_xact_blocks_fetched(reltoastrelid) as blocks from pg_class where relname = 'large_event'"
+    with other_table(relayed, "public.large_event") as (connection, tables):
         connection.execute("alter table public.large_event alter payload set storage external")
         connection.execute(
             "insert into public.large_event (aggregate_type, aggregate_id, event_type, payload)"
             " select 'book', '1', 'x', to_jsonb(repeat('x', 300000)) from generate_series(1, 40)"
         )
-        tables = RelayTables(with_table(relayed, "public.large_event"), marks=False)
         store = BatchStore(connection, RowReader(tables, client.read_column_types(connection, "public.large_event")))
-        read = "select pg_stat_get_xact_blocks_fetched(reltoastrelid) as blocks from pg_class where relname = %s"
         with connection.transaction():
-            before = connection.execute(read, ["large_event"]).fetchall()[0]["blocks"]
+            before = connection.execute(read).fetchall()[0]["blocks"]
             [batch] = store.claim(range(BUCKETS), 500)
-            blocks = connection.execute(read, ["large_event"]).fetchall()[0]["blocks"] - before
+            blocks = connection.execute(read).fetchall()[0]["blocks"] - before
         assert [len(row["payload"]) for row in batch.rows] == [300_002] * 3
         assert blocks < 10 * 300_000 / 2_000, "a block contains up to 2 KB of a payload"
-        connection.execute("drop table public.large_event")
 
 
 def test_polls_skip_the_entries_of_sent_rows_but_no_late_row(
     relayed: Deployment, source_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(floors, "INTERVAL_S", 0)
-    with client.connected(relayed.environment.source) as connection, psycopg.connect(source_dsn) as late:
-        subject = Floors(connection, RelayTables(relayed.pipeline, marks=False))
-        send_within(late, "book", "late", book(str(uuid4())), table=TABLE)
-        with psycopg.connect(source_dsn) as other:
-            send_within(other, "book", "sent", book(str(uuid4())), table=TABLE)
-        connection.execute(f"delete from {TABLE}")
+    with other_table(relayed, LATE) as (connection, tables):
+        subject = Floors(connection, tables)
+        with psycopg.connect(source_dsn) as late:
+            send_within(late, "book", "late", book(str(uuid4())), table=LATE)
+            with psycopg.connect(source_dsn) as other:
+                send_within(other, "book", "sent", book(str(uuid4())), table=LATE)
+            connection.execute(f"delete from {LATE}")
+            subject.refresh(range(BUCKETS))
+            assert subject.of(range(BUCKETS)) == [0] * BUCKETS, "an open transaction has inserted a row"
         subject.refresh(range(BUCKETS))
-        assert subject.of(range(BUCKETS)) == [0] * BUCKETS, "an open transaction has inserted a row"
-        late.commit()
-        subject.refresh(range(BUCKETS))
-        places = connection.execute(f"select seq from {TABLE}").fetchall()
-        assert min(subject.of(range(BUCKETS))) == places[0]["seq"], "the late row"
-        assert max(subject.of(range(BUCKETS))) > places[0]["seq"] + 1, "the other buckets skip the sent row"
-        connection.execute(f"delete from {TABLE}")
+        place = connection.execute(f"select seq from {LATE}").fetchall()[0]["seq"]
+        assert min(subject.of(range(BUCKETS))) == place, "the late row"
+        assert max(subject.of(range(BUCKETS))) > place + 1, "the other buckets skip the sent row"
 
 
-@pytest.mark.parametrize("outcome", ["commit prepared 'late'", "rollback prepared 'late'"])
 def test_polls_do_not_skip_the_rows_of_a_prepared_transaction(
-    relayed: Deployment, source_dsn: str, monkeypatch: pytest.MonkeyPatch, outcome: str
+    relayed: Deployment, source_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(floors, "INTERVAL_S", 0)
-    with client.connected(relayed.environment.source) as connection, psycopg.connect(source_dsn) as late:
-        subject = Floors(connection, RelayTables(relayed.pipeline, marks=False))
-        send_within(late, "book", "late", book(str(uuid4())), table=TABLE)
-        subject.refresh(range(BUCKETS))
-        late.execute("prepare transaction 'late'")
+    with other_table(relayed, LATE) as (connection, tables):
+        subject = Floors(connection, tables)
+        with psycopg.connect(source_dsn) as late:
+            send_within(late, "book", "late", book(str(uuid4())), table=LATE)
+            subject.refresh(range(BUCKETS))
+            late.execute("prepare transaction 'late'")
         subject.refresh(range(BUCKETS))
         assert subject.of(range(BUCKETS)) == [0] * BUCKETS
-        connection.execute(outcome)
-        connection.execute(f"delete from {TABLE}")
+        connection.execute("commit prepared 'late'")
         subject.refresh(range(BUCKETS))
-        assert min(subject.of(range(BUCKETS))) > 0
+        assert sorted(set(subject.of(range(BUCKETS)))) == [1, 2], "the bucket of the row, and the others"
 
 
 def test_starts_while_another_session_holds_a_lock(relayed: Deployment, source_dsn: str) -> None:
@@ -226,6 +219,15 @@ def test_refuses_a_table_whose_rows_it_cannot_send(
             require_columns(reader, tables, client.read_column_types(reader, "public.broken_event"))
         assert column in error.value.message
         connection.execute("drop table public.broken_event")
+
+
+@contextmanager
+def other_table(deployment: Deployment, table: str) -> Iterator[tuple[client.Connection, RelayTables]]:
+    """Create an empty outbox table. Yield a connection and the relay's names of the table, and drop it."""
+    with client.connected(deployment.environment.source) as connection:
+        connection.execute(f"create table {table} (like {TABLE} including all)".encode())
+        yield connection, RelayTables(with_table(deployment, table), marks=False)
+        connection.execute(f"drop table {table}".encode())
 
 
 def with_table(deployment: Deployment, table: str) -> Pipeline:

@@ -59,12 +59,13 @@ class ProcessedEvents(ConsumerOffsets, Generic[Connected]):
         self.group = self._given_group or str(settings["group.id"])
         self._settings = settings
 
-    def assigned(self, partitions: list[TopicPartition]) -> None:
+    def assigned(self, partitions: list[TopicPartition]) -> list[TopicPartition] | None:
         """Raise ConfigurationError if ids of a topic's events are deleted too early."""
         topics = {place.topic for place in partitions} - self._checked_topics
         if self._keep is not None and topics:
             check_retention(self._settings, sorted(topics), self._keep)
             self._checked_topics |= topics
+        return super().assigned(partitions)
 
     def id_of(self, event: Event) -> str:
         """Return the stored id of an event, for example for `processed_table.store_response`."""

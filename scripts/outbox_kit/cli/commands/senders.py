@@ -42,7 +42,7 @@ def list_senders(
     The list contains saved records and prepared transactions. Running senders have them for a short time.
     """
     with (
-        common.deployment(reads=["postgres"]) as deployment,
+        common.deployment(reads=["postgres", "kafka"]) as deployment,
         postgres_client.connected(deployment.environment.source) as connection,
     ):
         senders = unfinished_senders(connection, store_table=store_table, proof_table=proof_table)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
@@ -24,6 +25,7 @@ from outbox_lab.drill.stack import DrillStack
 NODE_IDS = (2, 3)
 STARTED = b"Kafka Server started"
 START_S = 90
+END_S = 10
 IN_SYNC_S = 90
 REQUEST_S = 10
 
@@ -47,7 +49,15 @@ def kill_leaders(drill: DrillStack) -> None:
     """Kill each of the added brokers, and each time wait until all replicas are in sync. Raises WaitTimeoutError."""
     for broker in drill.followers:
         broker.signal(signal.SIGKILL)
+        # Until the broker has started again, the controller may report the replicas of the killed broker as in sync.
+        wait_for("the end of the broker", partial(_check_running, broker, expected=False), seconds=END_S, interval=0.05)
+        wait_for("the start of the broker", partial(_check_running, broker, expected=True), seconds=START_S)
         wait_for("all replicas", lambda: _check_replicas(drill), seconds=IN_SYNC_S, interval=0.5)
+
+
+def _check_running(broker: ProcessComponent, *, expected: bool) -> Observation[bool]:
+    is_ready = broker.is_ready()
+    return Observation(is_ready is expected or None, "started" if is_ready else "not started")
 
 
 def _started(drill: DrillStack, node_id: int) -> ProcessComponent:
