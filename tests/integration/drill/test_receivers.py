@@ -62,7 +62,7 @@ def test_effects_equal_the_ledger_after_each_member_was_killed(place: Place, sou
     assert [name for counts in found for name, count in broken_by_receivers(counts, verdict).items() if count > 0] == []
     repeated = {counts.strategy: counts.repeated for counts in found}
     assert repeated.pop("without-deduplication") >= 1
-    assert repeated == {"processed-events": 0, "bloom-before-table": 0, "stored-offsets": 1}
+    assert repeated == {"processed-events": 0, "bloom-filter": 0, "stored-offsets": 1}
 
 
 def test_a_receiver_that_skips_or_repeats_an_event_is_found(place: Place, source_dsn: str) -> None:

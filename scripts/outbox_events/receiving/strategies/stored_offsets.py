@@ -125,9 +125,8 @@ class StoredOffsets(Generic[Connected]):
         stored = position_table.lock(connection, self.group, sources, self.table)  # type: ignore[arg-type]
         for source in sources:
             refuse_change(source, self._known.get(source), stored.get(source), self.table)
-        before = {source: position.next_offset for source, position in stored.items()}
-        division = divide(events, before)
-        moved = {source: offset for source, offset in division.positions.items() if offset != before[source]}
+        division = divide(events, {source: position.next_offset for source, position in stored.items()})
+        moved = {source: offset for source, offset in division.positions.items() if offset != division.before[source]}
         if moved:
             position_table.advance(connection, self.group, moved, self.table)  # type: ignore[arg-type]
         return division

@@ -12,7 +12,6 @@ import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Event as Flag
 
 from outbox_events import Event, Handlers, Receiver
@@ -34,18 +33,17 @@ COMMIT_INTERVAL_MS = 1000
 
 @dataclass(frozen=True)
 class MemberSettings:
-    """Settings of the receiver processes in a cell. Strategies store their files in `folder`."""
+    """Settings of the receiver processes in a cell."""
 
     kafka: str
     dsn: str
     topic: str
     strategies: tuple[str, ...]
     assignor: str
-    folder: str
 
     def resources(self, strategy: str) -> Resources:
         """Return the resources that a strategy uses."""
-        return Resources(self.kafka, self.dsn, self.group(strategy), Path(self.folder))
+        return Resources(self.dsn, self.group(strategy))
 
     def group(self, strategy: str) -> str:
         """Return the id of the consumer group of a strategy."""

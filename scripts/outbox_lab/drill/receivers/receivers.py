@@ -60,7 +60,6 @@ class Receivers:
             topic=place.topic,
             strategies=tuple(strategies),
             assignor=self._rng.choice(ASSIGNORS),
-            folder=str(self._files),
         )
 
     def __enter__(self) -> Self:

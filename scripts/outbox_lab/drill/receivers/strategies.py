@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from outbox_events import BloomFilter, ProcessedEvents, StoredOffsets, Strategy, WithoutDeduplication
 from outbox_lab.drill.receivers import tables
 
-# Small values, so that the filter replaces generations and has false positives, which the table must correct.
-FILTER_CAPACITY = 500
-FILTER_ERROR_RATE = 0.02
-FILTER_SAVE_S = 1.0
+# The filter often begins a new generation, and the expected number of false positives in a cell is far below one.
+FILTER_CAPACITY = 1000
+FILTER_ERROR_RATE = 1e-9
 
 
 @dataclass(frozen=True)
 class Resources:
-    """Resources that a strategy uses: broker, database of the service, consumer group, and a folder for files."""
+    """Resources that a strategy uses: database of the service, and consumer group."""
 
-    kafka: str
     dsn: str
     group: str
-    folder: Path
 
     def connect(self) -> tables.Connection:
         """Connect to the database of the service."""
@@ -38,13 +34,14 @@ def _stored_offsets(resources: Resources) -> Strategy[Any]:
     return StoredOffsets(resources.connect, resources.group, table=tables.POSITIONS)
 
 
-def _bloom_before_table(resources: Resources) -> Strategy[Any]:
+def _bloom_filter(resources: Resources) -> Strategy[Any]:
     return BloomFilter(
-        resources.folder,
+        resources.connect,
+        resources.group,
+        table=tables.POSITIONS,
+        filters=tables.FILTERS,
         capacity=FILTER_CAPACITY,
         error_rate=FILTER_ERROR_RATE,
-        behind=_processed_events(resources),
-        save_interval_s=FILTER_SAVE_S,
     )
 
 
@@ -55,12 +52,12 @@ def _without_deduplication(resources: Resources) -> Strategy[Any]:
 STRATEGIES: dict[str, Callable[[Resources], Strategy[Any]]] = {
     "processed-events": _processed_events,
     "stored-offsets": _stored_offsets,
-    "bloom-before-table": _bloom_before_table,
+    "bloom-filter": _bloom_filter,
     "without-deduplication": _without_deduplication,
 }
-STORES_POSITIONS = frozenset({"stored-offsets"})
+STORES_POSITIONS = frozenset({"stored-offsets", "bloom-filter"})
 """Strategies that store positions in the database. The committed offsets of the group can be lower than these."""
-ONCE_PER_EVENT = frozenset({"processed-events", "bloom-before-table"})
+ONCE_PER_EVENT = frozenset({"processed-events", "bloom-filter"})
 """Strategies that apply each event once, even if the topic contains the event twice."""
 ONCE_PER_RECORD = frozenset({"stored-offsets"})
 """Strategies that apply each record once, so that an event that is on the topic twice is applied twice."""
