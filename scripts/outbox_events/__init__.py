@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from outbox_events.receiving.retries import Reaction, Retries, default_reaction
     from outbox_events.receiving.status import ReceiverStatus
     from outbox_events.receiving.strategies import position_table, processed_retention, processed_table
+    from outbox_events.receiving.strategies.bloom import filter_table
     from outbox_events.receiving.strategies.bloom.bloom_filter import BloomFilter
     from outbox_events.receiving.strategies.kafka_transactions import KafkaTransactions
     from outbox_events.receiving.strategies.processed_events import ProcessedEvents
@@ -103,6 +104,7 @@ _MODULES = {
     "receiving.retries": "Reaction Retries default_reaction",
     "receiving.status": "ReceiverStatus",
     "receiving.strategies": "position_table processed_retention processed_table",
+    "receiving.strategies.bloom": "filter_table",
     "receiving.strategies.bloom.bloom_filter": "BloomFilter",
     "receiving.strategies.kafka_transactions": "KafkaTransactions",
     "receiving.strategies.processed_events": "ProcessedEvents",
@@ -187,6 +189,7 @@ __all__ = [
     "emit_async",
     "emit_many",
     "fence",
+    "filter_table",
     "header_id",
     "json_value",
     "partition_of",

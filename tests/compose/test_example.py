@@ -16,7 +16,7 @@ EXAMPLES = REPOSITORY / "docs" / "examples"
 SERVICES = ["-c", "book_rental/pyproject.toml", "book_management", "book_rental"]
 
 
-@pytest.mark.parametrize(("arguments", "passed"), [(SERVICES, 13), (["notes"], 1)])
+@pytest.mark.parametrize(("arguments", "passed"), [(SERVICES, 15), (["notes"], 1)])
 def test_component_tests_of_the_examples_pass(arguments: list[str], passed: int, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path}", *arguments]
     done = run(command, EXAMPLES)

@@ -64,8 +64,8 @@ def stopped_error(message: str, error: Exception) -> ReceiverStoppedError:
 def _hint(error: Exception) -> str:
     if sqlstate(error) == UNDEFINED_TABLE:
         return (
-            "create the tables of the service, and those of processed_table.create_table_sql() and "
-            "position_table.create_table_sql(), then start again"
+            "create the tables of the service, and those of create_table_sql() in processed_table, position_table "
+            "and filter_table, then start again"
         )
     return getattr(error, "hint", "") or "correct the cause and start again"
 

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.benchmarks.benchmark_stack import print_progress
 from tests.conftest import make_project
 
-from outbox_events import Deliveries, Event, position_table, processed_table
+from outbox_events import Deliveries, Event, filter_table, position_table, processed_table
 from outbox_events.kafka.record import PRODUCER_SETTINGS, Record
 from outbox_kit.stack import Stack
 
@@ -44,8 +44,6 @@ class Service:
     bootstrap: str
     dsn: str
     engine: sqlalchemy.Engine
-    folder: Path
-    """An empty folder for files of strategies."""
 
     def connect(self) -> psycopg.Connection[Any]:
         return psycopg.connect(self.dsn)
@@ -62,7 +60,7 @@ class Service:
     def reset(self) -> None:
         """Empty the tables, and let PostgreSQL write its dirty buffers."""
         with psycopg.connect(self.dsn, autocommit=True) as connection:
-            connection.execute("truncate loan, public.processed_event")
+            connection.execute("truncate loan, public.processed_event, public.event_filter")
             connection.execute("checkpoint")
 
     def rows(self) -> int:
@@ -96,7 +94,8 @@ def running_service(events: int) -> Iterator[Service]:
                 connection.execute(TABLES)
                 connection.execute(processed_table.create_table_sql())
                 connection.execute(position_table.create_table_sql())
-            service = Service(state.kafka, state.postgres, engine, Path(folder))
+                connection.execute(filter_table.create_table_sql())
+            service = Service(state.kafka, state.postgres, engine)
             produce(service, events)
             yield service
             engine.dispose()

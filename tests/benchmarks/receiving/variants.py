@@ -27,21 +27,11 @@ class Variant:
     writes_rows: bool = True
 
 
-def bloom_filter(service: Service, group: str) -> BloomFilter[Any]:
-    return BloomFilter(service.folder / group, connect=service.connect)
-
-
-def bloom_filter_and_table(service: Service, group: str) -> BloomFilter[Any]:
-    table = ProcessedEvents(service.connect, group)
-    return BloomFilter(service.folder / group, behind=table)
-
-
 VARIANTS = (
     Variant(SAME, lambda service, _: WithoutDeduplication(service.connect)),
     Variant("table", lambda service, group: ProcessedEvents(service.connect, group), bound=0.7),
     Variant("offsets", lambda service, group: StoredOffsets(service.connect, group)),
-    Variant("bloom", bloom_filter, bound=0.9),
-    Variant("bloom_and_table", bloom_filter_and_table),
+    Variant("bloom", lambda service, group: BloomFilter(service.connect, group), bound=0.7),
     Variant(SAME_SQLALCHEMY, lambda service, _: WithoutDeduplication(service.session), insert_in_session),
     Variant(
         "table_sqlalchemy",

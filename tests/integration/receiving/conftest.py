@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.integration.receiving.service import Service, provide_topic
 from tests.integration.support import temporary_database
 
-from outbox_events import position_table, processed_table
+from outbox_events import filter_table, position_table, processed_table
 from outbox_kit.stack import Stack
 
 EFFECTS = """
@@ -34,6 +34,7 @@ def service_dsn(source_dsn: str) -> Iterator[str]:
             connection.execute(EFFECTS)
             connection.execute(processed_table.create_table_sql())
             connection.execute(position_table.create_table_sql())
+            connection.execute(filter_table.create_table_sql())
         yield dsn
 
 

@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 import requests
 
-from outbox_events import Reaction, StaleStateError, default_reaction
+from outbox_events import Reaction, default_reaction
 
 TIMEOUT_S = (3.0, 10.0)  # to connect, to receive
 REFUSED = {402, 422}
@@ -36,7 +36,7 @@ class Deposits:
 
 def reaction(error: Exception) -> Reaction:
     """Wait for a service that is unavailable; give up at once if it cannot read the request."""
-    if isinstance(error, (*CONNECTION_ERRORS, StaleStateError)):
+    if isinstance(error, CONNECTION_ERRORS):
         return Reaction.WAIT
     if isinstance(error, requests.HTTPError):
         if error.response.status_code in UNAVAILABLE:

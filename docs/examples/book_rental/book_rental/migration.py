@@ -14,6 +14,11 @@ create table if not exists rental.rental (
   id uuid primary key default gen_random_uuid(), book_id uuid not null, reader text not null,
   status text not null default 'REQUESTED', title text, author text, reason text
 );
+create table if not exists rental.author (id uuid primary key, name text not null);
+create table if not exists rental.book (
+  id uuid primary key, title text not null, author_id uuid not null, is_removed boolean not null default false,
+  rental_id uuid unique  -- the rental that has the book; null while the book is available
+);
 """
 OUTBOX = "rental.outbox_event"  # created by `outbox apply`
 PROCESSED = "rental.processed_event"

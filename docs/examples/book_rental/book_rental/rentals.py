@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from book_rental.catalogue import Book
+from book_rental.catalogue import Book, release
 from book_rental.migration import OUTBOX
 from book_rental.settings import Connection, Row
 from outbox_events import emit
@@ -16,22 +16,40 @@ def request_rental(connection: Connection, book_id: UUID, reader: str) -> UUID:
     return _emit_state(connection, "rental_requested", connection.execute(statement, [book_id, reader]).fetchone())
 
 
-def accept(connection: Connection, rental_id: str, book: Book) -> None:
-    """Accept a requested rental."""
-    statement = "update rental.rental set status = 'ACCEPTED', title = %s, author = %s where id = %s returning *"
+def reserve(connection: Connection, rental_id: str, book: Book) -> None:
+    """Store that the book of a requested rental is reserved."""
+    statement = """
+        update rental.rental set status = 'RESERVED', title = %s, author = %s
+        where id = %s and status = 'REQUESTED' returning *"""
     row = connection.execute(statement, [book.title, book.author, rental_id]).fetchone()
-    _emit_state(connection, "rental_accepted", row)
+    _emit_state(connection, "rental_reserved", row)
+
+
+def accept(connection: Connection, rental_id: str) -> None:
+    """Accept a rental whose book is reserved."""
+    statement = "update rental.rental set status = 'ACCEPTED' where id = %s and status = 'RESERVED' returning *"
+    _emit_state(connection, "rental_accepted", connection.execute(statement, [rental_id]).fetchone())
 
 
 def reject(connection: Connection, rental_id: str, reason: str) -> None:
-    """Reject a requested rental."""
-    statement = "update rental.rental set status = 'REJECTED', reason = %s where id = %s returning *"
+    """Reject a requested or reserved rental, and make its book available."""
+    release(connection, rental_id)
+    statement = """
+        update rental.rental set status = 'REJECTED', reason = %s
+        where id = %s and status in ('REQUESTED', 'RESERVED') returning *"""
     _emit_state(connection, "rental_rejected", connection.execute(statement, [reason, rental_id]).fetchone())
+
+
+def return_book(connection: Connection, rental_id: UUID) -> None:
+    """End an accepted rental, and make its book available. Raises LookupError."""
+    release(connection, str(rental_id))
+    statement = "update rental.rental set status = 'RETURNED' where id = %s and status = 'ACCEPTED' returning *"
+    _emit_state(connection, "rental_returned", connection.execute(statement, [rental_id]).fetchone())
 
 
 def _emit_state(connection: Connection, event_type: str, rental: Row | None) -> UUID:
     if rental is None:
-        raise LookupError("no such rental")
+        raise LookupError("no such rental, or its status does not allow the change")
     key: UUID = rental["id"]
     emit(connection, aggregate_type="rental", aggregate_id=key, event_type=event_type, payload=rental, table=OUTBOX)
     return key

@@ -1,16 +1,15 @@
-"""The consumer of rental requests: accepts or rejects each of them once."""
+"""The consumer: keeps a copy of the books, and accepts or rejects each rental request once."""
 
 from __future__ import annotations
 
 import logging
 import time
-from contextlib import closing
 from threading import Event as StopEvent
 
 from confluent_kafka import Producer
 
-from book_rental import rentals
-from book_rental.catalogue import Catalogue
+from book_rental import catalogue, rentals
+from book_rental.catalogue import Book
 from book_rental.deposits import Deposits, reaction
 from book_rental.migration import DEAD_LETTER_BYTES, DEAD_LETTERS, PROCESSED
 from book_rental.settings import Connection, Settings
@@ -31,41 +30,47 @@ HEALTH_S = 60.0
 
 
 class Service:
-    """Receives the requests from the service's own topic. Serves one thread.
+    """Receives books, authors, and the service's own rentals. Serves one thread.
 
     `strategy` is a parameter for the tests, which crash it.
     """
 
     def __init__(self, settings: Settings, strategy: type[ProcessedEvents[Connection]] = ProcessedEvents) -> None:
-        self.catalogue = Catalogue(settings)
-        self.catalogue.follow()  # before the receiver joins the group, which would assign partitions to it
         self.deposits = Deposits(settings.deposits)
-        # The topic also has the events that this service sends: they have no handler and are only counted.
+        # The topic also has the decisions that this service sends: they have no handler and are only counted.
         handlers = Handlers[Connection]()
-        handlers.on("rental_requested")(self.decide)
+        catalogue.register(handlers)
+        handlers.on("rental_requested")(self.reserve)
+        handlers.on("rental_reserved")(self.charge)
         kafka = {"bootstrap.servers": settings.kafka}
         producer = Producer({**kafka, **PRODUCER_SETTINGS, "message.max.bytes": DEAD_LETTER_BYTES})
         self.receiver = Receiver(
             {**kafka, "group.id": GROUP},
-            ["rental.rental"],
+            ["books.author", "books.book", "rental.rental"],
             strategy(settings.connect, table=PROCESSED),
             handlers,
             decode=AvroValues(settings.registry),
             retries=Retries(attempts=5, first_delay_s=0.5, max_delay_s=30, reaction=reaction),
             recoverer=DeadLetterTopic(producer, DEAD_LETTERS),
-            batch_size=1,  # `decide` calls another service, which a rollback does not undo
+            batch_size=1,  # `charge` calls another service, which a rollback does not undo
         )
 
-    def decide(self, event: Event, connection: Connection) -> None:
-        """Accept or reject a request. Rental, sent event and the id of the request are committed together."""
-        request = event.value
-        book = self.catalogue.find(str(request["book_id"]))
-        if book is None:
-            rentals.reject(connection, event.aggregate_id, "no such book")
-            return
-        # If the process crashes before the commit, the next delivery has the same key.
-        if self.deposits.charge(request["reader"], key=event.event_id):
-            rentals.accept(connection, event.aggregate_id, book)
+    def reserve(self, event: Event, connection: Connection) -> None:
+        """Reserve the book of a request, or reject the request. The reservation is committed before the charge."""
+        book = catalogue.reserve(connection, event.value["book_id"], event.aggregate_id)
+        if isinstance(book, Book):
+            rentals.reserve(connection, event.aggregate_id, book)
+        else:
+            rentals.reject(connection, event.aggregate_id, book)
+
+    def charge(self, event: Event, connection: Connection) -> None:
+        """Charge the deposit of a reserved rental, and accept or reject the rental.
+
+        If the process crashes before the commit, the next delivery has the same key and the same reservation, so it
+        makes the same decision.
+        """
+        if self.deposits.charge(event.value["reader"], key=event.aggregate_id):
+            rentals.accept(connection, event.aggregate_id)
         else:
             rentals.reject(connection, event.aggregate_id, "deposit refused")
 
@@ -84,11 +89,8 @@ class Service:
             "lag": self.receiver.lag(),
             "paused": [pause.event.place for pause in self.receiver.paused],
             **self.receiver.counters.to_dict(),
-            "books": self.catalogue.books.status(),
-            "authors": self.catalogue.authors.status(),
         }
 
     def close(self) -> None:
-        """Leave the group, and save the catalogue."""
-        with closing(self.catalogue):
-            self.receiver.close()
+        """Leave the group."""
+        self.receiver.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -16,23 +15,21 @@ Connection = psycopg.Connection[Row]
 
 @dataclass(frozen=True)
 class Settings:
-    """Addresses of the systems that the service uses, and the folder of its snapshots."""
+    """Addresses of the systems that the service uses."""
 
     database: str = field(repr=False)
     kafka: str
     registry: str
     deposits: str
-    snapshots: Path
 
     @classmethod
     def from_environment(cls) -> Settings:
-        """Read DATABASE_URL, KAFKA, REGISTRY_URL, DEPOSITS_URL and SNAPSHOTS (default: the current folder)."""
+        """Read DATABASE_URL, KAFKA, REGISTRY_URL and DEPOSITS_URL."""
         return cls(
             database=os.environ["DATABASE_URL"],
             kafka=os.environ["KAFKA"],
             registry=os.environ["REGISTRY_URL"],
             deposits=os.environ["DEPOSITS_URL"],
-            snapshots=Path(os.environ.get("SNAPSHOTS", ".")),
         )
 
     def connect(self) -> Connection:

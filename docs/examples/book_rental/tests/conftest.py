@@ -30,7 +30,7 @@ def deposits() -> Iterator[DepositServer]:
 
 
 @pytest.fixture(scope="session")
-def settings(outbox_stack: OutboxStack, deposits: DepositServer, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def settings(outbox_stack: OutboxStack, deposits: DepositServer) -> Settings:
     """Deploy the pipelines of both services, and create their tables; return the settings of the service."""
     outbox_stack.apply(EXAMPLES / "book_management" / "connectors" / "books.yaml")
     outbox_stack.apply(EXAMPLES / "book_rental" / "connectors" / "rental.yaml")
@@ -41,7 +41,6 @@ def settings(outbox_stack: OutboxStack, deposits: DepositServer, tmp_path_factor
         outbox_stack.bootstrap_servers,
         outbox_stack.registry_url,
         deposits.url,
-        tmp_path_factory.mktemp("snapshots"),
     )
     migrate(settings)
     return settings

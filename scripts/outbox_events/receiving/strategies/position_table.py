@@ -31,10 +31,11 @@ class StoredPosition:
 
 @dataclass(frozen=True)
 class Division:
-    """Events divided into new events and duplicates, and the positions after the new events."""
+    """Events divided into new events and duplicates, and the positions before and after the new events."""
 
     new: Sequence[Event]
     duplicates: Sequence[Event]
+    before: Mapping[Partition, int]
     positions: Mapping[Partition, int]
 
 
@@ -47,7 +48,7 @@ def divide(events: Iterable[Event], positions: Mapping[Partition, int]) -> Divis
         else:
             new.append(event)
             following[event.source] = event.offset + 1
-    return Division(new, duplicates, following)
+    return Division(new, duplicates, positions, following)
 
 
 def refuse_start(source: Partition, stored: StoredPosition, actual: PartitionState, table: str) -> None:

@@ -37,11 +37,6 @@ CLAIM = """
         select cast({group} as text), id from changed, unnest(cast({ids} as text[])) as id order by id
         on conflict do nothing returning event_id)
     select array_agg(event_id), set_config('lock_timeout', (select before from setting), true) from claimed"""
-# This query looks up each id in only one partition. `event_id = any(ids)` would look up all ids in all partitions.
-KNOWN = """
-    select id from unnest(cast({ids} as text[])) as id
-    cross join lateral (
-        select 1 from {table} where consumer_group = cast({group} as text) and event_id = id limit 1) as found"""
 UNCLAIM = """
     delete from {table} where consumer_group = cast({group} as text) and event_id = any(cast({ids} as text[]))"""
 RESPOND = """
@@ -96,13 +91,6 @@ def _limited_wait(table: str) -> Iterator[None]:
 def unclaim(connection: SyncConnection, group: str, event_ids: Collection[str], *, table: str = DEFAULT_TABLE) -> None:
     """Delete ids whose events were not applied."""
     execute(connection, UNCLAIM, table, group=group, ids=list(event_ids))
-
-
-def known(
-    connection: SyncConnection, group: str, event_ids: Collection[str], *, table: str = DEFAULT_TABLE
-) -> set[str]:
-    """Return the ids that a committed transaction of this group has claimed. Does not lock or write rows."""
-    return {row[0] for row in execute(connection, KNOWN, table, group=group, ids=list(event_ids))}
 
 
 def store_response(

@@ -36,7 +36,7 @@ COMMIT_INTERVAL_MS = 1000
 
 @dataclass(frozen=True)
 class MemberSettings:
-    """Settings of the receiver processes in a cell. Strategies store their files in `folder`."""
+    """Settings of the receiver processes in a cell. `folder` contains snapshots of LatestState."""
 
     kafka: str
     dsn: str
@@ -48,7 +48,7 @@ class MemberSettings:
 
     def resources(self, strategy: str) -> Resources:
         """Return the resources that a strategy uses."""
-        return Resources(self.kafka, self.dsn, self.group(strategy), Path(self.folder), self.number)
+        return Resources(self.kafka, self.dsn, self.group(strategy), self.number)
 
     def group(self, strategy: str) -> str:
         """Return the id of the consumer group of a strategy."""

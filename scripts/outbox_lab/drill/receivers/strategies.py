@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from outbox_events import (
@@ -17,27 +16,20 @@ from outbox_events import (
 )
 from outbox_lab.drill.receivers import tables
 
-# Small values, so that the filter replaces generations and has false positives, which the table must correct.
-FILTER_CAPACITY = 500
-FILTER_ERROR_RATE = 0.02
-FILTER_SAVE_S = 1.0
-# Without a table, each false positive is a missing effect, so they must not occur in a cell.
-RARE_ERROR_RATE = 1e-9
+# The filter often begins a new generation, and the expected number of false positives in a cell is far below one.
+FILTER_CAPACITY = 1000
+FILTER_ERROR_RATE = 1e-9
 # Shorter than END_S, so that the open transaction of a killed member does not delay the end of the cell.
 TRANSACTION_TIMEOUT_MS = 10_000
 
 
 @dataclass(frozen=True)
 class Resources:
-    """Resources that a strategy uses: broker, database of the service, consumer group, and a folder for files.
-
-    `number` is the number of the process.
-    """
+    """Resources that a strategy uses: broker, database of the service, consumer group, and number of the process."""
 
     kafka: str
     dsn: str
     group: str
-    folder: Path
     number: int
 
     def connect(self) -> tables.Connection:
@@ -53,23 +45,14 @@ def _stored_offsets(resources: Resources) -> Strategy[Any]:
     return StoredOffsets(resources.connect, resources.group, table=tables.POSITIONS)
 
 
-def _bloom_before_table(resources: Resources) -> Strategy[Any]:
-    return BloomFilter(
-        resources.folder,
-        capacity=FILTER_CAPACITY,
-        error_rate=FILTER_ERROR_RATE,
-        behind=_processed_events(resources),
-        save_interval_s=FILTER_SAVE_S,
-    )
-
-
 def _bloom_filter(resources: Resources) -> Strategy[Any]:
     return BloomFilter(
-        resources.folder,
+        resources.connect,
+        resources.group,
+        table=tables.POSITIONS,
+        filters=tables.FILTERS,
         capacity=FILTER_CAPACITY,
-        error_rate=RARE_ERROR_RATE,
-        connect=resources.connect,
-        save_interval_s=FILTER_SAVE_S,
+        error_rate=FILTER_ERROR_RATE,
     )
 
 
@@ -88,14 +71,13 @@ def _without_deduplication(resources: Resources) -> Strategy[Any]:
 STRATEGIES: dict[str, Callable[[Resources], Strategy[Any]]] = {
     "processed-events": _processed_events,
     "stored-offsets": _stored_offsets,
-    "bloom-before-table": _bloom_before_table,
     "bloom-filter": _bloom_filter,
     "kafka-transactions": _kafka_transactions,
     "without-deduplication": _without_deduplication,
 }
-STORES_POSITIONS = frozenset({"stored-offsets"})
+STORES_POSITIONS = frozenset({"stored-offsets", "bloom-filter"})
 """Strategies that store positions in the database. The committed offsets of the group can be lower than these."""
-ONCE_PER_EVENT = frozenset({"processed-events", "bloom-before-table"})
+ONCE_PER_EVENT = frozenset({"processed-events", "bloom-filter"})
 """Strategies that apply each event once, even if the topic contains the event twice."""
 ONCE_PER_RECORD = frozenset({"stored-offsets", "kafka-transactions"})
 """Strategies that apply each record once, so that an event that is on the topic twice is applied twice."""

@@ -1,4 +1,4 @@
-"""Create and read the tables of the receiving service: effects, processed events and positions."""
+"""Create and read the tables of the receiving service: effects, processed events, positions and filters."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg import sql
 
-from outbox_events import Event, position_table, processed_table
+from outbox_events import Event, filter_table, position_table, processed_table
 from outbox_lab.drill.observer import Delivery, version_of
 
 PROCESSED_EVENTS = "receiver.processed_event"
 POSITIONS = "receiver.consumer_offset"
+FILTERS = "receiver.event_filter"
 CONNECT_TIMEOUT_S = 5
 # receiver.effect has no unique constraint, because the strategy, not the table, must prevent duplicates.
 CREATE: LiteralString = """
@@ -45,6 +46,7 @@ def create(dsn: str) -> None:
         connection.execute(CREATE)
         connection.execute(processed_table.create_table_sql(PROCESSED_EVENTS))
         connection.execute(position_table.create_table_sql(POSITIONS))
+        connection.execute(filter_table.create_table_sql(FILTERS))
 
 
 def apply(connection: Connection, group: str, event: Event) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -115,10 +114,10 @@ class Case:
 
 
 @contextmanager
-def opened(servers: Servers, folder: Path, entry: Entry) -> Iterator[Case]:
+def opened(servers: Servers, entry: Entry) -> Iterator[Case]:
     """Yield a case whose topic contains the events. Its members are stopped at the end."""
     name = f"matrix-{uuid4().hex[:10]}"
-    setup = Setup(servers.bootstrap, servers.dsn, f"{name}.events", name, str(folder / name))
+    setup = Setup(servers.bootstrap, servers.dsn, f"{name}.events", name)
     case = Case(setup, entry, Dependency(servers.wiremock, name))
     case.create_topic(setup.topic, PARTITIONS)
     if entry.sends:

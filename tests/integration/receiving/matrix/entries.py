@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -38,8 +37,6 @@ class Setup:
     dsn: str
     topic: str
     group: str
-    folder: str
-    """Folder with the Bloom filters, which the members share."""
     member: int = 0
     """Number of the member. A process that replaces a crashed process has the same number."""
 
@@ -99,15 +96,6 @@ def send_event(setup: Setup, event: Event, context: Any) -> None:  # noqa: ANN40
     context.send(Record(setup.output, event.key, event.raw_value))
 
 
-def bloom_filter(setup: Setup, **options: Any) -> BloomFilter[Any]:  # noqa: ANN401 - options of BloomFilter
-    """Return a strategy with Bloom filters."""
-    return BloomFilter(Path(setup.folder), capacity=1000, **options)
-
-
-def processed_events(setup: Setup) -> ProcessedEvents[psycopg.Connection]:
-    return ProcessedEvents(setup.connect, setup.group)
-
-
 REPEATED: Mapping[str, Outcome | None] = {
     "two-deliveries": Outcome(effects=2, calls=2),
     "first-rolls-back": Outcome(effects=2, calls=3),
@@ -120,7 +108,11 @@ ENTRIES = [
         lambda setup: WithoutDeduplication(setup.connect),
         {"crash-after-commit": TWICE, "poll-timeout": TWICE, "produced-twice": TWICE, **REPEATED},
     ),
-    Entry("table", "`ProcessedEvents` with a psycopg connection", processed_events),
+    Entry(
+        "table",
+        "`ProcessedEvents` with a psycopg connection",
+        lambda setup: ProcessedEvents(setup.connect, setup.group),
+    ),
     Entry(
         "session",
         "`ProcessedEvents` with a SQLAlchemy session",
@@ -134,14 +126,8 @@ ENTRIES = [
     ),
     Entry(
         "bloom",
-        "`BloomFilter` without a table; it also loses a fraction `error_rate` of events, which 30 events cannot show",
-        lambda setup: bloom_filter(setup, connect=setup.connect),
-        {"crash-after-commit": TWICE, "poll-timeout": TWICE, **REPEATED},
-    ),
-    Entry(
-        "bloom-table",
-        "`BloomFilter` with `behind=ProcessedEvents(...)`",
-        lambda setup: bloom_filter(setup, behind=processed_events(setup)),
+        "`BloomFilter`; it also loses a fraction `error_rate` of the events, which 30 events cannot show",
+        lambda setup: BloomFilter(setup.connect, setup.group, capacity=1000),
     ),
     Entry(
         "kafka",

@@ -32,9 +32,8 @@ CELLS = {
 class Runs:
     """Outcomes by failure and strategy."""
 
-    def __init__(self, servers: Servers, folder: Path, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, servers: Servers, pool: ThreadPoolExecutor) -> None:
         self._servers = servers
-        self._folder = folder
         self._pool = pool
         self._running: dict[Cell, Future[Outcome]] = {}
 
@@ -45,7 +44,7 @@ class Runs:
         return self._running[cell]
 
     def _run(self, failure: Failure, entry: Entry) -> Outcome:
-        with opened(self._servers, self._folder, entry) as case:
+        with opened(self._servers, entry) as case:
             failure.run(case)
         return case.outcome()
 

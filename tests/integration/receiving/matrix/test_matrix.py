@@ -23,10 +23,10 @@ def servers(bootstrap: str, service_dsn: str, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture(scope="module")
-def runs(request: pytest.FixtureRequest, servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+def runs(request: pytest.FixtureRequest, servers: Servers) -> Iterator[Runs]:
     """Start the cells of the selected tests."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        runs = Runs(servers, tmp_path_factory.mktemp("filters"), pool)
+        runs = Runs(servers, pool)
         for item in request.session.items:
             if item.path == request.path and isinstance(item, pytest.Function) and hasattr(item, "callspec"):
                 runs.start(item.callspec.params["cell"])

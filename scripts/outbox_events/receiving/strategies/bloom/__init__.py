@@ -1,1 +1,1 @@
-"""Keep Bloom filters in memory, which recognize events that were probably handled."""
+"""Keep Bloom filters that recognize events that were probably handled, in memory and in the database."""

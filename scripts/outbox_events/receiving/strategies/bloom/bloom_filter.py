@@ -1,162 +1,136 @@
-"""Recognize handled events with Bloom filters, either instead of a table of processed events or in front of one."""
+"""Recognize handled events with Bloom filters that are stored in the transaction of the effects."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from pathlib import Path
-from typing import Any, Generic, cast
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import TopicPartition
 
 from outbox_events.errors import ConfigurationError
 from outbox_events.receiving.event import Event, Identify, header_id
 from outbox_events.receiving.event_ids import EventIds
-from outbox_events.receiving.partition_states import Partition, PartitionStates
-from outbox_events.receiving.strategies import processed_table
-from outbox_events.receiving.strategies.bloom.partition_filters import Missing, PartitionFilters, stable_hash
-from outbox_events.receiving.strategies.database import Connected, Database
-from outbox_events.receiving.strategies.processed_events import ProcessedEvents
-from outbox_events.receiving.strategy import ConsumerOffsets, Work
+from outbox_events.receiving.partition_states import Partition
+from outbox_events.receiving.recoverers import ReceiverStoppedError
+from outbox_events.receiving.strategies import position_table
+from outbox_events.receiving.strategies.bloom import filter_table
+from outbox_events.receiving.strategies.bloom.generations import Generations, hash_of
+from outbox_events.receiving.strategies.database import Connected
+from outbox_events.receiving.strategies.position_table import Division
+from outbox_events.receiving.strategies.stored_offsets import StoredOffsets
+from outbox_events.receiving.strategy import Work
 
 
-class BloomFilter(ConsumerOffsets, Generic[Connected]):
-    """Keeps a filter of the last `capacity` to 2 * `capacity` ids for each partition, and saves it in `folder`.
+@dataclass
+class _Filter:
+    """Filter of a partition. It contains the ids of the most recent events before `next_offset`."""
 
-    Without `behind`, an event is a duplicate if the filter contains its id. At most the fraction `error_rate` of the
-    new events is mistaken for duplicates and LOST. After a crash, events after the group's committed offset are applied
-    again, as with any consumer. Events between the filter's saved position and that offset are received again only to
-    complete the filter. Handlers receive the connection that `connect` returns, or None.
+    next_offset: int
+    generations: Generations
 
-    With `behind`, the table of processed events decides what is a duplicate, so no event is lost or applied twice. Ids
-    that the filter contains are looked up in the table, which takes about 20% less time than a claim and does not wait
-    for locks. Other ids are claimed as they would be without a filter. The filter saves database time only for
-    duplicates, and a batch with both duplicates and new events needs one more statement.
 
-    Processes on several hosts need a shared folder. Otherwise the filter of a partition is empty after the partition
-    moves to another host. Without `behind`, a zombie process can apply events again.
+class BloomFilter(StoredOffsets[Connected]):
+    """Keeps a filter of the last `capacity` to 2 * `capacity` ids for each partition, besides the position.
+
+    Filter, position and effects are committed together, so a crash or another consumer repeats nothing. An event that
+    was produced twice, in one partition, has its effect once. At most the fraction `error_rate` of the new events is
+    mistaken for duplicates and LOST; `error_rates` returns the fraction at present.
     """
 
     def __init__(
         self,
-        folder: Path,
+        connect: Callable[[], Connected],
+        group: str | None = None,
         *,
-        capacity: int = 1_000_000,
+        table: str = position_table.DEFAULT_TABLE,
+        filters: str = filter_table.DEFAULT_TABLE,
+        start: Literal["earliest", "latest"] = "earliest",
+        capacity: int = 100_000,
         error_rate: float = 1e-6,
-        connect: Callable[[], Connected] | None = None,
-        behind: ProcessedEvents[Connected] | None = None,
         identify: Identify = header_id,
-        save_interval_s: float = 60.0,
-        missing: Missing = "start-empty",
     ) -> None:
-        """Raises ConfigurationError for invalid or conflicting arguments.
+        """`table` contains the positions, and `filters` the filters. The other arguments are those of StoredOffsets.
 
-        `missing` applies to a partition with committed offsets but no usable file: "start-empty" or "refuse".
+        Raises ConfigurationError for invalid arguments.
         """
         if capacity < 1 or not 0 < error_rate < 1:
             raise ConfigurationError(f"capacity {capacity} must be > 0, and error_rate {error_rate} between 0 and 1")
-        if behind is not None and connect is not None:
-            raise ConfigurationError("the table in `behind` has its own connection; pass either `behind` or `connect`")
-        self.filters = PartitionFilters(folder, capacity=capacity, error_rate=error_rate, missing=missing)
-        self._behind = behind
-        self.database = behind.database if behind else Database(connect) if connect else None
-        self._ids = behind.ids if behind else EventIds(identify)
-        self._save_interval_s = save_interval_s
-        self._states: PartitionStates | None = None
+        super().__init__(connect, group, table=table, start=start)
+        self._table_of_filters = filters
+        self._capacity = capacity
+        self._error_rate = error_rate
+        self._ids = EventIds(identify)
+        self._filters: dict[Partition, _Filter] = {}
 
-    def bind(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
-        """Use the filters of the consumer's group, and check the database."""
-        super().bind(consumer, settings)
-        if self._behind is not None:
-            self._behind.bind(consumer, settings)
-        self.filters.group = str(settings["group.id"])
-        self._states = PartitionStates(consumer, settings)
+    def error_rates(self) -> dict[Partition, float]:
+        """Return the probability that a new event is lost, for each partition whose filter is in memory.
 
-    def assigned(self, partitions: list[TopicPartition]) -> list[TopicPartition] | None:
-        """Restore the filters. Without a table, start at a filter's position if it precedes the committed offset.
-
-        If `missing` is "refuse", raises RefusedError for a partition that has no usable file.
+        Call it on the thread of the receiver.
         """
-        assert self._states is not None  # noqa: S101 - the receiver binds before it subscribes
-        states = self._states.read(partitions)
-        committed = self._states.committed(partitions)
-        starts = []
-        for source, state in states.items():
-            saved = self.filters.open(source, state, committed.get(source)).next_offset
-            # Before the log start offset, the client would apply auto.offset.reset, which can mean the end.
-            known = [] if saved is None else [max(saved, state.first)]
-            if source in committed:
-                self._states.refuse_deleted(source, committed[source], state.first)
-                known.append(committed[source])
-            starts.append(TopicPartition(*source, min(known, default=self._states.start)))
-        return None if self._behind else starts
+        return {source: kept.generations.measured_error_rate() for source, kept in self._filters.items()}
 
     def revoked(self, partitions: list[TopicPartition]) -> None:
-        """Save and release the filters."""
-        sources = [(partition.topic, partition.partition) for partition in partitions]
-        self.filters.save(sources)
-        self.filters.forget(sources)
+        """Release the memory of the filters."""
+        for partition in partitions:
+            self._filters.pop((partition.topic, partition.partition), None)
 
     @contextmanager
     def transaction(self, events: Sequence[Event]) -> Iterator[Work[Connected]]:
-        """Yield the connection and the new events. Add all ids to the filters after the commit."""
-        ids = self._ids.of(events)
-        hashes = [stable_hash(event_id) for event_id in ids]
-        with self._open() as connection:
-            hits = self._hits(events, hashes)
-            duplicate = self._duplicates_in_table(connection, ids, hits) if self._behind else hits
-            new = [event for event, is_duplicate in zip(events, duplicate, strict=True) if not is_duplicate]
-            old = [event for event, is_duplicate in zip(events, duplicate, strict=True) if is_duplicate]
-            yield Work(connection, new, old)
-        for event, id_hash in zip(events, hashes, strict=True):
-            kept = self.filters.get(event.source)
-            if kept is not None:
-                kept.learn(id_hash, event.offset)
-        self.filters.save_due(self._save_interval_s)
+        """Lock the positions, yield the connection and the events that the filters lack, then store both."""
+        with self.database.transaction() as connection:
+            division = self._lock(connection, events)
+            self._load(connection, division.before)
+            new, repeated, hashes = self._select(division.new)
+            yield Work(connection, new, [*division.duplicates, *repeated])
+            self._store(connection, hashes)
+            self._advance(connection, division)
+        for source, added in hashes.items():
+            self._filters[source].generations.add(added)
+        self._remember(division)
 
-    @contextmanager
-    def recovery(self, event: Event) -> Iterator[Connected]:
-        """Open a transaction. The event's id is not added to the filter, so that the event can be replayed.
+    def _load(self, connection: Connected, positions: Mapping[Partition, int]) -> None:
+        """Load the filters that are not in memory, or that another consumer has changed since they were loaded."""
+        for source, position in positions.items():
+            kept = self._filters.get(source)
+            if kept is None or kept.next_offset != position:
+                self._filters[source] = _Filter(position, self._read(connection, source))
 
-        Raises OSError if the position after the event cannot be saved. Without this position, the event would be
-        received again after a crash to complete the filter, and its replay would be treated as a duplicate.
-        """
-        with self._open() as connection:
-            yield connection
-        kept = self.filters.get(event.source)
-        if kept is not None:
-            kept.move(event.offset + 1)
-            if self._behind is None:
-                self.filters.write(event.source)
+    def _read(self, connection: Connected, source: Partition) -> Generations:
+        generations = Generations(self._capacity, self._error_rate)
+        saved, hashes = filter_table.load(connection, self.group, source, self._table_of_filters)  # type: ignore[arg-type]
+        try:
+            generations.restore(saved, hashes)
+        except ValueError as error:
+            table = self._table_of_filters
+            message = f"topic {source[0]}, partition {source[1]}: {table} contains an unusable filter: {error}"
+            raise ReceiverStoppedError(message, f"delete the partition's rows in {table}") from error
+        return generations
 
-    def close(self) -> None:
-        """Save the filters and close the database connection."""
-        self.filters.save(self.filters)
-        super().close()
+    def _select(self, events: Sequence[Event]) -> tuple[list[Event], list[Event], dict[Partition, set[bytes]]]:
+        """Return the new events, the events whose ids are known, and the hashes of the new ids by partition."""
+        new, repeated, hashes = list[Event](), list[Event](), dict[Partition, set[bytes]]()
+        for event, event_id in zip(events, self._ids.of(events), strict=True):
+            id_hash, added = hash_of(event_id), hashes.setdefault(event.source, set())
+            is_known = id_hash in added or id_hash in self._filters[event.source].generations
+            (repeated if is_known else new).append(event)
+            if not is_known:
+                added.add(id_hash)
+        return new, repeated, hashes
 
-    def _open(self) -> AbstractContextManager[Connected]:
-        return self.database.transaction() if self.database else nullcontext(cast(Connected, None))
+    def _store(self, connection: Connected, hashes: Mapping[Partition, Collection[bytes]]) -> None:
+        """Replace the rows of full filters, then append the new hashes."""
+        for source, added in hashes.items():
+            full = self._filters[source].generations.full_filter(len(added))
+            if full is not None:
+                filter_table.replace(connection, self.group, source, full, self._table_of_filters)  # type: ignore[arg-type]
+        joined = {source: b"".join(added) for source, added in hashes.items() if added}
+        if joined:
+            filter_table.append(connection, self.group, joined, self._table_of_filters)  # type: ignore[arg-type]
 
-    def _hits(self, events: Sequence[Event], hashes: Sequence[int]) -> list[bool]:
-        """Return, for each event, whether its id is in the filter or the group handled it before the assignment."""
-        seen, hits = set[tuple[Partition, int]](), []
-        for event, id_hash in zip(events, hashes, strict=True):
-            kept, place = self.filters.get(event.source), (event.source, id_hash)
-            is_known = kept is not None and (event.offset < kept.handled_before or id_hash in kept.generations)
-            hits.append(is_known or place in seen)  # a batch can contain an event twice
-            seen.add(place)
-        return hits
-
-    def _duplicates_in_table(self, connection: Connected, ids: Sequence[str], found: Sequence[bool]) -> list[bool]:
-        """Look up the ids that the filter contains, and claim the others. Return whether each id is a duplicate."""
-        assert self._behind is not None  # noqa: S101 - for the type checker
-        group, table = self._behind.group, self._behind.table
-        hits = {event_id for event_id, is_hit in zip(ids, found, strict=True) if is_hit}
-        known = processed_table.known(connection, group, hits, table=table) if hits else set()  # type: ignore[arg-type]
-        rest = set(ids) - known
-        new = processed_table.claim(connection, group, rest, table=table) if rest else set()  # type: ignore[arg-type]
-        duplicates = []
-        for event_id in ids:
-            duplicates.append(event_id not in new)
-            new.discard(event_id)
-        return duplicates
+    def _remember(self, division: Division) -> None:
+        super()._remember(division)
+        for source, offset in division.positions.items():
+            if source in self._filters:
+                self._filters[source].next_offset = offset
