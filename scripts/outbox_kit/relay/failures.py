@@ -60,6 +60,10 @@ class Failures:
         for bucket in buckets:
             self.by_bucket.pop(bucket, None)
 
+    def keep(self, held: Collection[int]) -> None:
+        """Forget the failures of buckets that another process can send, because they are no longer held."""
+        self.by_bucket = {bucket: failure for bucket, failure in self.by_bucket.items() if bucket in held}
+
     def due(self, buckets: Collection[int]) -> list[int]:
         """Return the buckets that can be sent: those that have not failed, and those whose next attempt is due."""
         return [bucket for bucket in buckets if not self._waits(bucket)]

@@ -258,6 +258,7 @@ class Worker:
         for bucket in released:
             self._producers.pop(bucket, None)
         self._claimed.update(acquired)
+        self._process.failures.keep(self._leases.held)
         if acquired or released:
             self._process.progress(f"holds buckets {', '.join(map(str, sorted(self._leases.held)))}")
 

@@ -45,6 +45,15 @@ def test_a_failing_bucket_waits_longer_after_each_error_and_the_others_do_not_wa
     assert failures.by_bucket[3].delay == 0.1
 
 
+def test_forgets_the_failures_of_buckets_that_are_no_longer_held(failures: Failures) -> None:
+    for bucket in (3, 4):
+        failures.add(bucket, RejectedError("x"))
+    failures.keep([4, 5])
+    assert list(failures.by_bucket) == [4]
+    failures.keep([])
+    failures.raise_last()
+
+
 def test_the_limit_is_reached_if_no_bucket_is_sent(failures: Failures, clock: Clock) -> None:
     failures.add(3, RejectedError("x"))
     clock.now += GIVE_UP_S - 1
