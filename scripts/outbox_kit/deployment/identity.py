@@ -7,11 +7,10 @@ foreign_systems(), and warn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 
 from outbox_events.errors import OutboxError, RefusedError, UnreachableError
-from outbox_kit.connect.client import LiveConnector
 from outbox_kit.connect.config_diff import PIPELINE_KEY, with_fingerprint
 from outbox_kit.connect.conflicts import refuse_duplicates
 from outbox_kit.deployment.deployment import Deployment
@@ -136,11 +135,16 @@ def refuse_lock_of_other_pipeline(deployment: Deployment, lock: Lock) -> None:
             )
 
 
-def refuse_other_owners(deployment: Deployment, connectors: Mapping[str, LiveConnector]) -> None:
-    """Raise RefusedError if a connector of another pipeline has the name, slot, publication or prefix of this one.
+def refuse_other_owners(deployment: Deployment, *, only_pipelines: bool = False) -> None:
+    """Raise RefusedError if another connector has the name, slot, publication or prefix of this pipeline's connector.
 
-    `connectors` contains the live connectors by name.
+    With `only_pipelines`, connectors of no pipeline are ignored, because `adopt` takes over their slot and publication.
     """
+    connectors = {
+        name: connector
+        for name, connector in deployment.connect.listed_connectors().items()
+        if PIPELINE_KEY in connector.config or not only_pipelines
+    }
     name, pipeline = deployment.pipeline.connector.name, deployment.pipeline.name
     owner = connectors[name].config.get(PIPELINE_KEY, pipeline) if name in connectors else pipeline
     if owner != pipeline:

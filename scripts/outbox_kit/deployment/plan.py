@@ -78,11 +78,11 @@ def _plan_systems(deployment: Deployment, lock: Lock | None, systems: Collection
     changes = plan_postgres(deployment, lock, database) if database else []
     cluster_id = refuse_wrong_cluster(deployment, lock, systems)
     # A plan for other systems than Kafka and Connect does not need them, and they may not exist yet.
-    if not recover:
+    if not recover and (lock is None or CONNECTOR in systems):
         with nullcontext() if {"kafka", CONNECTOR} & set(systems) else suppress(UnreachableError):
             refuse_lost_lock(deployment, lock)
     with nullcontext() if CONNECTOR in systems else suppress(UnreachableError):
-        refuse_other_owners(deployment, deployment.connect.listed_connectors())
+        refuse_other_owners(deployment, only_pipelines=True)
     if "kafka" in systems:
         changes += _with_first_backfills(deployment, lock, plan_kafka(deployment, lock), database)
     registry = plan_registry(deployment) if "registry" in systems else RegistryPlan()

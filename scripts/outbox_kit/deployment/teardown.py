@@ -68,7 +68,7 @@ def plan_destroy(deployment: Deployment, options: DestroyOptions) -> Removal:
     refuse_wrong_cluster(deployment, lock, SYSTEMS)
     refuse_unapplied_names(deployment, lock)
     refuse_other_registry(deployment, lock)
-    refuse_other_owners(deployment, deployment.connect.listed_connectors())
+    refuse_other_owners(deployment)
     database_changes = _database_changes(deployment, lock, options)
     unused = unused_topics(deployment)
     subject_changes, retained_subjects = _subject_changes(deployment, options, unused)

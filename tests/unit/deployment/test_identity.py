@@ -194,12 +194,11 @@ def test_no_plan_uses_objects_of_another_pipeline(
     fake.configs = {name: {**deployed().render(None), **OWNED, **changes}}
     deployment = deployed(connect=service(serve(fake)))
     deployment.write_lock(lock)
-    connectors = deployment.connect.listed_connectors()
     if found is None:
-        refuse_other_owners(deployment, connectors)
+        refuse_other_owners(deployment)
         return
     with pytest.raises(RefusedError, match=re.escape(found)):
-        refuse_other_owners(deployment, connectors)
+        refuse_other_owners(deployment)
     for only in (["postgres"], ["kafka"], ["registry"], []):
         with pytest.raises(RefusedError, match=re.escape(found)):
             make_plan(deployment, only=only)

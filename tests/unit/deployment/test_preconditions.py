@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from tests.unit.fake_connect import FakeConnect
 from tests.unit.fake_kafka import FakeKafka
 
 from outbox_events.contract.source_sequence import Version
-from outbox_events.errors import RefusedError
+from outbox_events.errors import RefusedError, UnreachableError
 from outbox_events.kafka.topic_requests import Bounds
 from outbox_kit.deployment import Plan, make_plan, preconditions, source_epochs
 from outbox_kit.deployment.preconditions import (
@@ -86,8 +87,13 @@ def test_reads_no_topic_with_a_lock_file(deployed: Deployed, lock: Lock, monkeyp
 @pytest.mark.parametrize("only", ["postgres", "kafka", "registry"])
 def test_plan_of_one_system_needs_the_lock_file(deployed: Deployed, monkeypatch: pytest.MonkeyPatch, only: str) -> None:
     monkeypatch.setattr(preconditions, "highest_epoch", lambda _: 1)
+    deployment = deployed()
     with pytest.raises(RefusedError, match="records of source epoch 1"):
-        make_plan(deployed(), only=[only])  # type: ignore[list-item]
+        make_plan(deployment, only=[only])  # type: ignore[list-item]
+    # The relay writes records although the lock file contains no slot.
+    deployment.write_lock(deployment.new_lock())
+    with pytest.raises(UnreachableError) if only == "registry" else nullcontext():
+        make_plan(deployment, only=[only])  # type: ignore[list-item]
 
 
 @pytest.mark.usefixtures("database", "kafka")
