@@ -13,9 +13,12 @@ from sqlalchemy.orm import Session, sessionmaker
 from tests.integration.receiving.service import Service, run_until
 from tests.integration.receiving.strategies.crashes import committed, crash, crashing, events
 
-from outbox_events import BloomFilter, Event, Receiver, ReceiverStoppedError, Retries, recoverers
+from outbox_events import BloomFilter, Event, Receiver, Retries, recoverers
+from outbox_events.receiving.strategies.bloom.generations import HASH_BYTES
 
-ROWS = "select count(*) filter (where is_filter), count(*) from event_filter where consumer_group = %s"
+SIZES = """
+    select count(*) filter (where is_filter), sum(length(content)) filter (where not is_filter)
+    from event_filter where consumer_group = %s"""
 Connect = Callable[[Service], Callable[[], Any]]
 
 
@@ -53,8 +56,7 @@ def test_a_crash_after_the_commit_repeats_nothing(service: Service, connect: Con
         crash(receiver)
         assert committed(receiver) == {}
     with service.receiver(strategy(service, opened), batch_size=10) as receiver:
-        receive(receiver, 70)
-        assert receiver.counters.duplicates == 20
+        run_until(receiver, "the duplicates", lambda: receiver.counters.duplicates == 20)
     service.send(*events(50, 80), partition=0)
     with service.receiver(strategy(service, opened)) as receiver:
         receive(receiver, 30)
@@ -84,12 +86,12 @@ def test_a_full_filter_replaces_the_rows_of_its_ids(service: Service) -> None:
     with service.receiver(strategy(service, capacity=50), batch_size=10) as receiver:
         receive(receiver, 230)
     with closing(connect()) as connection:
-        [(filters, rows)] = connection.execute(ROWS, [service.group]).fetchall()
-    assert (filters, rows <= 6) == (1, True)
-    service.send(*events(150, 231), partition=0)
+        [(filters, size)] = connection.execute(SIZES, [service.group]).fetchall()
+    assert (filters, size <= 50 * HASH_BYTES) == (1, True)
+    service.send(*events(190, 231), partition=0)
     with service.receiver(strategy(service, capacity=50), batch_size=10) as receiver:
-        receive(receiver, 81)
-        assert receiver.counters.duplicates == 80
+        receive(receiver, 41)
+        assert receiver.counters.duplicates == 40
     assert_once(service, 231)
 
 
@@ -101,6 +103,8 @@ def test_a_consumer_that_lost_a_partition_recognizes_the_events_of_the_next_owne
         return service.receiver(strategy(service), settings={"group.id": f"{service.group}-{name}"}, batch_size=1)
 
     with consumer("owner") as owner, consumer("other") as other:
+        for each in (owner, other):
+            run_until(each, "the assignment", lambda each=each: len(each.consumer.assignment()) == 3)  # type: ignore[misc]
         service.send(("a", "0"), partition=0)
         receive(owner, 1)
         receive(other, 1)
@@ -140,19 +144,5 @@ def test_false_positives_are_lost_and_the_measured_rate_tells_how_many(service: 
         lost = 600 - len(service.effects())
         assert receiver.counters.duplicates == lost
         [rate] = [rate for source, rate in bloom.error_rates().items() if source[1] == 0]
-    assert 0.05 < rate < 0.21  # deterministic, because the ids are
+    assert 0.05 < rate < 0.21
     assert 0 < lost < 0.2 * 600
-
-
-def test_an_unusable_filter_stops_the_receiver(service: Service) -> None:
-    connect = with_psycopg(service)
-    service.send(*events(0, 1), partition=0)
-    with closing(connect()) as connection:
-        columns = "(consumer_group, topic, partition, is_filter, content)"
-        statement = f"insert into event_filter {columns} values (%s, %s, 0, true, 'x')"
-        connection.execute(statement, [service.group, service.topic])
-        connection.commit()
-    with service.receiver(strategy(service)) as receiver:
-        with pytest.raises(ReceiverStoppedError, match=f"topic {service.topic}, partition 0: public.event_filter"):
-            receive(receiver, 2)
-        assert service.effects() == []

@@ -13,7 +13,6 @@ from outbox_events.errors import ConfigurationError
 from outbox_events.receiving.event import Event, Identify, header_id
 from outbox_events.receiving.event_ids import EventIds
 from outbox_events.receiving.partition_states import Partition
-from outbox_events.receiving.recoverers import ReceiverStoppedError
 from outbox_events.receiving.strategies import position_table
 from outbox_events.receiving.strategies.bloom import filter_table
 from outbox_events.receiving.strategies.bloom.generations import Generations, hash_of
@@ -100,12 +99,7 @@ class BloomFilter(StoredOffsets[Connected]):
     def _read(self, connection: Connected, source: Partition) -> Generations:
         generations = Generations(self._capacity, self._error_rate)
         saved, hashes = filter_table.load(connection, self.group, source, self._table_of_filters)  # type: ignore[arg-type]
-        try:
-            generations.restore(saved, hashes)
-        except ValueError as error:
-            table = self._table_of_filters
-            message = f"topic {source[0]}, partition {source[1]}: {table} contains an unusable filter: {error}"
-            raise ReceiverStoppedError(message, f"delete the partition's rows in {table}") from error
+        generations.restore(saved, hashes)
         return generations
 
     def _select(self, events: Sequence[Event]) -> tuple[list[Event], list[Event], dict[Partition, set[bytes]]]:

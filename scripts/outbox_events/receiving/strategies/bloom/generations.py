@@ -38,10 +38,7 @@ class Generations:
         return any(id_hash in each for each in self._filters)
 
     def restore(self, saved: bytes | None, joined: bytes) -> None:
-        """Continue with a saved full filter, if any, and with the joined hashes that were added after it.
-
-        Raises ValueError if `saved` is not a filter.
-        """
+        """Continue with a saved full filter, if any, and with the joined hashes that were added after it."""
         self._filters = [] if saved is None else [Bloom.load_bytes(saved, _number)]
         self._count = 0
         self.add([joined[start : start + HASH_BYTES] for start in range(0, len(joined), HASH_BYTES)])
