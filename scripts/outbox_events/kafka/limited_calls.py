@@ -34,8 +34,8 @@ def call(action: str, function: Callable[[], T], *, seconds: float) -> T:
     try:
         return future.result(seconds)
     except TimeoutError:
-        if future.done():  # `function` raised the TimeoutError
-            raise
+        if future.done():  # it has ended just now, or `function` raised the TimeoutError
+            return future.result()
     message = f"the Kafka client did not {action} within {seconds:g} s"
     raise ClientStuckError(message, "end this process, which releases the client, and start it again")
 

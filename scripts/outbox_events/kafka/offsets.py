@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from outbox_events.errors import ConfigurationError
-from outbox_events.kafka import limited_calls
-from outbox_events.kafka.limited_calls import GRACE_S
 from outbox_events.kafka.topic_requests import kafka_error
 
 # The partition was assigned to another consumer, which will read the batch again.
@@ -53,13 +50,10 @@ def seek(consumer: Consumer, positions: Iterable[TopicPartition]) -> None:
 
 
 def committed(consumer: Consumer, partitions: Iterable[TopicPartition], seconds: float) -> dict[tuple[str, int], int]:
-    """Return the group's committed offset for each partition that has one.
-
-    Raises KafkaException, and ClientStuckError if the client does not keep the time limit.
-    """
+    """Return the group's committed offset for each partition that has one. Raises KafkaException."""
     asked = [TopicPartition(partition.topic, partition.partition) for partition in partitions]
-    request = partial(consumer.committed, asked, timeout=seconds)
-    answers = limited_calls.call("read committed offsets", request, seconds=seconds + GRACE_S) if asked else []
+    # Not in another thread: during a callback, the client would wait there for the end of the callback's poll.
+    answers = consumer.committed(asked, timeout=seconds) if asked else []
     for answer in answers:
         if answer.error is not None:
             raise KafkaException(answer.error)

@@ -50,6 +50,9 @@ class ChainedSender:
         if store is not None and store.connection is connection:
             message = "the recovery store uses the connection of the business transaction"
             raise RefusedError(message, "open a separate connection with autocommit=True")
+        if store is not None and store.connection.info.dbname != connection.info.dbname:
+            message = f"the recovery store is in another database than {connection.info.dbname}: locks would not work"
+            raise RefusedError(message, "create the table of the recovery store in the database of the service")
         self._connection = connection
         self._producer = producer
         self._order = require_order(order)
@@ -89,7 +92,7 @@ class ChainedSender:
         with aborted_on_error(self._connection, kafka):
             kafka.deliver(transaction.records)
             if self._store is not None:
-                with limited(self._store.connection, self._seconds):
+                with limited(self._store.connection, kafka.seconds_left):
                     self._store.save(transaction.transaction_id, transaction.records)
         self._commit_both(kafka)
         if self._store is not None:
@@ -104,12 +107,12 @@ class ChainedSender:
             self._commit_kafka(kafka, "the database has committed, so the records are lost if Kafka did not commit")
         else:
             self._commit_kafka(kafka, "the database is rolled back, so the records are phantoms if Kafka committed")
-            commit(self._connection, "Kafka has committed", seconds=self._seconds)
+            commit(self._connection, "Kafka has committed", seconds=kafka.seconds_left)
 
     def _commit_database(self, kafka: KafkaTransaction) -> None:
         """Commit in the database. Abort the Kafka transaction only if it is certain that the commit failed."""
         try:
-            commit(self._connection, "the transaction of the producer is still open", seconds=self._seconds)
+            commit(self._connection, "the transaction of the producer is still open", seconds=kafka.seconds_left)
         except psycopg.Error:
             kafka.abort()
             raise

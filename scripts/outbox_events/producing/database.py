@@ -56,7 +56,7 @@ def commit(connection: Connection, kafka: str = "", *, seconds: float) -> None:
     try:
         with limited(connection, seconds):
             connection.commit()
-    except psycopg.OperationalError as error:
+    except psycopg.Error as error:
         if not is_lost(error):
             raise
         message = "the connection was lost in COMMIT, so it is unknown whether the database transaction committed"
@@ -71,7 +71,8 @@ def roll_back(connection: Connection) -> None:
 
 def is_lost(error: psycopg.Error) -> bool:
     """Return whether the error ended the connection. Without an SQLSTATE, psycopg raised it without a response."""
-    return error.sqlstate is None or error.sqlstate.startswith(LOST_SQLSTATES)
+    is_ended = error.diag.severity_nonlocalized in ("FATAL", "PANIC")
+    return is_ended or error.sqlstate is None or error.sqlstate.startswith(LOST_SQLSTATES)
 
 
 @contextmanager

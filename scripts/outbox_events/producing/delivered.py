@@ -13,6 +13,7 @@ from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaException, Message
 
+from outbox_events.errors import UnreachableError
 from outbox_events.kafka import topic_requests
 from outbox_events.kafka.topic_reader import Partition, missing_topics, read_bounds, read_records
 from outbox_events.kafka.topic_requests import Bounds, kafka_error, unreadable
@@ -68,6 +69,8 @@ def compacted_topics(settings: Mapping[str, Any], topics: Collection[str]) -> se
     """Return the compacted topics among `topics`. Raises UnreachableError, for example without DescribeConfigs."""
     try:
         configs = topic_requests.configs(topic_requests.admin_client(settings), topics)
+    except TimeoutError:
+        raise UnreachableError(f"cannot read the settings of topics {', '.join(sorted(topics))}: no response") from None
     except KafkaException as error:
         hint = "check the brokers, and grant the client DescribeConfigs on the topics"
         raise unreadable(", ".join(sorted(topics)), kafka_error(error), hint=hint) from None

@@ -179,6 +179,11 @@ class KafkaTransaction:
             hint = "call fence(producer) once before the first transaction; after an unknown outcome, create a producer"
             raise RefusedError(message, hint) from error
 
+    @property
+    def seconds_left(self) -> float:
+        """Time left until the common limit of all waits, at least MIN_CALL_S."""
+        return max((self._deadline or Deadline(self._seconds)).seconds_left, MIN_CALL_S)
+
     def send(self, record: Record) -> None:
         """Send a record in the transaction. Consumers with read_committed receive the record after the commit."""
         self._deliveries.send(record)

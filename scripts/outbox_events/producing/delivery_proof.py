@@ -188,11 +188,12 @@ class DeliveryProof:
         older = [event_id for event_id, is_superseded in states.items() if is_superseded]
         compacted = compacted_topics(settings, {missing[event_id].topic for event_id in older})
         superseded = [event_id for event_id in older if missing[event_id].topic in compacted]
-        deliveries = Deliveries(producer, seconds=DELIVERY_S)
-        for event_id, record in missing.items():
-            if event_id in states and event_id not in superseded:
-                deliveries.send(record)
-        deliveries.wait()
+        sent = [record for key, record in missing.items() if key in states and key not in superseded]
+        try:
+            Deliveries(producer, seconds=DELIVERY_S).deliver(sent)
+        except BaseException:
+            producer.purge()  # otherwise it could deliver an old state after the lock is released
+            raise
         with connection.transaction():
             self.delete(connection, superseded)
         return len(states) - len(superseded), superseded

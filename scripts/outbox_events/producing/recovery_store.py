@@ -87,7 +87,7 @@ class SavedRecord:
 
 
 class RecoveryStore:
-    """Table of saved records. Requires a separate connection to the server of the business database.
+    """Table of saved records. Requires a separate connection to the business database.
 
     `sender` is the transactional.id of the producer. A recovery reads only the rows of the producer that it fences.
     """

@@ -101,18 +101,18 @@ class TwoPhaseSender:
         kafka = KafkaTransaction(self._producer, seconds=self._seconds, is_total=True)
         with aborted_on_error(self._connection, kafka):
             kafka.deliver(records)
-            self._execute_prepare(gid)
+            self._execute_prepare(gid, kafka.seconds_left)
         return kafka, gid
 
-    def _execute_prepare(self, gid: str) -> None:
+    def _execute_prepare(self, gid: str, seconds: float) -> None:
         try:
-            with limited(self._connection, self._seconds):
+            with limited(self._connection, seconds):
                 self._connection.execute(sql.SQL("prepare transaction {}").format(sql.Literal(gid)))
         except psycopg.errors.ObjectNotInPrerequisiteState as error:
             message = "PostgreSQL rejects prepared transactions: max_prepared_transactions is 0"
             hint = "set max_prepared_transactions to the number of concurrent senders or more, and restart PostgreSQL"
             raise ConfigurationError(message, hint) from error
-        except psycopg.OperationalError as error:
+        except psycopg.Error as error:
             if not is_lost(error):
                 raise
             message = f"the connection was lost in PREPARE TRANSACTION, so {gid} may be prepared; Kafka did not commit"

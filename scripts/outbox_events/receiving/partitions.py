@@ -83,7 +83,7 @@ class Assignments:
             reaction = self._retries.reaction(error)
             if reaction is Reaction.STOP:
                 raise stopped_error("partitions cannot be assigned", error) from error
-            if reaction not in (Reaction.WAIT, Reaction.TRANSIENT):
+            if reaction not in (Reaction.WAIT, Reaction.TRANSIENT) and not isinstance(error, TimeoutError):
                 raise
             self._failures += 1
             self._due = time.monotonic() + self._retries.delay_s(self._failures)

@@ -108,6 +108,7 @@ class Receiver(Generic[Context]):
         self._unfinished: dict[Partition, int] = {}
         self._revoked_now: set[Partition] = set()
         self._revocation_error: Exception | None = None
+        self._ends: dict[Partition, int] = {}
         self._is_closed = False
         self._max_poll_interval_s = max_poll_interval_ms(merged) / 1000
         self._client_log = ClientLog()
@@ -162,9 +163,11 @@ class Receiver(Generic[Context]):
         self._assignments.assign_due()
         self.paused.resume_due()
         events, error = self._receive(self._assignments.seconds_left(self.paused.seconds_left(seconds)))
+        ends, self._ends = self._ends, {}
         if events:
             self.counters.add("received", len(events))
             self._apply(events)
+        self._store_ends({source: end for source, end in ends.items() if source not in self.paused})
         if error is not None:
             hint = HINTS.get(error.code(), "")
             raise RejectedError(f"group {self._group} cannot receive: {error.str()}", hint) from KafkaException(error)
@@ -245,11 +248,23 @@ class Receiver(Generic[Context]):
             if error is None:
                 events.append(from_message(message, self._decode))
                 self._progress.reached.pop(events[-1].source, None)
+                self._ends.pop(events[-1].source, None)
             elif error.code() == KafkaError._PARTITION_EOF:
-                self._progress.reached[_source(message)] = message.offset() or 0
+                self._progress.reached[_source(message)] = self._ends[_source(message)] = message.offset() or 0
             elif error.code() != EXPECTED and not is_kafka_outage(error):
                 failure = error
         return [event for event in events if event.source not in self.paused], failure
+
+    def _store_ends(self, ends: Mapping[Partition, int]) -> None:
+        """Store the ends that were reached, which can be after the offset of a transaction marker.
+
+        Otherwise, after retention has removed all records, the marker would look like a record that was not received.
+        """
+        places = [TopicPartition(*source, end) for source, end in ends.items()]
+        if places and self._stores_offsets:
+            offsets.store_positions(self.consumer, places)
+        elif places:
+            self.consumer.commit(offsets=places, asynchronous=True)
 
     def _poll(self, seconds: float) -> list[Message]:
         """Poll messages one by one, because `Consumer.consume` can return messages from a revoked partition."""

@@ -18,8 +18,8 @@ from outbox_events.producing.errors import NotCommittedError, NotDeliveredError,
 SQLSTATES = ("08", "25006", "53", "57P", "58")
 # Deadlock, serialization failure, lock_timeout, statement_timeout or a cancelled statement.
 TRANSIENT = ("40P01", "40001", "55P03", "57014")
-# A pooler has assigned another server session, whose prepared statements differ.
-OTHER_SESSION = ("26000", "42P05")
+# A pooler has assigned another server session, whose prepared statements differ, or a timeout has ended the session.
+OTHER_SESSION = ("26000", "42P05", "25P03", "25P04")
 LIMIT_OF_STATEMENT = "53400"  # such as temp_file_limit
 # Invalid authorization, catalog or schema name, undefined table, insufficient privilege, undefined column.
 MISCONFIGURED = ("28", "3D", "3F", "42P01", "42501", "42703")

@@ -23,8 +23,9 @@ def typed(event: Event, kind: type[Payload]) -> Event[Payload]:
     """
     if event.raw_value is None:
         raise InvalidRecordError(f"record {event.place} is a tombstone, not {kind.__name__}")
+    decoded = event.value  # its errors are those of the service's decoder
     try:
-        value = _convert(event.value, kind)
+        value = _convert(decoded, kind)
     except (ValueError, RecursionError) as error:  # of msgspec and of pydantic; its message can contain the value
         raise InvalidRecordError(f"value of record {event.place} is not {kind.__name__}{_reason(error)}") from None
     return replace(event, decode=lambda _: value)

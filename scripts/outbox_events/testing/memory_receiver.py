@@ -135,7 +135,7 @@ class _WithRollback:
 
     def assigned(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """Start at the beginning, because the receiver would ask the brokers for committed offsets."""
-        return self._strategy.assigned(partitions) or partitions
+        return partitions
 
     @contextmanager
     def transaction(self, events: Sequence[Event]) -> Iterator[Work[Any]]:

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 
-from outbox_events.errors import ConfigurationError, UnreachableError
+from outbox_events.errors import ConfigurationError, RejectedError, UnreachableError, WaitTimeoutError
 from outbox_kit.connect import apply as connect_apply
 from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.config_diff import with_fingerprint
@@ -40,6 +40,7 @@ from outbox_kit.results.checks import Check
 from outbox_kit.results.repair_commands import RESEND_HINT, added_fields_step, backfill_steps, resend_steps
 
 CONNECTOR: System = "connect"
+UNAVAILABLE = (UnreachableError, RejectedError, WaitTimeoutError)
 
 
 def make_plan(deployment: Deployment, *, recover: bool = False, only: Collection[System] = ()) -> Plan:
@@ -79,9 +80,9 @@ def _plan_systems(deployment: Deployment, lock: Lock | None, systems: Collection
     cluster_id = refuse_wrong_cluster(deployment, lock, systems)
     # A plan for other systems than Kafka and Connect does not need them, and they may not exist yet.
     if not recover and (lock is None or CONNECTOR in systems):
-        with nullcontext() if {"kafka", CONNECTOR} & set(systems) else suppress(UnreachableError):
+        with nullcontext() if {"kafka", CONNECTOR} & set(systems) else suppress(*UNAVAILABLE):
             refuse_lost_lock(deployment, lock)
-    with nullcontext() if CONNECTOR in systems else suppress(UnreachableError):
+    with nullcontext() if CONNECTOR in systems else suppress(*UNAVAILABLE):
         refuse_other_owners(deployment, only_pipelines=True)
     if "kafka" in systems:
         changes += _with_first_backfills(deployment, lock, plan_kafka(deployment, lock), database)

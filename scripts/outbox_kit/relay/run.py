@@ -68,8 +68,9 @@ def _run_until_stopped(process: RelayProcess, lock: Lock) -> None:
     try:
         future.result(STOP_S)
     except TimeoutError:
-        if future.done():
-            raise
+        if future.done():  # it has ended just now, or its session raised the TimeoutError
+            future.result()
+            return
         message = f"the relay did not complete its batches within {STOP_S:g} s"
         hint = "check the brokers and PostgreSQL; another process sends the claimed rows again"
         raise WaitTimeoutError(message, hint) from None
@@ -121,7 +122,7 @@ def _run_sessions(process: RelayProcess) -> None:
             break
         except (UnreachableError, RejectedError) as error:
             process.counters.errors += 1
-            process.metrics.write(Backlog())
+            process.metrics.write(Backlog(failing=len(failures.by_bucket)))
             if failures.is_over_limit(each=process.options.once):
                 raise
             process.stop.wait(failures.add_session(error))

@@ -140,6 +140,8 @@ class Worker:
         pending = self._store.pending_buckets(idle)
         if not pending and not self._in_flight and not committed:
             failures.remove(idle)
+        for bucket in set(idle) - set(pending):  # its rows were deleted
+            failures.by_bucket.pop(bucket, None)
         due = failures.due(pending)
         for bucket in due:
             if bucket not in self._producers:
@@ -264,7 +266,8 @@ class Worker:
 
     def _report_unread_rows(self) -> None:
         """Report rows that were deleted before the relay read them. With `once`, raises RefusedError."""
-        if time.monotonic() < self._count_at:
+        # With marks, the service deletes sent rows, and their number cannot be told from that of unread rows.
+        if self._process.options.marks or time.monotonic() < self._count_at:
             return
         self._count_at = time.monotonic() + INTERVAL_S
         unread = unread_rows.count(self._connection, self._process.tables)

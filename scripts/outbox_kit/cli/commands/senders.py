@@ -7,9 +7,11 @@ import time
 from datetime import UTC, datetime
 from typing import Annotated
 
+import psycopg
 import typer
+from confluent_kafka import KafkaException
 
-from outbox_events.errors import OutboxError
+from outbox_events.errors import OutboxError, RefusedError
 from outbox_events.producing import delivery_proof, recovery_store
 from outbox_events.producing.unfinished import UnfinishedSender, recover_sender, unfinished_senders
 from outbox_events.text import plural
@@ -67,7 +69,7 @@ def recover(
     recover_all: Annotated[bool, typer.Option("--all", help="Recover all senders.")] = False,
     older_than: Annotated[
         float,
-        typer.Option("--older-than", min=0, metavar="SECONDS", help="Skip senders that have left nothing older."),
+        typer.Option("--older-than", min=0, metavar="SECONDS", help="With --all, skip senders without older rows."),
     ] = 900,
     store_table: StoreOption = recovery_store.DEFAULT_TABLE,
     proof_table: ProofOption = delivery_proof.DEFAULT_TABLE,
@@ -85,7 +87,12 @@ def recover(
         postgres_client.connected(deployment.environment.source) as connection,
     ):
         found = unfinished_senders(connection, store_table=store_table, proof_table=proof_table)
-        chosen = [e for e in found if sender in (None, e.sender) and e.since <= time.time() - older_than]
+        if recover_all:
+            chosen = [entry for entry in found if entry.since <= time.time() - older_than]
+        else:
+            chosen = [entry for entry in found if entry.sender == sender]
+        if sender is not None and not chosen:
+            raise RefusedError(f"sender {sender!r} has left nothing", "run `outbox senders list`")
         if chosen:
             names = ", ".join(f"{entry.sender!r} ({entry.way})" for entry in chosen)
             confirm(common, deployment, f"Recover and fence {names}", hint="run `outbox senders list`, then add --yes")
@@ -101,6 +108,9 @@ def _recover(deployment: Deployment, connection: postgres_client.Connection, ent
         result = dataclasses.asdict(recover_sender(connection, entry, client_settings(deployment.environment.kafka)))
     except OutboxError as error:
         print_message(f"{entry.sender} ({entry.way}): {error.message}; {error.hint}")
+        return False
+    except (psycopg.Error, KafkaException) as error:
+        print_message(f"{entry.sender} ({entry.way}): {type(error).__name__}; run the command again")
         return False
     counts = ", ".join(f"{key} {value}" for key, value in result.items() if value)
     print_message(f"{entry.sender} ({entry.way}): {counts or 'nothing to recover'}")
