@@ -167,7 +167,7 @@ class Receiver(Generic[Context]):
         if events:
             self.counters.add("received", len(events))
             self._apply(events)
-        self._store_ends({source: end for source, end in ends.items() if source not in self.paused})
+        self._store_ends({source: end for source, end in ends.items() if end > 0 and source not in self.paused})
         if error is not None:
             hint = HINTS.get(error.code(), "")
             raise RejectedError(f"group {self._group} cannot receive: {error.str()}", hint) from KafkaException(error)

@@ -60,7 +60,8 @@ def test_senders_that_do_not_start_again_are_recovered(outbox_here: Outbox, worl
     }
     assert left(outbox_here) == everything
     assert outbox_here(*ALL).code == 1  # not confirmed
-    assert outbox_here("senders", "recover", sender, "--yes").code == 0  # not old enough
+    assert outbox_here(*ALL[:-2], "--yes").code == 0  # not old enough
+    assert outbox_here("senders", "recover", "unknown", "--yes").code == 1
     assert left(outbox_here) == everything
     done = outbox_here(*ALL, "--yes")
     assert done.code == 1

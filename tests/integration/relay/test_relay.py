@@ -103,7 +103,7 @@ def test_fences_a_process_that_is_stopped_before_its_commit(
         process.signal(signal.SIGTERM)
         assert process.wait() == 0
     assert versions_of(relayed, key) == [1, 2, 3]
-    monkeypatch.setitem(topic_reader.READER_SETTINGS, "isolation.level", "read_uncommitted")
+    monkeypatch.setitem(topic_reader.read_records.__kwdefaults__, "isolation_level", "read_uncommitted")
     assert versions_of(relayed, key) == [1, 1, 2, 3], "the zombie has sent its record"
 
 

@@ -254,7 +254,6 @@ class TestOrder:
             with other.sender.transaction() as transaction:
                 other.connection.execute(INSERT, ["new"])
                 transaction.send(world.record("new"))
-                transaction.flush()
                 recovery = executor.submit(run_recovery, world)
                 wait_for("the lock request of the recovery", partial(waiting_sessions, world), seconds=30)
             assert recovery.result(timeout=60) == Recovered(superseded=(old,))

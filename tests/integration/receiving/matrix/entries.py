@@ -106,7 +106,7 @@ ENTRIES = [
         "none",
         "`WithoutDeduplication`",
         lambda setup: WithoutDeduplication(setup.connect),
-        {"crash-after-commit": TWICE, "poll-timeout": TWICE, "produced-twice": TWICE, **REPEATED},
+        {"crash-after-commit": TWICE, "produced-twice": TWICE, **REPEATED},
     ),
     Entry(
         "table",

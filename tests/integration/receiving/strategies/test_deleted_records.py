@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -13,7 +12,6 @@ from confluent_kafka.admin import AdminClient
 from tests.integration.receiving.service import SECONDS, Service, run_until
 
 from outbox_events import (
-    BloomFilter,
     Event,
     KafkaTransactions,
     ProcessedEvents,
@@ -23,11 +21,10 @@ from outbox_events import (
 )
 from outbox_events.errors import ConfigurationError, RefusedError, RejectedError
 
-STRATEGIES: dict[str, Callable[[Service, Path], Strategy[Any]]] = {
-    "table": lambda service, _: ProcessedEvents(service.connect),
-    "none": lambda service, _: WithoutDeduplication(service.connect),
-    "bloom": lambda _, folder: BloomFilter(folder),
-    "kafka": lambda service, _: KafkaTransactions(
+STRATEGIES: dict[str, Callable[[Service], Strategy[Any]]] = {
+    "table": lambda service: ProcessedEvents(service.connect),
+    "none": lambda service: WithoutDeduplication(service.connect),
+    "kafka": lambda service: KafkaTransactions(
         {"bootstrap.servers": service.bootstrap, "transactional.id": service.group}
     ),
 }
@@ -39,13 +36,11 @@ def delete_before(admin: AdminClient, topic: str, offset: int) -> None:
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_deleted_records_are_refused_at_the_start(
-    service: Service, admin: AdminClient, tmp_path: Path, name: str
-) -> None:
+def test_deleted_records_are_refused_at_the_start(service: Service, admin: AdminClient, name: str) -> None:
     handled: list[str] = []
     service.handlers.otherwise(lambda event, _: handled.append(event.event_id))
     service.send(*(("a", str(number)) for number in range(3)), partition=1)
-    strategy = STRATEGIES[name](service, tmp_path)
+    strategy = STRATEGIES[name](service)
     with service.receiver(strategy) as receiver:
         run_until(receiver, "three events", lambda: len(handled) == 3)
         with pytest.raises(ConfigurationError, match="another receiver"):
