@@ -185,16 +185,15 @@ def comparable(prefix: str, message: Message) -> Comparable:
     return topic, message.key(), value, actual, message.partition()  # type: ignore[return-value]
 
 
-def order_of(records: dict[str, Comparable]) -> dict[tuple[str, int | None, bytes | None, bytes], list[str]]:
-    """Return the events of each aggregate in the order of their records, by topic, partition, key and aggregate type.
+def order_of(records: dict[str, Comparable]) -> dict[tuple[str, bytes | None, bytes], list[str]]:
+    """Return the events of each aggregate in the order of their records, by topic, key and aggregate type.
 
-    The relay keeps the order of each value of a `partition_field`. Dead letters of this aggregate are in no order,
-    because all of them are in one partition.
+    The aggregate `loose` has other values of its `partition_field`, between which the relay keeps no order.
     """
-    events: dict[tuple[str, int | None, bytes | None, bytes], list[str]] = defaultdict(list)
-    for event, (topic, key, _, names, partition) in records.items():
-        aggregate_type = dict(names)["aggregate_type"]
-        events[topic, partition, key, aggregate_type].append(event)
-        if topic.endswith("dead-letter") and aggregate_type == b"loose":
-            events[topic, partition, key, aggregate_type].sort()
+    events: dict[tuple[str, bytes | None, bytes], list[str]] = defaultdict(list)
+    for event, (topic, key, _, names, _) in records.items():
+        events[topic, key, dict(names)["aggregate_type"]].append(event)
+    for place, found in events.items():
+        if place[2] == b"loose":
+            found.sort()
     return events
