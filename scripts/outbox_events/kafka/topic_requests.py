@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -27,6 +28,7 @@ NO_LEADER = frozenset(
         KafkaError.OFFSET_NOT_AVAILABLE,
         KafkaError.FENCED_LEADER_EPOCH,
         KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError._NOENT,  # no partition has a leader
     }
 )
 NO_ID = str(Uuid(0, 0))
@@ -125,7 +127,12 @@ def offsets(
         futures = admin.list_offsets(places, isolation_level=level, request_timeout=seconds)
         return {place.partition: future.result(seconds + 5).offset for place, future in futures.items()}
 
-    return _repeat_without_leader(request, seconds)
+    def refresh() -> None:
+        """Read the leaders again. Otherwise the client repeats the request with the leader epoch that it knows."""
+        with suppress(KafkaException):
+            admin.list_topics(topic, timeout=seconds)
+
+    return _repeat_without_leader(request, seconds, refresh)
 
 
 def configs(
@@ -142,8 +149,8 @@ def configs(
     }
 
 
-def _repeat_without_leader(request: Callable[[], T], seconds: float) -> T:
-    """Return the result of a request. Repeat the request for up to `seconds` while a partition has no leader."""
+def _repeat_without_leader(request: Callable[[], T], seconds: float, refresh: Callable[[], object] = lambda: None) -> T:
+    """Return the result of a request. While a partition has no leader, `refresh` and repeat it for up to `seconds`."""
     end = time.monotonic() + seconds
     while True:
         try:
@@ -152,6 +159,7 @@ def _repeat_without_leader(request: Callable[[], T], seconds: float) -> T:
             if error.args[0].code() not in NO_LEADER or time.monotonic() >= end:
                 raise
             time.sleep(RETRY_S)
+            refresh()
 
 
 def kafka_error(error: KafkaException) -> KafkaError:

@@ -22,6 +22,11 @@ class Admin:
 
     results: Iterator[KafkaError | None]
     offset: int = 7
+    refreshed: int = 0
+
+    def list_topics(self, topic: str, timeout: float) -> None:
+        assert (topic, timeout > 0) == ("t", True)
+        self.refreshed += 1
 
     def list_offsets(self, specs: dict[TopicPartition, object], **_: object) -> dict[TopicPartition, Future[Any]]:
         error, future = next(self.results), Future[Any]()
@@ -40,6 +45,13 @@ def test_waits_for_a_leader() -> None:
     codes = KafkaError.LEADER_NOT_AVAILABLE, KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH
     results = [NO_LEADER, *map(KafkaError, codes), None, NO_LEADER, None]
     assert bounds(*results, seconds=30) == {0: Bounds(7, 7)}
+
+
+def test_reads_the_leaders_again_before_the_next_request() -> None:
+    """The client sends the leader epoch that it knows, and would never send another one."""
+    admin = Admin(iter([KafkaError(KafkaError.FENCED_LEADER_EPOCH), KafkaError(KafkaError._NOENT), None]))
+    assert topic_requests.offsets(admin, "t", [0], topic_requests.EARLIEST, seconds=30) == {0: 7}  # type: ignore[arg-type]
+    assert admin.refreshed == 2
 
 
 def test_wait_for_a_leader_is_bounded() -> None:
