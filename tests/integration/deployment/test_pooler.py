@@ -65,14 +65,14 @@ def test_commands_need_a_session(
     deploy: Deploy, outbox_here: Outbox, pooler: Callable[[str], object], free_tcp_port: int
 ) -> None:
     deploy(NAME)
+    # Other commands that need the lock refuse a port that differs from that of the last apply.
     settings = ("--set", "environment.source.host=127.0.0.1", "--set", f"environment.source.port={free_tcp_port}")
     with pooler("transaction"):  # type: ignore[attr-defined]
-        done = outbox_here("recover", "--yes", *settings, pipeline=NAME)
+        done = outbox_here("pause", *settings, pipeline=NAME)
         assert done.code == 1
         assert "transaction" in done.stderr, done.output
         read = outbox_here("verify", "--no-canary", *settings, pipeline=NAME)
         assert "prepared statement" not in read.output
     with pooler("session"):  # type: ignore[attr-defined]
-        # The other commands refuse a port that differs from that of the last apply.
-        done = outbox_here("recover", "--yes", *settings, pipeline=NAME)
+        done = outbox_here("pause", *settings, pipeline=NAME)
         assert done.code == 0, done.output
