@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -60,13 +61,20 @@ def committed(consumer: Consumer, partitions: Iterable[TopicPartition], seconds:
     return {(answer.topic, answer.partition): answer.offset for answer in answers if answer.offset >= 0}
 
 
-def lag(consumer: Consumer) -> dict[tuple[str, int], int]:
-    """Return how many offsets follow the position of each assigned partition, as of the last fetch."""
+def lag(
+    consumer: Consumer, retried: Mapping[tuple[str, int], int] = MappingProxyType({})
+) -> dict[tuple[str, int], int]:
+    """Return how many offsets follow the position of each assigned partition, as of the last fetch.
+
+    `retried` contains the positions of partitions whose records are processed again.
+    """
     result: dict[tuple[str, int], int] = {}
     for place in consumer.position(consumer.assignment()):
+        source = (place.topic, place.partition)
+        position = retried.get(source, place.offset)
         _, end = consumer.get_watermark_offsets(place, cached=True)
-        if place.offset >= 0 and end >= 0:
-            result[place.topic, place.partition] = max(0, end - place.offset)
+        if position >= 0 and end >= 0:
+            result[source] = max(0, end - position)
     return result
 
 

@@ -217,15 +217,7 @@ class Receiver(Generic[Context]):
 
         The position of a paused partition is the position of the event that waits for a retry.
         """
-        waiting = {attempt.event.source: attempt.event.offset for attempt in self.paused}
-        result: dict[tuple[str, int], int] = {}
-        for place in self.consumer.position(self.consumer.assignment()):
-            source = (place.topic, place.partition)
-            position = waiting.get(source, place.offset)
-            _, end = self.consumer.get_watermark_offsets(place, cached=True)
-            if position >= 0 and end >= 0:
-                result[source] = max(0, end - position)
-        return result
+        return offsets.lag(self.consumer, {attempt.event.source: attempt.event.offset for attempt in self.paused})
 
     def _positions(self) -> dict[Partition, int]:
         """Return the positions of the partitions that are not paused. An unknown position is negative."""

@@ -1,4 +1,4 @@
-"""Stand in for the consumer of a Receiver, with topics in memory."""
+"""Replace the consumer of a Receiver with one that reads topics in memory."""
 
 from __future__ import annotations
 
