@@ -55,7 +55,7 @@ def adopt(deployment: Deployment, old_name: str, progress: Reporter) -> AdoptRes
         old_connector = read_foreign(deployment, old_name)
         _refuse_conflicting_connectors(deployment, old_connector)
         _refuse_unsuitable_database(deployment, old_connector)
-        plan = make_plan(deployment, only=SYSTEMS_BEFORE_CONNECT)
+        plan = make_plan(deployment, only=SYSTEMS_BEFORE_CONNECT, takes_over=True)
         refuse_dangerous(plan, ())
         rendered_config = deployment.render(apply_prerequisites(deployment, plan, progress))
         config = with_fingerprint(deployment.pipeline.name, rendered_config | SKIPPED_OPERATIONS)

@@ -86,11 +86,17 @@ class CommonOptions:
 
     @contextmanager
     def deployment(
-        self, *, reads: Collection[System] = (), writes: Collection[System] = (), shows_waiting: bool = True
+        self,
+        *,
+        reads: Collection[System] = (),
+        writes: Collection[System] = (),
+        shows_waiting: bool = True,
+        is_first: bool = False,
     ) -> Iterator[Deployment]:
         """Load the deployment's files, and close its connections at the end.
 
-        If the command `writes` to a system, raise RefusedError unless every system is the one of the lock file.
+        If the command `writes` to a system, raise RefusedError unless every system is the one of the lock file. Only a
+        command that `is_first` for a pipeline needs no lock file.
         Otherwise print a warning for each system that the command `reads` and that is not. On a terminal, show what the
         command waits for, unless `shows_waiting` is false.
         """
@@ -108,7 +114,7 @@ class CommonOptions:
             if writes:
                 # A connector can also be stopped after its database was replaced.
                 compared = CLUSTERS if set(writes) == {"connect"} else IDENTIFIED_SYSTEMS
-                refuse_foreign_systems(deployment, print_message, needs=writes, compared=compared)
+                refuse_foreign_systems(deployment, print_message, needs=writes, compared=compared, is_first=is_first)
             else:
                 for problem in foreign_systems(deployment, reads):
                     print_message(f"warning: {problem}")

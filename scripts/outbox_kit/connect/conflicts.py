@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from outbox_events.errors import RefusedError
 from outbox_kit.connect.client import LiveConnector
 from outbox_kit.connect.config_diff import PIPELINE_KEY
-from outbox_kit.connect.connector_config import routes
+from outbox_kit.connect.connector_config import MESSAGE_PREFIXES, routes
 
 POSTGRES_CONNECTOR_PREFIX = "io.debezium.connector.postgresql."
 # Debezium's defaults for keys that a config can omit.
@@ -20,6 +20,8 @@ SCOPES: dict[str, tuple[str, ...]] = {
     "publication.name": ("database.hostname", "database.port", "database.dbname"),
     "topic.prefix": (),
 }
+# Without the server's address, because one server can have several names.
+SOURCE_KEYS = ("database.dbname", "table.include.list", MESSAGE_PREFIXES)
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,16 @@ def duplicates(name: str, config: dict[str, str], other_connectors: Mapping[str,
     ]
 
 
+def readers_of_source(config: dict[str, str], other_connectors: Mapping[str, LiveConnector]) -> list[str]:
+    """Return the connectors of other pipelines that read the same outbox table, or messages with the same prefix."""
+    return sorted(
+        name
+        for name, connector in other_connectors.items()
+        if connector.config.get(PIPELINE_KEY, config[PIPELINE_KEY]) != config[PIPELINE_KEY]
+        and all(connector.config.get(key) == config.get(key) for key in SOURCE_KEYS)
+    )
+
+
 def shared_topics(name: str, config: dict[str, str], other_connectors: Mapping[str, LiveConnector]) -> list[Duplicate]:
     """Return the topics to which both connector `name` and another connector, such as a copy of `name`, write.
 
@@ -76,8 +88,11 @@ def slots_of(connectors: Iterable[LiveConnector]) -> set[str]:
 
 
 def refuse_duplicates(name: str, config: dict[str, str], other_connectors: Mapping[str, LiveConnector]) -> None:
-    """Raise RefusedError if another connector has the same slot, publication or prefix, which mixes or loses rows."""
-    shared_values = duplicates(name, config, other_connectors)
+    """Raise RefusedError if another connector has the same slot, publication, prefix or topic.
+
+    Otherwise, rows would be mixed or lost.
+    """
+    shared_values = duplicates(name, config, other_connectors) or shared_topics(name, config, other_connectors)
     if not shared_values:
         return
     hint = "use a different slot, publication and prefix in the pipeline file, or delete the other connector"

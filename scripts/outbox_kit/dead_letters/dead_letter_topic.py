@@ -23,6 +23,7 @@ class DeadLetterSource:
     name: str
     acknowledgement_topic: str
     of_connector: bool
+    pipeline_topics: frozenset[str]
 
     @property
     def option(self) -> str:
@@ -36,6 +37,18 @@ class DeadLetterSource:
             message = f"topic {self.name} is not a dead letter topic: its record {place} is not a dead letter"
             raise RefusedError(message, "give --topic the name of a consumer's dead letter topic")
 
+    def require_own(self, record: Message) -> None:
+        """Raise RefusedError if this is a consumer's topic and the failed record is not of the pipeline's topics."""
+        failed = parse_dead_letter(record).failed
+        if self.of_connector or (failed is not None and failed.topic in self.pipeline_topics):
+            return
+        place = Place(record.partition() or 0, record.offset() or 0)
+        failed_topic = f"topic {failed.topic}, not of this pipeline" if failed else "no record of a consumer"
+        raise RefusedError(
+            f"dead letter {place} of topic {self.name} is of {failed_topic}; it was not changed",
+            "select the pipeline of the topic with -p",
+        )
+
     @property
     def list_hint(self) -> str:
         """Hint to run the command that lists all dead letters of this topic."""
@@ -45,8 +58,12 @@ class DeadLetterSource:
 def dead_letter_source(pipeline: Pipeline, name: str | None = None) -> DeadLetterSource:
     """Return a consumer's dead letter topic, or the connector's if `name` is None or names the connector's topic."""
     name = pipeline.dead_letter_topic if name is None else name
-    of_connector = name == pipeline.dead_letter_topic
-    return DeadLetterSource(name, pipeline.acknowledgement_topic, of_connector=of_connector)
+    return DeadLetterSource(
+        name,
+        pipeline.acknowledgement_topic,
+        of_connector=name == pipeline.dead_letter_topic,
+        pipeline_topics=frozenset(map(pipeline.topic_of, pipeline.aggregates)),
+    )
 
 
 def read_dead_letters(
@@ -169,11 +186,15 @@ def _acknowledge(
 ) -> int:
     """Acknowledge the selected dead letters in the partitions of `bounds`, and return their number.
 
+    Raises RefusedError if a selected dead letter is of another pipeline.
     Unless `with_removed` is set, offsets that were removed before they were acknowledged remain unacknowledged.
     """
     messages = _read_after(client, source, bounds, acknowledged)
     places = {Place(message.partition() or 0, message.offset() or 0) for message in messages}
     selected = set(filter(is_selected, places))
+    for message in messages:
+        if Place(message.partition() or 0, message.offset() or 0) in selected:
+            source.require_own(message)
     changed = {}
     for number, bound in bounds.items():
         added, others = (

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from outbox_events.errors import OutboxError, RefusedError, UnreachableError
 from outbox_kit.connect.config_diff import PIPELINE_KEY, with_fingerprint
-from outbox_kit.connect.conflicts import refuse_duplicates
+from outbox_kit.connect.conflicts import readers_of_source, refuse_duplicates
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
@@ -21,7 +21,7 @@ from outbox_kit.postgres.replication_slot import Slot, read_slot
 from outbox_kit.postgres.state import ActualDatabase
 from outbox_kit.results import Reporter
 from outbox_kit.results.changes import System
-from outbox_kit.results.repair_commands import RECOVER_HINT
+from outbox_kit.results.repair_commands import APPLY_RECOVER_HINT, RECOVER_HINT
 
 CLUSTERS: tuple[System, ...] = ("kafka", "connect")
 IDENTIFIED_SYSTEMS: tuple[System, ...] = ("postgres", *CLUSTERS)
@@ -40,18 +40,18 @@ def refuse_foreign_systems(
     *,
     needs: Collection[System],
     compared: Collection[System] = IDENTIFIED_SYSTEMS,
+    is_first: bool = False,
 ) -> None:
     """Raise RefusedError if the database or a cluster is not the one in the environment file and in the lock file.
 
     If a `compared` system cannot be identified, raise the error if the command `needs` the system, else report it.
-    Without a lock file, a command that needs Kafka is refused, because the topics can belong to another environment.
+    Without a lock file, only a command that `is_first` for a pipeline is accepted, because topics and connector can
+    belong to another pipeline or environment.
     """
-    if deployment.lock() is None:
-        missing = f"lock file {deployment.lock_file} does not exist"
-        if "kafka" in needs:
-            message = f"{missing}, so the topics may belong to another environment"
-            raise RefusedError(message, "check -p and -e, or restore the lock file from version control")
-        progress(f"warning: {missing}, so no system is compared with the last apply")
+    if deployment.lock() is None and not is_first:
+        message = f"lock file {deployment.lock_file} does not exist: the objects may belong to another environment"
+        hint = "check -p and -e, or restore the lock file from version control"
+        raise RefusedError(message, f"{hint}; if the file is lost, {APPLY_RECOVER_HINT}")
 
     def report(system: System, error: OutboxError) -> None:
         if system in needs:
@@ -136,7 +136,7 @@ def refuse_lock_of_other_pipeline(deployment: Deployment, lock: Lock) -> None:
 
 
 def refuse_other_owners(deployment: Deployment, *, only_pipelines: bool = False) -> None:
-    """Raise RefusedError if another connector has the name, slot, publication or prefix of this pipeline's connector.
+    """Raise RefusedError if another connector has the name, slot, publication, prefix or table of this pipeline's.
 
     With `only_pipelines`, connectors of no pipeline are ignored, because `adopt` takes over their slot and publication.
     """
@@ -150,8 +150,12 @@ def refuse_other_owners(deployment: Deployment, *, only_pipelines: bool = False)
     if owner != pipeline:
         hint = f"set another connector.name, or set `name: {owner}` again if the pipeline was renamed"
         raise RefusedError(f"connector {name!r} at {deployment.connect.url} belongs to pipeline {owner!r}", hint)
-    config = deployment.render_without_schemas(deployment.lock())
-    refuse_duplicates(name, with_fingerprint(pipeline, config), connectors)
+    config = with_fingerprint(pipeline, deployment.render_without_schemas(deployment.lock()))
+    refuse_duplicates(name, config, connectors)
+    readers = readers_of_source(config, connectors)
+    if readers:
+        message = f"connector {readers[0]!r} of another pipeline reads the outbox of this pipeline file"
+        raise RefusedError(message, "set source.table, or source.message_prefix, to an outbox of its own")
 
 
 def refuse_other_registry(deployment: Deployment, lock: Lock | None) -> None:

@@ -23,8 +23,10 @@ from outbox_kit.deployment.preconditions import (
     refuse_lost_lock,
     refuse_missing_privileges,
     refuse_skipped_rows,
+    refuse_used_slot,
     refuse_violated_rules,
 )
+from outbox_kit.deployment.recorded_objects import with_unrecorded_dangers
 from outbox_kit.deployment.source_epochs import next_epoch, refuse_relayed_states
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.kafka.topic_identity import types_with_pending_backfill
@@ -43,11 +45,14 @@ CONNECTOR: System = "connect"
 UNAVAILABLE = (UnreachableError, RejectedError, WaitTimeoutError)
 
 
-def make_plan(deployment: Deployment, *, recover: bool = False, only: Collection[System] = ()) -> Plan:
+def make_plan(
+    deployment: Deployment, *, recover: bool = False, only: Collection[System] = (), takes_over: bool = False
+) -> Plan:
     """Return a plan with every pending change, in the order in which apply makes them.
 
     `recover` accepts a replaced slot or database. `only` names the systems to change; if these include `connect`, all
-    systems are read. Raises UnreachableError and ConfigurationError. Raises RefusedError if an apply would be unsafe.
+    systems are read. With `takes_over`, the changed objects belong to the connector that the pipeline replaces. Raises
+    UnreachableError and ConfigurationError. Raises RefusedError if an apply would be unsafe.
     """
     if recover and only:
         hint = "omit --only, because a recovery changes both the database and the connector"
@@ -57,6 +62,10 @@ def make_plan(deployment: Deployment, *, recover: bool = False, only: Collection
     requested_systems = tuple(system for system in SYSTEMS if system in only)
     systems = SYSTEMS if CONNECTOR in requested_systems or not requested_systems else requested_systems
     plan = _plan_systems(deployment, lock, systems, recover=recover)
+    if not takes_over:
+        if not recover and {"postgres", CONNECTOR} & set(systems):
+            refuse_used_slot(deployment, lock)
+        plan = replace(plan, changes=tuple(with_unrecorded_dangers(plan.changes, lock)))
     if not requested_systems:
         return plan
     waits_for = tuple(change.object for change in plan.changes if change.system not in requested_systems)

@@ -20,7 +20,7 @@ from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import privileges
 from outbox_kit.postgres import state as postgres_state
 from outbox_kit.postgres.count_undelivered import count_between
-from outbox_kit.postgres.replication_slot import Slot
+from outbox_kit.postgres.replication_slot import Slot, read_counters, read_slot
 from outbox_kit.postgres.state import ActualDatabase
 from outbox_kit.results.changes import Change
 from outbox_kit.results.checks import Check, Severity, Status
@@ -90,6 +90,25 @@ def refuse_lost_lock(deployment: Deployment, lock: Lock | None) -> None:
             f"{'does not contain the slot' if lock else 'does not exist'}: with epoch {lock_file_epoch} every sink "
             "would ignore new states",
             f"restore the lock file from version control; if the file is lost, {APPLY_RECOVER_HINT}",
+        )
+
+
+def refuse_used_slot(deployment: Deployment, lock: Lock | None) -> None:
+    """Raise RefusedError if the lock file does not record the slot, but a client has read it.
+
+    The client can be the connector of another pipeline, also at another Connect cluster.
+    """
+    name = deployment.pipeline.source.slot
+    if lock is not None and lock.source is not None:
+        return
+    with postgres_client.connected(deployment.environment.source) as connection:
+        slot, counters = read_slot(connection, name), read_counters(connection, name)
+    if slot is not None and (slot.active or (counters is not None and counters.total_txns)):
+        raise RefusedError(
+            f"a client {'reads' if slot.active else 'has read'} slot {name!r}, which lock file {deployment.lock_file} "
+            "does not record: the slot may belong to another pipeline",
+            "set source.slot to another name, or restore the lock file from version control; if the file is lost, "
+            f"{APPLY_RECOVER_HINT}",
         )
 
 

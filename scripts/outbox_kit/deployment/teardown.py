@@ -21,6 +21,7 @@ from outbox_kit.deployment.identity import (
 )
 from outbox_kit.deployment.plan_model import SYSTEMS
 from outbox_kit.deployment.preconditions import refuse_protected
+from outbox_kit.deployment.recorded_objects import recorded_names
 from outbox_kit.kafka import apply as kafka_apply
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.kafka.topic_identity import require_backfill
@@ -118,12 +119,7 @@ def _refuse_foreign_objects(deployment: Deployment, lock: Lock, changes: Sequenc
 
     The name of the object can come from a variable such as OUTBOX__PREFIX that was set for another pipeline.
     """
-    source = lock.source
-    recorded = {
-        "topic": set(lock.topics),
-        "schema": {entry.subject for item in lock.schemas.values() for entry in item},
-        "slot": {source.slot} if source else set(),
-    }
+    source, recorded = lock.source, recorded_names(lock)
     for change in changes:
         is_foreign = change.name not in recorded.get(change.kind, {change.name})
         if change.kind in ("connector", "publication"):

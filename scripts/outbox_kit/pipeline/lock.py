@@ -7,6 +7,7 @@ build/stack/.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -18,7 +19,10 @@ from outbox_events.errors import ConfigurationError
 from outbox_kit.pipeline.avro import parse_bounded
 from outbox_kit.pipeline.names import Model
 
-RESTORE_HINT = "restore the lock file from version control; only `outbox apply` writes it"
+RESTORE_HINT = (
+    "restore the lock file from version control; only outbox-kit writes it. If it is lost, delete this file and run "
+    "`outbox apply --recover`"
+)
 MAX_BYTES = 20_000_000
 RETAINED_VERSIONS = 3
 """Number of schema versions per aggregate type in the connector config. Rows in the WAL can need old versions."""
@@ -90,11 +94,17 @@ class Lock(Model):
         return self.source.system_identifier if self.source else self.destroyed_system_identifier
 
 
+class _LockFile(Lock):
+    """Lock with the SHA-256 of its values, which detects changes by hand."""
+
+    sha256: str = ""
+
+
 def read_lock(path: Path) -> Lock | None:
     """Return the content of the lock file, or None if it does not exist. Raises ConfigurationError."""
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+        with path.open("rb") as opened:
+            content = opened.read(MAX_BYTES + 1)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -102,11 +112,14 @@ def read_lock(path: Path) -> Lock | None:
     if len(content) > MAX_BYTES:
         raise ConfigurationError(f"lock file {path}: larger than {MAX_BYTES} bytes", RESTORE_HINT)
     try:
-        lock = Lock.model_validate_json(content)
+        file = _LockFile.model_validate_json(content)
     except ValidationError as error:
         first_error = error.errors(include_url=False, include_input=False)[0]
         place = [f"lock file {path}", ".".join(map(str, first_error["loc"])), first_error["msg"]]
         raise ConfigurationError(": ".join(filter(None, place)), RESTORE_HINT) from None
+    lock = Lock.model_validate(file.model_dump(exclude={"sha256"}))
+    if file.sha256 != _digest(lock):
+        raise ConfigurationError(f"lock file {path}: changed by hand, or by a merge of two versions", RESTORE_HINT)
     _refuse_invalid_schemas(path, lock)
     return lock
 
@@ -122,9 +135,15 @@ def _refuse_invalid_schemas(path: Path, lock: Lock) -> None:
                 raise ConfigurationError(f"{subject}: not valid JSON", RESTORE_HINT) from None
 
 
+def _digest(lock: Lock) -> str:
+    return hashlib.sha256(json.dumps(lock.model_dump(), sort_keys=True).encode()).hexdigest()
+
+
 def write_lock(path: Path, lock: Lock) -> None:
     """Replace the lock file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary_file = path.with_suffix(path.suffix + ".partial")
-    temporary_file.write_text(json.dumps(lock.model_dump(), indent=2) + "\n", encoding="utf-8")
+    temporary_file.write_text(
+        json.dumps(lock.model_dump() | {"sha256": _digest(lock)}, indent=2) + "\n", encoding="utf-8"
+    )
     os.replace(temporary_file, path)  # noqa: PTH105 - atomic

@@ -36,6 +36,8 @@ CANARY_AGGREGATE = "outbox-canary"
 
 # These aggregate types are reserved, because their topics would have the names of other topics of the pipeline.
 RESERVED_TYPES = frozenset({CANARY_AGGREGATE, "dead-letter", "transaction"})
+HEARTBEAT_PREFIX = "__debezium-heartbeat"
+"""Default value of Debezium's `topic.heartbeat.prefix`."""
 
 PROTECTED_OVERRIDES = re.compile(
     r"topic\.prefix$|slot\.|publication\.|(schema|table|column)\.(include|exclude)|snapshot\.mode|errors\."
@@ -366,12 +368,21 @@ class Pipeline(Model):
     connector: Connector = Field(description="The Debezium connector.")
     materializations: list[Materialization] = Field(default=[], description="Tables materialized from the topics.")
 
+    @field_validator("prefix")
+    @classmethod
+    def require_own_topics(cls, prefix: str) -> str:
+        """Reject a prefix of another pipeline's topics, such as library.dead-letter.acknowledged."""
+        first, *others = prefix.split(".")
+        if first == HEARTBEAT_PREFIX or RESERVED_TYPES & set(others):
+            raise ValueError(f"prefix {prefix!r} is reserved, because other pipelines can have topics with this prefix")
+        return prefix
+
     @model_validator(mode="after")
     def require_valid_references(self) -> Pipeline:
         """Check references between sections of the file."""
-        reserved = sorted(RESERVED_TYPES & self.aggregates.keys())
-        if reserved:
-            raise ValueError(f"aggregate type {reserved[0]!r} is reserved; choose another name")
+        reserved = next((name for name in self.aggregates if name.split(".")[0] in RESERVED_TYPES), None)
+        if reserved is not None:
+            raise ValueError(f"aggregate type {reserved!r} is reserved; choose another name")
         tables: set[tuple[str, str]] = set()
         for entry in self.materializations:
             if entry.aggregate not in self.aggregates:
@@ -459,8 +470,8 @@ class Pipeline(Model):
 
     @property
     def heartbeat_topic(self) -> str:
-        """Debezium's heartbeat topic. Its name begins with the default value of `topic.heartbeat.prefix`."""
-        return f"__debezium-heartbeat.{self.prefix}"
+        """Debezium's heartbeat topic."""
+        return f"{HEARTBEAT_PREFIX}.{self.prefix}"
 
     @property
     def transaction_topic(self) -> str:

@@ -192,8 +192,11 @@ def refuse_unsafe(pipeline: Pipeline, actual: ActualDatabase, locked_source: Loc
         )
     if locked_source is not None:
         _refuse_other_source(source, actual, locked_source)
-    if actual.publication is not None and actual.columns and source.uses_table:
-        _refuse_incomplete_publication(source, actual.publication)
+    if actual.publication is not None and source.uses_table:
+        if actual.columns:
+            _refuse_incomplete_publication(source, actual.publication)
+        else:
+            _refuse_publication_of_other_tables(source, actual.publication)
     if actual.slot is not None:
         _refuse_wrong_slot(source, actual, actual.slot, is_locked=locked_source is not None)
 
@@ -214,6 +217,14 @@ def _refuse_incomplete_publication(source: Source, publication: client.Row) -> N
             f"publication {name!r} has a row filter: the rows that it excludes never reach Kafka",
             f"run `alter publication {name} set table {table}`, then {RESEND_HINT}",
         )
+
+
+def _refuse_publication_of_other_tables(source: Source, publication: client.Row) -> None:
+    """Raise RefusedError if the publication would be replaced although other tables' readers may need it."""
+    if publication["tables"] and not publication["puballtables"]:
+        tables = ", ".join(publication["tables"])
+        message = f"publication {source.publication!r} contains {tables}, and table {source.table} does not exist"
+        raise RefusedError(message, "set source.publication to a name that no other pipeline uses")
 
 
 def _refuse_wrong_slot(source: Source, actual: ActualDatabase, slot: Slot, *, is_locked: bool) -> None:

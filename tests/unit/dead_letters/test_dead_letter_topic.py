@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from outbox_events.contract import dead_letter_headers
 from outbox_events.errors import RefusedError
 from outbox_events.kafka.record import Record
 from outbox_events.kafka.topic_requests import Bounds
@@ -36,6 +38,7 @@ def test_parses_locations(text: str, place: Place | None) -> None:
 class _Record:
     def __init__(self, partition: int, offset: int, key: bytes | None = b"k") -> None:
         self._place, self._key = (partition, offset), key
+        self.failed: list[tuple[str, bytes]] = []
 
     def partition(self) -> int:
         return self._place[0]
@@ -58,6 +61,7 @@ class _Record:
             ("dead_letter_reason", b"payload-invalid"),
             ("dead_letter_message", b"reason"),
             ("source_sequence", b"0001_1"),
+            *self.failed,
         ]
 
 
@@ -299,3 +303,26 @@ def test_refuses_to_change_the_dead_letters_of_another_pipeline(library: Pipelin
         with pytest.raises(RefusedError, match="another pipeline"):
             change(client, library, topic="shop.dead-letter")
     assert client.stored == []
+
+
+@pytest.mark.parametrize(("failed", "accepted"), [("library.book", True), ("shop.order", False), (None, False)])
+def test_changes_only_consumers_dead_letters_of_the_pipelines_topics(
+    library: Pipeline, topic: Callable[..., Any], failed: str | None, accepted: bool
+) -> None:
+    """The connector of another pipeline can be deleted, and its dead letter topic remains."""
+    client = topic()
+    if failed is not None:
+        origin = {
+            dead_letter_headers.TOPIC: failed,
+            dead_letter_headers.PARTITION: "0",
+            dead_letter_headers.OFFSET: "7",
+        }
+        client.records[0].failed = [(name, value.encode()) for name, value in origin.items()]
+    for change in (
+        partial(dead_letter_topic.acknowledge, upto=Place(0, 2)),
+        partial(dead_letter_topic.acknowledge_places, places=[Place(0, 2)]),
+    ):
+        client.stored.clear()
+        with nullcontext() if accepted else pytest.raises(RefusedError, match="dead letter 0/2 of topic mail"):
+            assert change(client, library, topic="mail.dead-letter") == 1
+        assert bool(client.stored) == accepted

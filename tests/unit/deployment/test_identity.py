@@ -123,6 +123,16 @@ def test_without_a_lock_file_the_connector_must_belong_to_the_pipeline(serve: Se
     assert "belongs to pipeline other, not library" in problem
 
 
+def test_without_a_lock_file_only_first_commands_change_a_system(
+    serve: Serve, deployed: Deployed, kafka: FakeKafka
+) -> None:
+    deployment = deployed(connect=service(serve(FakeConnect(cluster=kafka.cluster))))
+    for needs in (("connect",), ("postgres",), ()):
+        with pytest.raises(RefusedError, match=r"library\.fixed\.lock\.json does not exist"):
+            refuse_foreign_systems(deployment, silent, needs=needs, compared=CLUSTERS)
+        refuse_foreign_systems(deployment, silent, needs=needs, compared=CLUSTERS, is_first=True)
+
+
 @pytest.mark.parametrize(("prefix", "is_refused"), [("another", True), ("library", False)])
 def test_a_recovery_needs_the_lock_file_of_its_own_pipeline(
     serve: Serve, deployed: Deployed, lock: Lock, prefix: str, is_refused: bool

@@ -20,6 +20,7 @@ from outbox_kit.deployment.preconditions import (
     refuse_missing_prerequisites,
     refuse_violated_rules,
 )
+from outbox_kit.deployment.recorded_objects import UNRECORDED, with_unrecorded_dangers
 from outbox_kit.pipeline import Lock
 from outbox_kit.results.changes import Change
 from outbox_kit.results.checks import Check, Severity, Status
@@ -148,3 +149,24 @@ def test_violated_rule_stops_the_plan() -> None:
     with pytest.raises(RefusedError, match=r"(?m)lint\.a: 1, expected 2$") as caught:
         refuse_violated_rules([warning, broken])
     assert caught.value.hint == "do b"
+
+
+@pytest.mark.parametrize(
+    ("change", "is_recorded"),
+    [
+        (Change("registry", "schema", "library.book-value", "update", ""), True),
+        (Change("registry", "schema", "shared.Address", "update", ""), True),
+        (Change("registry", "compatibility", "shop.order-value", "update", ""), False),
+        (Change("registry", "schema", "shop.order-value", "create", ""), True),
+        (Change("postgres", "publication", "p", "update", ""), True),
+        (Change("postgres", "publication", "p", "create", ""), True),
+        (Change("kafka", "topic", "shop.order", "update", ""), True),
+    ],
+)
+def test_updating_an_object_that_the_lock_file_does_not_record_is_dangerous(
+    lock: Lock, change: Change, is_recorded: bool
+) -> None:
+    assert [bool(entry.danger) for entry in with_unrecorded_dangers([change], lock)] == [not is_recorded]
+    [unlocked] = with_unrecorded_dangers([replace(change, danger="other")], None)
+    needs_lock = change.action == "update" and change.system != "kafka"
+    assert unlocked.danger == (f"other; {UNRECORDED}" if needs_lock else "other")

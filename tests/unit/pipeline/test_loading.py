@@ -188,6 +188,14 @@ INVALID: list[tuple[dict[str, Any], str]] = [
         {"aggregates/outbox-canary": {"schema": "schemas/book.avsc"}},
         "aggregate type 'outbox-canary' is reserved; choose another name",
     ),
+    (
+        {"aggregates/dead-letter.acknowledged": {"schema": "schemas/book.avsc"}},
+        "aggregate type 'dead-letter.acknowledged' is reserved",
+    ),
+    *(
+        ({"prefix": prefix}, f"prefix {prefix!r} is reserved")
+        for prefix in ("library.dead-letter", "library.transaction.eu", "__debezium-heartbeat")
+    ),
 ]
 
 

@@ -97,12 +97,10 @@ def test_keeps_the_old_file_when_a_write_fails(tmp_path: Path, lock: Lock) -> No
     assert json.loads(before)["source_epoch"] == 2
 
 
-def test_reads_a_file_without_topics_and_table(tmp_path: Path) -> None:
-    """The file was written by a release that recorded neither."""
+@pytest.mark.parametrize("change", [{"cluster_id": "another"}, {"pipeline": "another"}, {"sha256": ""}])
+def test_reports_a_file_that_was_changed_by_hand(tmp_path: Path, lock: Lock, change: dict[str, str]) -> None:
     path = tmp_path / "a.lock.json"
-    source = {"system_identifier": "7301", "timeline": 1, "slot": "s", "slot_lsn": "0/1", "publication_oid": 1}
-    path.write_text(json.dumps({"pipeline": "p", "environment": "e", "source": source}))
-    lock = read_lock(path)
-    assert lock is not None
-    assert lock.source is not None
-    assert (lock.topics, lock.source.table_oid) == ({}, None)
+    write_lock(path, lock)
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(ConfigurationError, match="changed by hand"):
+        read_lock(path)

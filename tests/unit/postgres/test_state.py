@@ -245,6 +245,14 @@ def test_a_dropped_table_is_created_and_published(library: Pipeline, environment
     assert [(change.kind, change.action) for change in changes] == [("table", "create"), ("publication", "update")]
 
 
+@pytest.mark.parametrize("locked", [None, LOCKED], ids=["first apply", "locked"])
+def test_a_publication_of_other_tables_is_not_replaced(library: Pipeline, locked: LockedSource | None) -> None:
+    """The pipeline file can name a new table and the publication of another pipeline."""
+    other = replace(DEPLOYED, columns={}, table_oid=None, publication={**PUBLICATION, "tables": ["public.other"]})
+    with pytest.raises(RefusedError, match=r"contains public\.other, and table public\.outbox_event does not exist"):
+        refuse_unsafe(library, other, locked)
+
+
 def test_rejects_a_missing_partition_field(library: Pipeline) -> None:
     with pytest.raises(RefusedError, match="tenant, the partition_field of book"):
         refuse_unsafe(by_tenant(library), DEPLOYED, LOCKED)

@@ -27,8 +27,7 @@ def adopt(
 
     The pipeline's connector continues with the slot and offset of CONNECTOR, so no row is lost or sent twice.
     """
-    # Without "kafka", which requires a lock file: this is the first deployment. adopt() compares the clusters.
-    with common.deployment(writes=["postgres", "connect"]) as deployment:
+    with common.deployment(writes=["postgres", "kafka", "connect"], is_first=True) as deployment:
         name = deployment.pipeline.connector.name
         action = f"Replace connector {old_connector} with {name}, and delete {old_connector},"
         confirm(common, deployment, action, hint="add --yes to skip confirmation")

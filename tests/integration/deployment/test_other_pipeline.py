@@ -1,0 +1,141 @@
+"""A pipeline file that was copied, without its lock file, must not change the objects of the first pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+import pytest
+import yaml
+from tests.integration.support import CommandResult, Deploy, Outbox, wait_record
+from tests.integration.transforms.test_records import book, send
+
+from outbox_kit.deployment import Deployment
+
+NAME, COPY = "first_owner", "copied_owner"
+OWN = {"prefix": COPY, "source/slot": f"{COPY}_s", "source/publication": f"{COPY}_p", "connector/name": COPY}
+UNREACHABLE_CONNECT = ("--set", "environment.connect.url=http://127.0.0.1:1")
+UNREACHABLE_KAFKA = ("--set", "environment.kafka.bootstrap_servers=127.0.0.1:1")
+
+
+@pytest.fixture(scope="module")
+def first(deploy_once: Deploy, source_dsn: str) -> Deployment:
+    """The first pipeline, which has a record on each system."""
+    deployment = deploy_once(NAME)
+    key = str(uuid4())
+    event_id = send(source_dsn, "book", key, book(key), table=f"public.{NAME}_event")
+    wait_record(deployment, f"{NAME}.book", deployment.pipeline.aggregates["book"].partitions, event_id)
+    return deployment
+
+
+@pytest.fixture
+def copy(first: Deployment, make_pipeline: Callable[..., Path]) -> Callable[..., None]:
+    """Return a function that writes the copied file, with the names of the first pipeline except for OWN."""
+
+    def write(*others: str, **changes: object) -> None:
+        path = make_pipeline(COPY, prefix=NAME, source=first.pipeline.source.model_dump(mode="json"), **changes)
+        data = yaml.safe_load(path.read_text())
+        data["connector"]["name"] = NAME
+        for key in {*OWN} - {*others}:
+            section, _, entry = key.rpartition("/")
+            (data[section] if section else data)[entry] = OWN[key]
+        path.write_text(yaml.safe_dump(data))
+
+    return write
+
+
+def state(deployment: Deployment, source_dsn: str) -> object:
+    """Return what the commands could change."""
+    with psycopg.connect(source_dsn) as connection:
+        table = deployment.pipeline.source.table
+        database = connection.execute(f"select count(*), max(seq) from {table}").fetchall()
+        for query in (
+            "select slot_name, database from pg_replication_slots where slot_name = %s",
+            "select oid, puballtables from pg_publication where pubname = %s",
+            "select tablename from pg_publication_tables where pubname = %s order by 1",
+        ):
+            name = f"{NAME}_s" if "slot" in query else f"{NAME}_p"
+            database += connection.execute(query, (name,)).fetchall()
+    registry, connect = deployment.registry, deployment.connect
+    subjects = [deployment.pipeline.subject_of(name) for name in deployment.pipeline.with_schemas]
+    schemas = {name: (registry.latest(name), registry.compatibility(name)) for name in subjects}
+    names = sorted(topic for topic in deployment.kafka.topics() if topic.startswith(f"{NAME}."))
+    topics = {name: entry.config for name, entry in deployment.kafka.describe(names).items()}
+    bounds = {name: deployment.kafka.bounds(name) for name in names}
+    return database, schemas, topics, bounds, connect.config(NAME), connect.status(NAME)
+
+
+@pytest.mark.parametrize("shared", [*OWN, "all"])
+@pytest.mark.parametrize("unreachable", [(), UNREACHABLE_CONNECT, (*UNREACHABLE_CONNECT, *UNREACHABLE_KAFKA)])
+def test_a_copied_file_changes_nothing_of_the_first_pipeline(
+    outbox_here: Outbox,
+    first: Deployment,
+    copy: Callable[..., None],
+    source_dsn: str,
+    shared: str,
+    unreachable: tuple[str, ...],
+) -> None:
+    copy(*(OWN if shared == "all" else [shared]), aggregates=_changed_aggregates(first))
+    before = state(first, source_dsn)
+    commands: list[tuple[str, ...]] = [
+        *(("apply", "--yes", "--only", system) for system in ("postgres", "kafka", "registry")),
+        ("apply", "--yes"),
+        *((name,) for name in ("restart", "pause", "resume", "stop")),
+        ("destroy", "--delete-topics", "--delete-schemas", "--drop-slot", "--confirm", f"{COPY}@local"),
+        ("dead-letter", "drop", "--all", "--purge", "--yes", "--topic", f"{NAME}.dead-letter"),
+        ("prune", "--older-than", "0s", "--all", "--confirm", f"{COPY}@local"),
+        ("backfill", "book", "--restart"),
+        ("stuck", "--resend", "--yes"),
+    ]
+    results = [_run(outbox_here, command, unreachable) for command in commands]
+    assert state(first, source_dsn) == before, "\n".join(result.output for result in results)
+    _remove_copy(first, source_dsn)
+
+
+def test_a_publication_of_another_table_is_not_replaced(
+    outbox_here: Outbox, first: Deployment, copy: Callable[..., None], source_dsn: str
+) -> None:
+    copy("source/publication")
+    before = state(first, source_dsn)
+    table = ("--set", f"source.table=public.{COPY}_event")
+    done = _run(outbox_here, ("apply", "--yes", "--only", "postgres", *table), UNREACHABLE_CONNECT)
+    assert (done.code, state(first, source_dsn)) == (1, before), done.output
+    assert f"contains public.{NAME}_event" in done.stderr
+
+
+def test_a_slot_that_another_client_reads_is_not_used(
+    outbox_here: Outbox, first: Deployment, copy: Callable[..., None], source_dsn: str
+) -> None:
+    """The client can be a connector of another Connect cluster."""
+    copy("source/slot")
+    before = state(first, source_dsn)
+    done = _run(outbox_here, ("apply", "--yes", "--only", "postgres"), UNREACHABLE_CONNECT)
+    assert (done.code, state(first, source_dsn)) == (1, before), done.output
+    assert f"a client reads slot '{NAME}_s'" in done.stderr
+
+
+def _changed_aggregates(deployment: Deployment) -> dict[str, object]:
+    """Return the aggregates with another compatibility level and more partitions."""
+    entries = deployment.pipeline.aggregates.items()
+    return {
+        name: {"schema": str(entry.schema_file), "partitions": entry.partitions + 1, "compatibility": "NONE"}
+        for name, entry in entries
+    }
+
+
+def _run(outbox: Outbox, command: tuple[str, ...], options: tuple[str, ...]) -> CommandResult:
+    return outbox(*command, *options, pipeline=COPY)
+
+
+def _remove_copy(first: Deployment, source_dsn: str) -> None:
+    """Delete what a permitted command created under the copy's own names."""
+    (first.lock_file.parent / f"{COPY}.local.lock.json").unlink(missing_ok=True)
+    if first.connect.config(COPY) is not None:
+        first.connect.delete(COPY)
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        connection.execute(f"drop publication if exists {COPY}_p")
+        connection.execute(
+            "select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = %s", (f"{COPY}_s",)
+        )
