@@ -99,7 +99,7 @@ def refuse_used_slot(deployment: Deployment, lock: Lock | None) -> None:
     The client can be the connector of another pipeline, also at another Connect cluster.
     """
     name = deployment.pipeline.source.slot
-    if lock is not None and lock.source is not None:
+    if lock is not None and (lock.source is not None or lock.unfinished == "recover"):
         return
     with postgres_client.connected(deployment.environment.source) as connection:
         slot, counters = read_slot(connection, name), read_counters(connection, name)
