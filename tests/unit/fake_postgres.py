@@ -32,7 +32,8 @@ class FakePostgres:
 
     The slot is active while `is_read` returns true. A connector then reads it and, if it `confirms`, has read each
     heartbeat immediately. Each of `polls` answers one query for the slot before the slot of `actual` is used. `events`
-    is the number of events in the WAL of the slot, or the error of counting them. While `is_locked`, another session
+    is the number of events in the WAL of the slot, or the error of counting them. Clients have read `decoded`
+    transactions from the slot. While `is_locked`, another session
     holds the lock of the pipeline. `retention_mb` is max_slot_wal_keep_size. `filled_tables` contains the business
     tables that have rows. `users` contains the users that connected, and `queries` contains "slot" and "heartbeat".
     """
@@ -42,6 +43,7 @@ class FakePostgres:
     is_read: Callable[[], bool] = lambda: True
     polls: list[Slot | None] = field(default_factory=list)
     events: int | Exception = 0
+    decoded: int = 0
     confirms: bool = True
     is_locked: bool = False
     retention_mb: int = -1
@@ -79,6 +81,7 @@ class FakePostgres:
             client.TABLE_COLUMNS: [{"name": name, "type": kind} for name, kind in actual.columns.items()],
             client.TABLE_OID: [{"oid": actual.table_oid}],
             client.RELAY_TABLE: [{"found": False}],
+            replication_slot.COUNTERS: [{"total_txns": self.decoded, "total_bytes": 0, "stats_reset": None}],
             replication_slot.RETENTION_LIMIT: [{"megabytes": self.retention_mb}],
             client.PUBLICATION: [actual.publication] if actual.publication else [],
             client.ROLE: [actual.role] if actual.role else [],

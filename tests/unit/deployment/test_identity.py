@@ -178,6 +178,7 @@ def test_names_must_be_those_of_the_last_apply(deployed: Deployed, lock: Lock, k
         refuse_unapplied_names(deployment, applied, NAME_KEYS)
 
 
+OTHER_NAMES = {"topic.prefix": "shop", "slot.name": "s", "publication.name": "p"}
 OWNED = {"connector.class": "io.debezium.connector.postgresql.PostgresConnector", "outboxkit.pipeline": "shop"}
 
 
@@ -193,7 +194,10 @@ OWNED = {"connector.class": "io.debezium.connector.postgresql.PostgresConnector"
         ),
         ("shop", {"topic.prefix": "shop", "slot.name": "s"}, "publication.name 'library_outbox'"),
         ("shop", {"topic.prefix": "shop", "publication.name": "p"}, "slot.name 'library_outbox'"),
-        ("shop", {"topic.prefix": "shop", "slot.name": "s", "publication.name": "p"}, None),
+        ("shop", OTHER_NAMES, "topic 'library.author' is also used by connector 'shop'"),
+        ("shop", OTHER_NAMES | {"transforms": ""}, "connector 'shop' of another pipeline reads the outbox"),
+        ("shop", OTHER_NAMES | {"transforms": "", "table.include.list": "public.shop_event"}, None),
+        ("shop", OTHER_NAMES | {"transforms": "", "database.dbname": "shop"}, None),
     ],
 )
 def test_no_plan_uses_objects_of_another_pipeline(

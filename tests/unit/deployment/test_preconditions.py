@@ -9,6 +9,7 @@ import pytest
 from tests.unit.deployment.samples import Deployed, Serve, service
 from tests.unit.fake_connect import FakeConnect
 from tests.unit.fake_kafka import FakeKafka
+from tests.unit.fake_postgres import FakePostgres
 
 from outbox_events.contract.source_sequence import Version
 from outbox_events.errors import RefusedError, UnreachableError
@@ -93,8 +94,37 @@ def test_plan_of_one_system_needs_the_lock_file(deployed: Deployed, monkeypatch:
         make_plan(deployment, only=[only])  # type: ignore[list-item]
     # The relay writes records although the lock file contains no slot.
     deployment.write_lock(deployment.new_lock())
-    with pytest.raises(UnreachableError) if only == "registry" else nullcontext():
+    expected = {"postgres": RefusedError, "registry": UnreachableError}
+    with pytest.raises(expected[only]) if only in expected else nullcontext():
         make_plan(deployment, only=[only])  # type: ignore[list-item]
+
+
+@pytest.mark.usefixtures("kafka")
+@pytest.mark.parametrize(("active", "decoded", "is_refused"), [(True, 0, True), (False, 3, True), (False, 0, False)])
+@pytest.mark.parametrize("takes_over", [False, True])
+def test_slot_that_a_client_has_read_needs_the_lock_file(
+    deployed: Deployed,
+    database: FakePostgres,
+    lock: Lock,
+    active: bool,
+    decoded: int,
+    is_refused: bool,
+    takes_over: bool,
+) -> None:
+    """The client can be the connector of another pipeline, also at another Connect cluster."""
+    assert database.actual.slot is not None
+    database.actual = replace(database.actual, slot=replace(database.actual.slot, active=active))
+    database.decoded = decoded
+    deployment = deployed()
+    with (
+        pytest.raises(RefusedError, match="slot 'library_outbox', which")
+        if is_refused and not takes_over
+        else nullcontext()
+    ):
+        make_plan(deployment, only=["postgres"], takes_over=takes_over)
+    for recorded in (lock, lock.model_copy(update={"source": None, "unfinished": "recover"})):
+        deployment.write_lock(recorded)
+        make_plan(deployment, only=["postgres"])
 
 
 @pytest.mark.usefixtures("database", "kafka")

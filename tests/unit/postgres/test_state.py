@@ -256,7 +256,8 @@ def test_a_publication_of_other_tables_is_not_replaced(library: Pipeline, locked
 def test_rejects_a_missing_partition_field(library: Pipeline) -> None:
     with pytest.raises(RefusedError, match="tenant, the partition_field of book"):
         refuse_unsafe(by_tenant(library), DEPLOYED, LOCKED)
-    refuse_unsafe(by_tenant(library), replace(DEPLOYED, columns={}), None)
+    unpublished = {**PUBLICATION, "tables": []}
+    refuse_unsafe(by_tenant(library), replace(DEPLOYED, columns={}, publication=unpublished), None)
 
 
 @pytest.mark.parametrize(
