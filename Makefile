@@ -227,10 +227,10 @@ bench-source: setup $(STAMPS)/constant-smt ## Compare the throughput of a backlo
 bench-latency: setup ## Compare the latency from commit to consumer with EventRouter. Writes build/bench/latency.json. Takes about 13 minutes.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/latency.py
 
-bench-sending: setup ## Measure the costs of each way of sending. Writes build/bench/sending.json. Takes about 15 minutes. BACKLOGS=100000,1000000 measures larger backlogs.
+bench-sending: setup ## Measure the costs of each way of sending. Writes build/bench/sending.json. Takes about 13 minutes. BACKLOGS=100000,1000000 measures larger backlogs.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/sending/run.py
 
-bench-receiving: setup ## Measure the strategies for receiving events. Writes build/bench/receiving.json. Takes about 11 minutes.
+bench-receiving: setup ## Measure the strategies for receiving events. Writes build/bench/receiving.json. Takes about 16 minutes.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/receiving/run.py
 
 bench-receiving-table: setup ## Measure layouts and settings of the table of processed events. Writes build/bench/receiving-table.json. Takes about 6 minutes.
