@@ -23,7 +23,7 @@ class DeadLetterSource:
     name: str
     acknowledgement_topic: str
     of_connector: bool
-    pipeline_topics: frozenset[str]
+    prefix: str
 
     @property
     def option(self) -> str:
@@ -38,14 +38,17 @@ class DeadLetterSource:
             raise RefusedError(message, "give --topic the name of a consumer's dead letter topic")
 
     def require_own(self, record: Message) -> None:
-        """Raise RefusedError if this is a consumer's topic and the failed record is not of the pipeline's topics."""
-        failed = parse_dead_letter(record).failed
-        if self.of_connector or (failed is not None and failed.topic in self.pipeline_topics):
+        """Raise RefusedError if the dead letter in a consumer's topic is of another pipeline.
+
+        Consumers also read topics of other systems. Only records of a pipeline have a source_sequence.
+        """
+        dead_letter = parse_dead_letter(record)
+        failed_topic = dead_letter.failed.topic if dead_letter.failed else ""
+        if self.of_connector or not dead_letter.source_sequence or failed_topic.startswith(f"{self.prefix}."):
             return
-        place = Place(record.partition() or 0, record.offset() or 0)
-        failed_topic = f"topic {failed.topic}, not of this pipeline" if failed else "no record of a consumer"
+        origin = f"is of topic {failed_topic}" if failed_topic else "is not of a consumer"
         raise RefusedError(
-            f"dead letter {place} of topic {self.name} is of {failed_topic}; it was not changed",
+            f"dead letter {dead_letter.place} of topic {self.name} {origin}; it was not changed",
             "select the pipeline of the topic with -p",
         )
 
@@ -62,7 +65,7 @@ def dead_letter_source(pipeline: Pipeline, name: str | None = None) -> DeadLette
         name,
         pipeline.acknowledgement_topic,
         of_connector=name == pipeline.dead_letter_topic,
-        pipeline_topics=frozenset(map(pipeline.topic_of, pipeline.aggregates)),
+        prefix=pipeline.prefix,
     )
 
 
