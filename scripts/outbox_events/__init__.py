@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         raw,
     )
     from outbox_events.receiving.handlers import Handlers
+    from outbox_events.receiving.key_order import in_order_by_key
     from outbox_events.receiving.receiver import Counters, Receiver
     from outbox_events.receiving.recoverers import DeadLetterTopic, Failure, ReceiverStoppedError
     from outbox_events.receiving.retries import Reaction, Retries, default_reaction
@@ -99,6 +100,7 @@ _MODULES = {
     "receiving": "recoverers",
     "receiving.event": "Event InvalidRecordError header_id json_value payload_id position_id raw",
     "receiving.handlers": "Handlers",
+    "receiving.key_order": "in_order_by_key",
     "receiving.receiver": "Counters Receiver",
     "receiving.recoverers": "DeadLetterTopic Failure ReceiverStoppedError",
     "receiving.retries": "Reaction Retries default_reaction",
@@ -191,6 +193,7 @@ __all__ = [
     "fence",
     "filter_table",
     "header_id",
+    "in_order_by_key",
     "json_value",
     "partition_of",
     "payload_id",

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 
 from outbox_events.receiving.event import Event, Identify
+from outbox_events.receiving.handler_loop import require_body
 
 log = logging.getLogger("outbox_events.receiving")
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
@@ -17,6 +18,7 @@ class EventIds:
     """Computes the ids of a receiver's events, and remembers recent ids to find an id that does not identify events."""
 
     def __init__(self, identify: Identify) -> None:
+        require_body(identify)
         self._identify = identify
         self._recent: dict[str, tuple[str, tuple[str, int]]] = {}
 

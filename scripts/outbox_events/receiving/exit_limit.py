@@ -6,9 +6,9 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from threading import Event, Thread, current_thread, main_thread
+from threading import Event, Thread, current_thread
 
 log = logging.getLogger("outbox_events.receiving")
 EXIT_CODE = 75
@@ -17,10 +17,10 @@ WATCH_S = 0.5
 
 
 @contextmanager
-def exit_limit(stop_event: Event, seconds: float) -> Iterator[None]:
+def exit_limit(stop_event: Event, seconds: float | None, stacks: Callable[[], str]) -> Iterator[None]:
     """End the process with EXIT_CODE if the block has not ended `seconds` after `stop_event` was set.
 
-    No effect outside the main thread, because the main thread can then join the thread of the block with a time limit.
+    No effect if `seconds` is None. `stacks` returns lines of coroutines, which are logged after those of the thread.
     """
     thread, finished = current_thread(), Event()
 
@@ -29,11 +29,11 @@ def exit_limit(stop_event: Event, seconds: float) -> Iterator[None]:
             if finished.wait(WATCH_S):
                 return
         if not finished.wait(seconds):
-            stack = traceback.format_stack(sys._current_frames()[thread.ident or 0])
-            log.critical("the receiver did not stop within %g s, the process ends in:\n%s", seconds, "".join(stack))
+            stack = "".join(traceback.format_stack(sys._current_frames()[thread.ident or 0]))
+            log.critical("the receiver did not stop within %g s, the process ends in:\n%s", seconds, stack + stacks())
             os._exit(EXIT_CODE)
 
-    if thread is main_thread():
+    if seconds is not None:
         Thread(target=watch, daemon=True, name="outbox-exit-limit").start()
     try:
         yield

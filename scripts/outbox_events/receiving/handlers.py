@@ -3,36 +3,38 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from itertools import groupby
 from typing import Any, Generic, TypeVar
 
 from outbox_events.errors import ConfigurationError
 from outbox_events.extras import extra
 from outbox_events.receiving.event import Event, Value
+from outbox_events.receiving.handler_loop import HandlerLoop, require_body
 from outbox_events.receiving.observed import Observe, handled
 from outbox_events.receiving.strategy import Context
 
 log = logging.getLogger("outbox_events.receiving")
-Handler = Callable[[Event, Context], None]
+Handler = Callable[[Event, Context], Awaitable[None] | None]
 """Applies one event. The strategy provides the context: the open database connection or Kafka transaction."""
-Registered = TypeVar("Registered", bound=Callable[..., None])
+Registered = TypeVar("Registered", bound=Callable[..., object])
+Result = TypeVar("Result", bound=Awaitable[None] | None)
+"""None for a function that is defined with `def`, and a coroutine for one that is defined with `async def`."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Registered(Generic[Context]):
     """A handler of one event or, if `is_batch` is set, of several events. `prepare` converts the value of an event."""
 
-    function: Callable[[Any, Context], None]
+    function: Callable[[Any, Context], object]
     is_batch: bool = False
     prepare: Callable[[Event], Event] | None = None
 
-    def call(self, events: Sequence[Event], context: Context) -> None:
+    def call(self, events: Sequence[Event], context: Context) -> object:
         prepared = events if self.prepare is None else [self.prepare(event) for event in events]
-        self.function(prepared if self.is_batch else prepared[0], context)
+        return self.function(prepared if self.is_batch else prepared[0], context)
 
 
 class Handlers(Generic[Context]):
@@ -47,7 +49,9 @@ class Handlers(Generic[Context]):
     def add_book(event: Event[Book], connection: psycopg.Connection) -> None: ...
 
     @handlers.batch("book_read")
-    def count(events: Sequence[Event], connection: psycopg.Connection) -> None: ...
+    async def count(events: Sequence[Event], connection: psycopg.Connection) -> None: ...
+
+    Handlers are defined with `def` or `async def`.
     """
 
     def __init__(self) -> None:
@@ -58,7 +62,7 @@ class Handlers(Generic[Context]):
 
     def on(
         self, *event_types: str, topic: str | None = None, type: type[Value] | None = None
-    ) -> Callable[[Callable[[Event[Value], Context], None]], Callable[[Event[Value], Context], None]]:
+    ) -> Callable[[Callable[[Event[Value], Context], Result]], Callable[[Event[Value], Context], Result]]:
         """Register a handler for these event types, for all topics or, with priority, for one topic.
 
         With `type`, the value of an event is an object of this class: a dataclass, a msgspec.Struct, or a model of
@@ -70,7 +74,7 @@ class Handlers(Generic[Context]):
     def batch(
         self, *event_types: str, topic: str | None = None, type: type[Value] | None = None
     ) -> Callable[
-        [Callable[[Sequence[Event[Value]], Context], None]], Callable[[Sequence[Event[Value]], Context], None]
+        [Callable[[Sequence[Event[Value]], Context], Result]], Callable[[Sequence[Event[Value]], Context], Result]
     ]:
         """Register a handler that receives consecutive events of these types together, in the order of their offsets.
 
@@ -80,19 +84,21 @@ class Handlers(Generic[Context]):
         """
         return partial(self._register, event_types, topic, type, True)
 
-    def otherwise(self, handler: Handler[Context]) -> Handler[Context]:
+    def otherwise(self, handler: Callable[[Event, Context], Result]) -> Callable[[Event, Context], Result]:
         """Register the handler for event types without their own handler. By default, their events are only counted."""
-        refuse_async(handler)
+        require_body(handler, can_be_async=True)
         self._other = _Registered(handler)
         return handler
 
-    def on_duplicate(self, handler: Handler[Context]) -> Handler[Context]:
+    def on_duplicate(self, handler: Callable[[Event, Context], Result]) -> Callable[[Event, Context], Result]:
         """Register the handler for events that were already applied, for example to send the stored response again."""
-        refuse_async(handler)
+        require_body(handler, can_be_async=True)
         self._duplicate = handler
         return handler
 
-    def apply(self, events: Sequence[Event], context: Context, observe: Observe | None = None) -> int:
+    def apply(
+        self, events: Sequence[Event], context: Context, loop: HandlerLoop, observe: Observe | None = None
+    ) -> int:
         """Call the handlers in the order of the events. Return the number of events without a handler.
 
         `observe` receives the duration of each call.
@@ -104,19 +110,19 @@ class Handlers(Generic[Context]):
                 self._report_unhandled(run)
             else:
                 with handled(run, observe):
-                    handler.call(run, context)
+                    loop.call(handler.call, run, context)
         return unhandled
 
-    def handle_duplicate(self, event: Event, context: Context) -> None:
+    def handle_duplicate(self, event: Event, context: Context, loop: HandlerLoop) -> None:
         """Call the handler for duplicates if one is registered."""
         if self._duplicate is not None:
             with handled([event], None):
-                self._duplicate(event, context)
+                loop.call(self._duplicate, event, context)
 
     def _register(
         self, event_types: Sequence[str], topic: str | None, kind: type[Any] | None, is_batch: bool, handler: Registered
     ) -> Registered:
-        refuse_async(handler)
+        require_body(handler, can_be_async=True)
         registered = _Registered[Context](handler, is_batch, _conversion(kind))
         for event_type in event_types:
             if (topic, event_type) in self._handlers:
@@ -150,12 +156,3 @@ def _conversion(kind: type[Any] | None) -> Callable[[Event], Event] | None:
     with extra():
         from outbox_events.receiving.typed_values import typed  # noqa: PLC0415 - an optional dependency
     return lambda event: typed(event, kind)
-
-
-def refuse_async(function: Callable[..., Any]) -> None:
-    """Raise ConfigurationError for a coroutine or generator function, because calling it would not run its body."""
-    for called in (function, type(function).__call__):
-        if iscoroutinefunction(called) or isgeneratorfunction(called) or isasyncgenfunction(called):
-            message = f"the body of {getattr(function, '__qualname__', function)} would never run"
-            hint = "define it with `def` and without yield; call asynchronous code with asyncio.run"
-            raise ConfigurationError(message, hint)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from threading import Event as StopEvent
+from threading import current_thread, main_thread
 from typing import Any, Generic, Self, TypeVar
 from weakref import WeakValueDictionary
 
@@ -18,7 +19,8 @@ from outbox_events.kafka.limited_calls import ClientStuckError
 from outbox_events.receiving.client_log import ClientLog
 from outbox_events.receiving.event import Decode, Event, from_message
 from outbox_events.receiving.exit_limit import exit_limit
-from outbox_events.receiving.handlers import Handlers, refuse_async
+from outbox_events.receiving.handler_loop import HandlerLoop, require_body
+from outbox_events.receiving.handlers import Handlers
 from outbox_events.receiving.observed import Observe, committed
 from outbox_events.receiving.partition_states import Partition
 from outbox_events.receiving.partitions import Assignments, Attempt, PausedPartitions
@@ -91,7 +93,8 @@ class Receiver(Generic[Context]):
 
         `create` creates the consumer from its settings.
         """
-        refuse_async(recoverer)
+        require_body(decode)
+        require_body(recoverer, can_be_async=True)
         require_at_least(1, "batch_size", batch_size)
         if isinstance(topics, str) or not all(topics) or not topics:
             raise ConfigurationError(f"topics must be a non-empty list of topic names, not {topics!r}")
@@ -102,6 +105,7 @@ class Receiver(Generic[Context]):
         self._retries = retries or Retries()
         self._recoverer = recoverer
         self._batch_size = batch_size
+        self._loop = HandlerLoop()
         merged = _merged(settings, strategy.settings)
         self._group = str(merged["group.id"])
         self._stores_offsets = bool(merged["enable.auto.commit"])
@@ -135,10 +139,13 @@ class Receiver(Generic[Context]):
     def run(self, stop_event: StopEvent, *, poll_s: float = 1.0, exit_s: float | None = None) -> None:
         """Receive events until `stop_event` is set, and finish the current batch.
 
-        In the main thread, the process ends with exit code 75 if the batch has not finished `exit_s` seconds later, for
-        example because the database is frozen. The default is max.poll.interval.ms.
+        The process ends with exit code 75 if the batch has not finished `exit_s` seconds later, for example because the
+        database is frozen. The default is max.poll.interval.ms in the main thread. In another thread, which the main
+        thread can join with a time limit, there is no default.
         """
-        with exit_limit(stop_event, self._max_poll_interval_s if exit_s is None else exit_s):
+        if exit_s is None and current_thread() is main_thread():
+            exit_s = self._max_poll_interval_s
+        with exit_limit(stop_event, exit_s, self._loop.stacks):
             while not stop_event.is_set():
                 self.poll(poll_s)
 
@@ -185,6 +192,7 @@ class Receiver(Generic[Context]):
         try:
             limited_calls.call(f"leave group {self._group}", self._leave, seconds=seconds)
         finally:
+            self._loop.close()
             self._strategy.close()
             IN_USE.pop(id(self._strategy), None)
         self._raise_revocation_error()
@@ -327,9 +335,9 @@ class Receiver(Generic[Context]):
     def _in_transaction(self, events: Sequence[Event]) -> None:
         start = time.monotonic()
         with self._strategy.transaction(events) as work:
-            unhandled = self._handlers.apply(work.events, work.context, self.counters.observe)
+            unhandled = self._handlers.apply(work.events, work.context, self._loop, self.counters.observe)
             for event in work.duplicates:  # after the events, because a batch can contain an event and its duplicate
-                self._handlers.handle_duplicate(event, work.context)
+                self._handlers.handle_duplicate(event, work.context, self._loop)
         committed(events, start, self.counters.observe)
         self.counters.add("handled", len(work.events) - unhandled)
         self.counters.add("unhandled", unhandled)
@@ -373,7 +381,7 @@ class Receiver(Generic[Context]):
         if self._recoverer is stop:  # stop() does not need a transaction, which could fail too
             stop(failure, None)
         with self._strategy.recovery(failure.event) as context:
-            self._recoverer(failure, context)
+            self._loop.call(self._recoverer, failure, context)
 
     def _pause(self, last: Attempt, error: Exception, attempts: int, *, is_recovering: bool = False) -> None:
         failures = last.failures + 1 if last.is_recovering == is_recovering else 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from pathlib import Path
 from traceback import extract_tb
@@ -43,9 +44,17 @@ class Failure:
 
 
 class Recoverer(Protocol):
-    """Disposes of an event. `context` belongs to the strategy's transaction, which commits after the recoverer."""
+    """Disposes of an event. `context` belongs to the strategy's transaction, which commits after the recoverer.
 
-    def __call__(self, failure: Failure, context: Any, /) -> None: ...  # noqa: ANN401 - depends on the strategy
+    A recoverer can be defined with `async def`.
+    """
+
+    def __call__(
+        self,
+        failure: Failure,
+        context: Any,  # noqa: ANN401 - depends on the strategy
+        /,
+    ) -> Awaitable[None] | None: ...
 
 
 def stop(failure: Failure, context: object, /) -> None:

@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from outbox_events.errors import ConfigurationError, OutboxError, UnreachableError, WaitTimeoutError
 from outbox_events.kafka.topic_requests import kafka_error
 from outbox_events.producing.errors import NotCommittedError, NotDeliveredError, is_unusable
+from outbox_events.receiving.handler_loop import require_body
 
 # Connection, read-only after a failover, resources, shutdown and start of the server, and its file system.
 SQLSTATES = ("08", "25006", "53", "57P", "58")
@@ -167,6 +168,7 @@ class Retries:
     reaction: Callable[[Exception], Reaction] = default_reaction
 
     def __post_init__(self) -> None:
+        require_body(self.reaction)
         minimums = {"attempts": 1, "first_delay_s": 0, "factor": 1, "max_delay_s": 0, "jitter": 0}
         for name, minimum in minimums.items():
             require_at_least(minimum, name, getattr(self, name))

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
 import re
+import signal
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 from psycopg.conninfo import conninfo_to_dict
+from tests.integration.receiving.service import provide_topic
 
 from outbox_events import Event, Handlers, RefusedError, processed_table
 from outbox_events.testing import TestReceiver, event
+from outbox_kit.stack import Stack
 
 pytestmark = pytest.mark.integration
 
 PAGE = Path(__file__).parents[3] / "docs" / "frameworks.md"
-POOL, FASTAPI, DJANGO_EMIT, DJANGO_RECEIVE, SQLALCHEMY = re.findall(
+POOL, FASTAPI, ASYNCIO, DJANGO_EMIT, DJANGO_RECEIVE, SQLALCHEMY = re.findall(
     r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
 )
 
@@ -60,6 +69,35 @@ def test_fastapi(titles_dsn: str) -> None:
     with client.TestClient(run(FASTAPI, dsn=titles_dsn)["app"]) as service:
         assert service.put("/books/b-1?title=Dune").json() == {"title": "Dune"}
     assert rows(titles_dsn) == ([("b-1", "Dune")], [("b-1", "book_changed")])
+
+
+def test_asyncio(titles_dsn: str, stack: Stack) -> None:
+    """SIGTERM ends the receiver after its batch, and the tasks of the service run meanwhile."""
+    state = stack.state()
+    assert state is not None
+    names = run(ASYNCIO.replace("library.book", topic := f"books.{uuid4().hex[:8]}"), dsn=titles_dsn)
+    provide_topic(AdminClient({"bootstrap.servers": state.kafka}), NewTopic(topic, 1, 1))
+    producer = Producer({"bootstrap.servers": state.kafka})
+    for title in ("Dune", "Emma"):
+        headers = {"event_type": "book_added", "event_id": title}
+        producer.produce(topic, json.dumps({"title": title}), key=f"b-{title}", headers=headers)
+    producer.produce(topic, b"{}", headers={"event_type": "stop", "event_id": "stop"})
+    assert producer.flush(30) == 0
+
+    async def service() -> None:
+        ticks = asyncio.create_task(tick())
+        await names["main"]({"bootstrap.servers": state.kafka, "group.id": topic})
+        ticks.cancel()
+
+    async def tick() -> None:
+        while True:
+            ticked.append(await asyncio.sleep(0.01))
+
+    ticked: list[None] = []
+    names["handlers"].on("stop")(lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    asyncio.run(service())
+    assert rows(titles_dsn)[0] == [("b-Dune", "Dune: A Novel"), ("b-Emma", "Emma: A Novel")]
+    assert ticked
 
 
 @pytest.fixture

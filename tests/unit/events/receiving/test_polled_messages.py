@@ -13,6 +13,7 @@ from confluent_kafka import TopicPartition
 
 from outbox_events import Event, Handlers, Receiver, WithoutDeduplication
 from outbox_events.receiving import receiver as receivers
+from outbox_events.receiving.handler_loop import HandlerLoop
 from outbox_events.receiving.recoverers import Failure, dead_letter_record
 
 SETTINGS = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}
@@ -110,7 +111,8 @@ def test_brokers_that_cannot_be_reached_cause_one_warning(
 def test_each_type_of_a_topic_without_a_handler_causes_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     handlers = Handlers[None]()
     for topic, event_type in [("t", "x"), ("t", "x"), ("t", "y"), ("u", "x"), ("u", "x")]:
-        assert handlers.apply([Event(topic, 0, 1, b"", b"", {"event_type": event_type})], None) == 1
+        event = Event(topic, 0, 1, b"", b"", {"event_type": event_type})
+        assert handlers.apply([event], None, HandlerLoop()) == 1
     warned = [record.args for record in caplog.records if record.levelno == logging.WARNING]
     assert warned == [("x", "t"), ("y", "t"), ("x", "u")]
 

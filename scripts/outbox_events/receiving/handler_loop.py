@@ -1,0 +1,117 @@
+"""Call handlers, and run the coroutines of `async def` handlers on an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Iterator
+from contextvars import copy_context
+from functools import partial
+from traceback import StackSummary
+from types import FrameType
+from typing import Any, TypeVarTuple
+
+from outbox_events.errors import ConfigurationError, RejectedError
+
+Arguments = TypeVarTuple("Arguments")
+
+
+class HandlerLoop:
+    """Calls functions of the service, and runs the coroutines that they return, one after another.
+
+    The event loop runs in the thread that calls `call`, and only during a call. It is kept between calls, so that a
+    client of asyncio can keep its connections.
+    """
+
+    def __init__(self) -> None:
+        # With a factory, the Runner does not set the event loop of the thread.
+        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def call(self, function: Callable[[*Arguments], object], *arguments: *Arguments) -> None:
+        """Call the function and, if it returns a coroutine, wait until the coroutine has ended.
+
+        Raises the first error of an ExceptionGroup instead of the group, so that the receiver can classify it.
+        """
+        try:
+            result = function(*arguments)
+            if result is not None:
+                self._finish(result)
+            return
+        except BaseExceptionGroup as group:
+            error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        raise error  # not in the `except` block, which would replace the context of the error
+
+    def stacks(self) -> str:
+        """Return the lines in which the tasks of the current call wait. Any thread can call this method."""
+        tasks = set() if self._loop is None else asyncio.all_tasks(self._loop)
+        return "".join({"".join(StackSummary.extract(_frames(task)).format()) for task in tasks})
+
+    def close(self) -> None:
+        """Close the event loop. Does not wait for threads that handlers have started."""
+        if self._loop is not None:
+            self._loop.close()
+
+    def _finish(self, result: object) -> None:
+        if inspect.isgenerator(result) or inspect.isasyncgen(result):
+            raise _never_run(result)
+        if inspect.isawaitable(result):
+            self._run(result)
+
+    def _run(self, result: Awaitable[object]) -> None:
+        if asyncio._get_running_loop() is not None:
+            if inspect.iscoroutine(result):
+                result.close()
+            message = "the receiver was called on a running event loop, so an `async def` handler cannot run"
+            raise ConfigurationError(message, "call the receiver in a thread: await asyncio.to_thread(...)")
+        self._loop = self._runner.get_loop()
+        try:
+            self._runner.run(_without_tasks_left(result), context=copy_context())  # which contains the current span
+        except asyncio.CancelledError as error:  # would look like a cancellation of the receiver
+            raise RejectedError("a handler raised CancelledError") from error
+
+
+async def _without_tasks_left(result: Awaitable[object]) -> None:
+    """Await the result, and cancel the tasks that it left, because they would run in a transaction of later events.
+
+    Raises ConfigurationError if there were such tasks, because their effects are not complete.
+    """
+    try:
+        await result
+    finally:
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+    if left:
+        names = ", ".join(sorted(getattr(task.get_coro(), "__qualname__", task.get_name()) for task in left))
+        hint = "await all tasks in the handler, for example in an asyncio.TaskGroup"
+        raise ConfigurationError(f"a handler ended before its tasks: {names}", hint)
+
+
+def _frames(task: asyncio.Task[Any]) -> Iterator[tuple[FrameType, int]]:
+    """Yield the frames of a waiting task, of which `Task.get_stack` returns only the first."""
+    waiting: Any = task.get_coro()
+    while (frame := getattr(waiting, "cr_frame", None)) is not None:
+        yield frame, frame.f_lineno
+        waiting = waiting.cr_await
+
+
+def require_body(function: Callable[..., Any] | None, *, can_be_async: bool = False) -> None:
+    """Raise ConfigurationError for a generator or coroutine function, because calling it would not run its body.
+
+    With `can_be_async`, coroutine functions are accepted.
+    """
+    while isinstance(function, partial):
+        function = function.func
+    for called in (function, type(function).__call__):
+        if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
+            raise _never_run(function)
+        if inspect.iscoroutinefunction(called) and not can_be_async:
+            raise _never_run(function, "define it with `def`")
+
+
+def _never_run(function: object, hint: str = "define it without yield") -> ConfigurationError:
+    return ConfigurationError(f"the body of {getattr(function, '__qualname__', function)} would never run", hint)
