@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from outbox_events.errors import RefusedError
 from outbox_kit.connect.client import LiveConnector
 from outbox_kit.connect.config_diff import PIPELINE_KEY
-from outbox_kit.connect.connector_config import MESSAGE_PREFIXES, routes
+from outbox_kit.connect.connector_config import routes
 
 POSTGRES_CONNECTOR_PREFIX = "io.debezium.connector.postgresql."
 # Debezium's defaults for keys that a config can omit.
@@ -20,10 +20,6 @@ SCOPES: dict[str, tuple[str, ...]] = {
     "publication.name": ("database.hostname", "database.port", "database.dbname"),
     "topic.prefix": (),
 }
-# Without the server's address, because one server can have several names.
-SOURCE_KEYS = ("database.dbname", "table.include.list", MESSAGE_PREFIXES)
-
-
 @dataclass(frozen=True)
 class Duplicate:
     """A value that must be unique, and another connector that has the same value."""
@@ -50,16 +46,6 @@ def duplicates(name: str, config: dict[str, str], other_connectors: Mapping[str,
         for key in SCOPES
         if (value := _value_in_scope(config, key)) and value == _value_in_scope(connector.config, key)
     ]
-
-
-def readers_of_source(config: dict[str, str], other_connectors: Mapping[str, LiveConnector]) -> list[str]:
-    """Return the connectors of other pipelines that read the same outbox table, or messages with the same prefix."""
-    return sorted(
-        name
-        for name, connector in other_connectors.items()
-        if connector.config.get(PIPELINE_KEY, config[PIPELINE_KEY]) != config[PIPELINE_KEY]
-        and all(connector.config.get(key) == config.get(key) for key in SOURCE_KEYS)
-    )
 
 
 def shared_topics(name: str, config: dict[str, str], other_connectors: Mapping[str, LiveConnector]) -> list[Duplicate]:

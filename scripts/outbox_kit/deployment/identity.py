@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from outbox_events.errors import OutboxError, RefusedError, UnreachableError
 from outbox_kit.connect.config_diff import PIPELINE_KEY, with_fingerprint
-from outbox_kit.connect.conflicts import readers_of_source, refuse_duplicates
+from outbox_kit.connect.conflicts import refuse_duplicates
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
@@ -136,7 +136,7 @@ def refuse_lock_of_other_pipeline(deployment: Deployment, lock: Lock) -> None:
 
 
 def refuse_other_owners(deployment: Deployment, *, only_pipelines: bool = False) -> None:
-    """Raise RefusedError if another connector has the name, slot, publication, prefix or table of this pipeline's.
+    """Raise RefusedError if another connector has the name, slot, publication, prefix or a topic of this pipeline's.
 
     With `only_pipelines`, connectors of no pipeline are ignored, because `adopt` takes over their slot and publication.
     """
@@ -152,10 +152,6 @@ def refuse_other_owners(deployment: Deployment, *, only_pipelines: bool = False)
         raise RefusedError(f"connector {name!r} at {deployment.connect.url} belongs to pipeline {owner!r}", hint)
     config = with_fingerprint(pipeline, deployment.render_without_schemas(deployment.lock()))
     refuse_duplicates(name, config, connectors)
-    readers = readers_of_source(config, connectors)
-    if readers:
-        message = f"connector {readers[0]!r} of another pipeline reads the outbox of this pipeline file"
-        raise RefusedError(message, "set source.table, or source.message_prefix, to an outbox of its own")
 
 
 def refuse_other_registry(deployment: Deployment, lock: Lock | None) -> None:

@@ -16,7 +16,10 @@ from outbox_kit.deployment import Deployment
 
 NAME, COPY = "first_owner", "copied_owner"
 OWN = {"prefix": COPY, "source/slot": f"{COPY}_s", "source/publication": f"{COPY}_p", "connector/name": COPY}
-UNREACHABLE_CONNECT = ("--set", "environment.connect.url=http://127.0.0.1:1")
+UNREACHABLE_CONNECT = (
+    *("--set", "environment.connect.url=http://127.0.0.1:1"),
+    *("--set", "environment.connect.workers=[]"),
+)
 UNREACHABLE_KAFKA = ("--set", "environment.kafka.bootstrap_servers=127.0.0.1:1")
 
 
@@ -121,7 +124,7 @@ def test_a_slot_that_another_client_reads_is_not_used(
     outbox_here: Outbox, first: Deployment, copy: Callable[..., None], source_dsn: str
 ) -> None:
     """The client can be a connector of another Connect cluster."""
-    copy("source/slot")
+    copy("source/slot", "source/publication")
     before = state(first, source_dsn)
     done = _run(outbox_here, ("apply", "--yes", "--only", "postgres"), UNREACHABLE_CONNECT)
     assert (done.code, state(first, source_dsn)) == (1, before), done.output
