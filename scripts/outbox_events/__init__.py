@@ -19,9 +19,9 @@ if TYPE_CHECKING:
         UnreachableError,
         WaitTimeoutError,
     )
-    from outbox_events.kafka.limited_calls import ClientStuckError
     from outbox_events.kafka.record import PRODUCER_SETTINGS, Record
     from outbox_events.latest_state.cache import LatestState, StaleStateError, StateStatus
+    from outbox_events.limited_calls import ClientStuckError
     from outbox_events.producing import delivery_proof, recovery_store, two_phase
     from outbox_events.producing.chained import ChainedSender
     from outbox_events.producing.database import Order
@@ -79,7 +79,7 @@ __version__ = "0.1.0"
 _MODULES = {
     "contract.partitioner": "partition_of",
     "errors": "ConfigurationError OutboxError RefusedError RejectedError UnreachableError WaitTimeoutError",
-    "kafka.limited_calls": "ClientStuckError",
+    "limited_calls": "ClientStuckError",
     "kafka.record": "PRODUCER_SETTINGS Record",
     "latest_state.cache": "LatestState StaleStateError StateStatus",
     "producing": "delivery_proof recovery_store two_phase",

@@ -18,7 +18,7 @@ import psycopg
 from confluent_kafka import Producer
 
 from outbox_events.errors import RefusedError
-from outbox_events.kafka.limited_calls import GRACE_S
+from outbox_events.limited_calls import GRACE_S
 from outbox_events.producing.database import Connection, Order, commit, limited, require_order, roll_back
 from outbox_events.producing.deliveries import DELIVERY_S, KafkaTransaction
 from outbox_events.producing.errors import NotCommittedError, UnknownOutcomeError

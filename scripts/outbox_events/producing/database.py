@@ -20,7 +20,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from outbox_events.errors import ConfigurationError, RefusedError
-from outbox_events.kafka.limited_calls import GRACE_S
+from outbox_events.limited_calls import GRACE_S
 from outbox_events.producing.errors import UnknownOutcomeError
 from outbox_events.waiting import Observation, wait_for
 

@@ -8,8 +8,8 @@ from typing import NoReturn, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from outbox_events import limited_calls
 from outbox_events.errors import RefusedError
-from outbox_events.kafka import limited_calls
 from outbox_events.kafka.record import Record
 from outbox_events.kafka.topic_requests import kafka_error
 from outbox_events.producing.errors import NotCommittedError, NotDeliveredError, UnknownOutcomeError, hint_for, unusable

@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import Consumer, TopicPartition
 
 from outbox_events.kafka import offsets
-from outbox_events.kafka.limited_calls import ClientStuckError
+from outbox_events.limited_calls import ClientStuckError
 from outbox_events.receiving.event import Event
 from outbox_events.receiving.partition_states import Partition, PartitionStates
 from outbox_events.receiving.recoverers import describe, stopped_error

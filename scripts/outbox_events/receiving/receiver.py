@@ -12,9 +12,10 @@ from weakref import WeakValueDictionary
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from outbox_events import limited_calls
 from outbox_events.errors import ConfigurationError, RejectedError
-from outbox_events.kafka import limited_calls, offsets
-from outbox_events.kafka.limited_calls import ClientStuckError
+from outbox_events.kafka import offsets
+from outbox_events.limited_calls import ClientStuckError
 from outbox_events.receiving.client_log import ClientLog
 from outbox_events.receiving.event import Decode, Event, from_message
 from outbox_events.receiving.exit_limit import exit_limit

@@ -22,11 +22,12 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from outbox_events import limited_calls
 from outbox_events.errors import ConfigurationError, OutboxError, RefusedError, UnreachableError
-from outbox_events.kafka import limited_calls, offsets
-from outbox_events.kafka.limited_calls import GRACE_S, ClientStuckError
+from outbox_events.kafka import offsets
 from outbox_events.kafka.record import PRODUCER_SETTINGS
 from outbox_events.kafka.topic_requests import kafka_error
+from outbox_events.limited_calls import GRACE_S, ClientStuckError
 from outbox_events.producing.deliveries import DELIVERY_S, KafkaTransaction, fence
 from outbox_events.producing.errors import FENCED_CODES, NotCommittedError, ProducerUnusableError, UnknownOutcomeError
 from outbox_events.receiving.event import Event

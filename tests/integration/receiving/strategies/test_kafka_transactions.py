@@ -25,8 +25,8 @@ from tests.integration.receiving.strategies.transforming import (
 
 from outbox_events import DeadLetterTopic, Event, KafkaTransactions, Receiver, ReceiverStoppedError, Retries, recoverers
 from outbox_events.errors import ConfigurationError
-from outbox_events.kafka.limited_calls import ClientStuckError
 from outbox_events.kafka.record import Record
+from outbox_events.limited_calls import ClientStuckError
 from outbox_events.producing.deliveries import KafkaTransaction
 from outbox_events.receiving.strategies import kafka_transactions
 from outbox_events.waiting import Observation, wait_for
