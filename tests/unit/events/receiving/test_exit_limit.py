@@ -22,6 +22,35 @@ def run(stop, hang_s):
 """
 
 
+BUFFERED = """
+import logging, logging.handlers, sys, threading
+from outbox_events.receiving import exit_limit
+
+stream = logging.StreamHandler()
+logging.basicConfig(handlers=[{handler}])
+exit_limit.REPORT_S = {report_s}
+stop = threading.Event()
+with exit_limit.exit_limit(stop, 0.2):
+    stop.set()
+    {hang}
+"""
+
+
+def run_program(program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+
+
+def test_buffered_log_records_are_written() -> None:
+    handler = "logging.handlers.MemoryHandler(100, flushLevel=100, target=stream)"
+    ended = run_program(BUFFERED.format(handler=handler, report_s=5, hang="threading.Event().wait(60)"))
+    assert (ended.returncode, "did not stop" in ended.stderr) == (EXIT_CODE, True)
+
+
+def test_a_handler_of_logging_that_hangs_does_not_keep_the_process() -> None:
+    hang = "with stream.lock: threading.Event().wait(60)"
+    assert run_program(BUFFERED.format(handler="stream", report_s=0.2, hang=hang)).returncode == EXIT_CODE
+
+
 @pytest.mark.parametrize(
     ("stop", "start", "code"),
     [
@@ -32,7 +61,6 @@ def run(stop, hang_s):
     ],
 )
 def test_exit_code(stop: str, start: str, code: int) -> None:
-    command = [sys.executable, "-c", PROGRAM.format(stop=stop, start=start)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    ended = run_program(PROGRAM.format(stop=stop, start=start))
     assert ended.returncode == code, ended.stderr
     assert ("in run" in ended.stderr) == (code == EXIT_CODE)
