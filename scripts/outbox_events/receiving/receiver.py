@@ -253,10 +253,15 @@ class Receiver(Generic[Context]):
 
         Otherwise, after retention has removed all records, the marker would look like a record that was not received.
         """
+        if not ends:
+            return
+        error = _error_of(self._strategy.reached, ends)
+        if error is not None:
+            log.warning("the ends of partitions were not stored: %s", describe(error))
         places = [TopicPartition(*source, end) for source, end in ends.items()]
-        if places and self._stores_offsets:
+        if self._stores_offsets:
             offsets.store_positions(self.consumer, places)
-        elif places:
+        else:
             self.consumer.commit(offsets=places, asynchronous=True)
 
     def _poll(self, seconds: float) -> list[Message]:

@@ -71,6 +71,27 @@ def test_each_event_has_one_output(service: TransformingService) -> None:
     assert in_order(service.outputs()) == IDS
 
 
+@pytest.mark.parametrize("end", ["commit", "abort"])
+def test_a_handler_that_ends_the_transaction_stops_the_receiver(
+    bootstrap: str, create_topic: Callable[..., str], end: str
+) -> None:
+    service, is_broken = new_service(bootstrap, "", create_topic), True
+
+    @service.handlers.otherwise
+    def forward(event: Event, transaction: KafkaTransaction) -> None:
+        service.forward(event, transaction)
+        if is_broken and event.event_id == "17":
+            getattr(transaction, end)()
+
+    send(service)
+    with service.receiver(service.strategy(), recoverer=recoverers.log_and_continue) as receiver:
+        with pytest.raises(ReceiverStoppedError, match="nothing was committed"):
+            run_until(receiver, "an error", lambda: False)
+        is_broken = False
+        run_to_end(service, receiver)
+    assert in_order(service.outputs()) == IDS
+
+
 def test_requires_offsets_in_the_transaction(service: TransformingService) -> None:
     for name, value in {"enable.auto.commit": True, "isolation.level": UNCOMMITTED}.items():
         with pytest.raises(ConfigurationError, match=name):
