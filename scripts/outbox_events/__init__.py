@@ -4,83 +4,118 @@ This module exports all public names and imports each of them on first use, so w
 Other features need an extra: `kafka` to receive or produce, `avro` for AvroValues, `otel` for OpenTelemetryTracer.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
-from outbox_events.extras import extra
+from outbox_events.extras import imported_on_first_use
 
 if TYPE_CHECKING:
-    from outbox_events.contract.partitioner import partition_of
+    from outbox_events.contract.partitioner import partition_of as partition_of
     from outbox_events.errors import (
-        ConfigurationError,
-        OutboxError,
-        RefusedError,
-        RejectedError,
-        UnreachableError,
-        WaitTimeoutError,
+        ConfigurationError as ConfigurationError,
+        OutboxError as OutboxError,
+        RefusedError as RefusedError,
+        RejectedError as RejectedError,
+        UnreachableError as UnreachableError,
+        WaitTimeoutError as WaitTimeoutError,
     )
-    from outbox_events.kafka.limited_calls import ClientStuckError
-    from outbox_events.kafka.record import PRODUCER_SETTINGS, Record
-    from outbox_events.latest_state.cache import LatestState, StaleStateError, StateStatus
-    from outbox_events.producing import delivery_proof, recovery_store, two_phase
-    from outbox_events.producing.chained import ChainedSender
-    from outbox_events.producing.database import Order
-    from outbox_events.producing.deliveries import Deliveries, KafkaTransaction, fence
-    from outbox_events.producing.delivery_listener import DeliveryListener, ListenerCounters
-    from outbox_events.producing.delivery_proof import DeliveryProof
+    from outbox_events.kafka.record import PRODUCER_SETTINGS as PRODUCER_SETTINGS, Record as Record
+    from outbox_events.latest_state.cache import (
+        LatestState as LatestState,
+        StaleStateError as StaleStateError,
+        StateStatus as StateStatus,
+    )
+    from outbox_events.limited_calls import ClientStuckError as ClientStuckError
+    from outbox_events.producing import (
+        delivery_proof as delivery_proof,
+        recovery_store as recovery_store,
+        two_phase as two_phase,
+    )
+    from outbox_events.producing.chained import ChainedSender as ChainedSender
+    from outbox_events.producing.database import Order as Order
+    from outbox_events.producing.deliveries import (
+        Deliveries as Deliveries,
+        KafkaTransaction as KafkaTransaction,
+        fence as fence,
+    )
+    from outbox_events.producing.delivery_listener import (
+        DeliveryListener as DeliveryListener,
+        ListenerCounters as ListenerCounters,
+    )
+    from outbox_events.producing.delivery_proof import DeliveryProof as DeliveryProof
     from outbox_events.producing.errors import (
-        NotCommittedError,
-        NotDeliveredError,
-        ProducerUnusableError,
-        UnknownOutcomeError,
+        NotCommittedError as NotCommittedError,
+        NotDeliveredError as NotDeliveredError,
+        ProducerUnusableError as ProducerUnusableError,
+        UnknownOutcomeError as UnknownOutcomeError,
     )
-    from outbox_events.producing.proof_sender import ProofSender
-    from outbox_events.producing.recovery_store import RecoveryStore, recover
-    from outbox_events.producing.sender_transaction import SenderTransaction
-    from outbox_events.producing.stored_record import Recovered
-    from outbox_events.producing.supervised_sender import SupervisedSender
-    from outbox_events.producing.two_phase import Resolved, TwoPhaseSender
-    from outbox_events.producing.unfinished import UnfinishedSender, recover_sender, unfinished_senders
-    from outbox_events.receiving import recoverers
-    from outbox_events.receiving.avro_values import AvroValues
+    from outbox_events.producing.proof_sender import ProofSender as ProofSender
+    from outbox_events.producing.recovery_store import RecoveryStore as RecoveryStore, recover as recover
+    from outbox_events.producing.sender_transaction import SenderTransaction as SenderTransaction
+    from outbox_events.producing.stored_record import Recovered as Recovered
+    from outbox_events.producing.supervised_sender import SupervisedSender as SupervisedSender
+    from outbox_events.producing.two_phase import Resolved as Resolved, TwoPhaseSender as TwoPhaseSender
+    from outbox_events.producing.unfinished import (
+        UnfinishedSender as UnfinishedSender,
+        recover_sender as recover_sender,
+        unfinished_senders as unfinished_senders,
+    )
+    from outbox_events.receiving import recoverers as recoverers
+    from outbox_events.receiving.avro_values import AvroValues as AvroValues
     from outbox_events.receiving.event import (
-        Event,
-        InvalidRecordError,
-        header_id,
-        json_value,
-        payload_id,
-        position_id,
-        raw,
+        Event as Event,
+        InvalidRecordError as InvalidRecordError,
+        header_id as header_id,
+        json_value as json_value,
+        payload_id as payload_id,
+        position_id as position_id,
+        raw as raw,
     )
-    from outbox_events.receiving.handlers import Handlers
-    from outbox_events.receiving.key_order import in_order_by_key
-    from outbox_events.receiving.receiver import Counters, Receiver
-    from outbox_events.receiving.recoverers import DeadLetterTopic, Failure, ReceiverStoppedError
-    from outbox_events.receiving.retries import Reaction, Retries, default_reaction
-    from outbox_events.receiving.status import ReceiverStatus
-    from outbox_events.receiving.strategies import position_table, processed_retention, processed_table
-    from outbox_events.receiving.strategies.bloom import filter_table
-    from outbox_events.receiving.strategies.bloom.bloom_filter import BloomFilter
-    from outbox_events.receiving.strategies.kafka_transactions import KafkaTransactions
-    from outbox_events.receiving.strategies.processed_events import ProcessedEvents
-    from outbox_events.receiving.strategies.processed_table import claim, claim_async
-    from outbox_events.receiving.strategies.stored_offsets import StoredOffsets
-    from outbox_events.receiving.strategies.without_deduplication import WithoutDeduplication
-    from outbox_events.receiving.strategy import Strategy, Work
-    from outbox_events.sending.composite_id import composite_id
-    from outbox_events.sending.emit import emit, emit_async, emit_many
-    from outbox_events.sending.event import InvalidEventError, OutboxEvent
-    from outbox_events.sending.outbox_table import OutboxTable
-    from outbox_events.tracing.opentelemetry_tracer import OpenTelemetryTracer
-    from outbox_events.tracing.tracer import Tracer, trace_headers, traced, use_tracer
-    from outbox_events.waiting import Observation, wait_for
+    from outbox_events.receiving.handlers import Handlers as Handlers
+    from outbox_events.receiving.key_order import in_order_by_key as in_order_by_key
+    from outbox_events.receiving.receiver import Counters as Counters, Receiver as Receiver
+    from outbox_events.receiving.recoverers import (
+        DeadLetterTopic as DeadLetterTopic,
+        Failure as Failure,
+        ReceiverStoppedError as ReceiverStoppedError,
+    )
+    from outbox_events.receiving.retries import (
+        Reaction as Reaction,
+        Retries as Retries,
+        default_reaction as default_reaction,
+    )
+    from outbox_events.receiving.status import ReceiverStatus as ReceiverStatus
+    from outbox_events.receiving.strategies import (
+        position_table as position_table,
+        processed_retention as processed_retention,
+        processed_table as processed_table,
+    )
+    from outbox_events.receiving.strategies.bloom import filter_table as filter_table
+    from outbox_events.receiving.strategies.bloom.bloom_filter import BloomFilter as BloomFilter
+    from outbox_events.receiving.strategies.kafka_transactions import KafkaTransactions as KafkaTransactions
+    from outbox_events.receiving.strategies.processed_events import ProcessedEvents as ProcessedEvents
+    from outbox_events.receiving.strategies.processed_table import claim as claim, claim_async as claim_async
+    from outbox_events.receiving.strategies.stored_offsets import StoredOffsets as StoredOffsets
+    from outbox_events.receiving.strategies.without_deduplication import WithoutDeduplication as WithoutDeduplication
+    from outbox_events.receiving.strategy import Strategy as Strategy, Work as Work
+    from outbox_events.sending.composite_id import composite_id as composite_id
+    from outbox_events.sending.emit import emit as emit, emit_async as emit_async, emit_many as emit_many
+    from outbox_events.sending.event import InvalidEventError as InvalidEventError, OutboxEvent as OutboxEvent
+    from outbox_events.sending.outbox_table import OutboxTable as OutboxTable
+    from outbox_events.tracing.opentelemetry_tracer import OpenTelemetryTracer as OpenTelemetryTracer
+    from outbox_events.tracing.tracer import (
+        Tracer as Tracer,
+        trace_headers as trace_headers,
+        traced as traced,
+        use_tracer as use_tracer,
+    )
+    from outbox_events.waiting import Observation as Observation, wait_for as wait_for
 
 __version__ = "0.1.0"
 
 _MODULES = {
     "contract.partitioner": "partition_of",
     "errors": "ConfigurationError OutboxError RefusedError RejectedError UnreachableError WaitTimeoutError",
-    "kafka.limited_calls": "ClientStuckError",
+    "limited_calls": "ClientStuckError",
     "kafka.record": "PRODUCER_SETTINGS Record",
     "latest_state.cache": "LatestState StaleStateError StateStatus",
     "producing": "delivery_proof recovery_store two_phase",
@@ -125,107 +160,8 @@ _MODULES = {
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
 
-__all__ = [
-    "PRODUCER_SETTINGS",
-    "AvroValues",
-    "BloomFilter",
-    "ChainedSender",
-    "ClientStuckError",
-    "ConfigurationError",
-    "Counters",
-    "DeadLetterTopic",
-    "Deliveries",
-    "DeliveryListener",
-    "DeliveryProof",
-    "Event",
-    "Failure",
-    "Handlers",
-    "InvalidEventError",
-    "InvalidRecordError",
-    "KafkaTransaction",
-    "KafkaTransactions",
-    "LatestState",
-    "ListenerCounters",
-    "NotCommittedError",
-    "NotDeliveredError",
-    "Observation",
-    "OpenTelemetryTracer",
-    "Order",
-    "OutboxError",
-    "OutboxEvent",
-    "OutboxTable",
-    "ProcessedEvents",
-    "ProducerUnusableError",
-    "ProofSender",
-    "Reaction",
-    "Receiver",
-    "ReceiverStatus",
-    "ReceiverStoppedError",
-    "Record",
-    "Recovered",
-    "RecoveryStore",
-    "RefusedError",
-    "RejectedError",
-    "Resolved",
-    "Retries",
-    "SenderTransaction",
-    "StaleStateError",
-    "StateStatus",
-    "StoredOffsets",
-    "Strategy",
-    "SupervisedSender",
-    "Tracer",
-    "TwoPhaseSender",
-    "UnfinishedSender",
-    "UnknownOutcomeError",
-    "UnreachableError",
-    "WaitTimeoutError",
-    "WithoutDeduplication",
-    "Work",
-    "claim",
-    "claim_async",
-    "composite_id",
-    "default_reaction",
-    "delivery_proof",
-    "emit",
-    "emit_async",
-    "emit_many",
-    "fence",
-    "filter_table",
-    "header_id",
-    "in_order_by_key",
-    "json_value",
-    "partition_of",
-    "payload_id",
-    "position_id",
-    "position_table",
-    "processed_retention",
-    "processed_table",
-    "raw",
-    "recover",
-    "recover_sender",
-    "recoverers",
-    "recovery_store",
-    "trace_headers",
-    "traced",
-    "two_phase",
-    "unfinished_senders",
-    "use_tracer",
-    "wait_for",
-]
-
-
-def __getattr__(name: str) -> object:
-    """Import a public name from its module. Raises MissingExtraError if the name requires an extra that is missing."""
-    if name not in _HOMES:
-        message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message)
-    home = f"{__name__}.{_HOMES[name]}"
-    with extra():
-        module = import_module(home)
-        value = getattr(module, name) if hasattr(module, name) else import_module(f"{home}.{name}")
-    globals()[name] = value
-    return value
+__all__ = list(_HOMES)
+__getattr__ = imported_on_first_use(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

@@ -1,9 +1,11 @@
-"""Raise an error that names the missing extra if the import of a package fails."""
+"""Import names on first use, and raise an error that names the missing extra if the import of a package fails."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
 
 EXTRAS = {
     "confluent_kafka": "outbox-events[kafka]",
@@ -37,3 +39,22 @@ def extra(requirement: str = "") -> Iterator[None]:
         command = f"pip install '/path/to/{requirement}'"
         message = f"{package} is not installed: run `{command}` with the path of a checkout or of a release's wheel"
         raise MissingExtraError(message, name=package) from error
+
+
+def imported_on_first_use(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
+    """Return the `__getattr__` of a package, which imports a name from its home, or a module that has this name.
+
+    `homes` maps the names to modules of the package. The function raises MissingExtraError.
+    """
+
+    @cache
+    def get(name: str) -> object:
+        if name not in homes:
+            message = f"module {package!r} has no attribute {name!r}"
+            raise AttributeError(message)
+        home = f"{package}.{homes[name]}"
+        with extra():
+            module = import_module(home)
+            return getattr(module, name) if hasattr(module, name) else import_module(f"{home}.{name}")
+
+    return get

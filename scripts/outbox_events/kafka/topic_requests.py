@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition, Uuid
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType, TopicDescription
@@ -36,6 +39,7 @@ NO_ID = str(Uuid(0, 0))
 CONSUMER_ONLY = ("on_commit", "error_cb", "stats_cb", "throttle_cb", "logger", "statistics.interval.ms")
 
 T = TypeVar("T")
+_ADMIN_CLIENTS = WeakValueDictionary[tuple[int, str], AdminClient]()
 
 
 @dataclass(frozen=True)
@@ -72,9 +76,18 @@ def unreadable(topics: str, error: KafkaError, cause: str = "", hint: str = READ
 
 
 def admin_client(settings: Mapping[str, Any]) -> AdminClient:
-    """Return an admin client for the cluster of a consumer with these settings."""
+    """Return an admin client for the cluster of a consumer with these settings.
+
+    Calls with equal settings return the same client while it is in use, because each client has its own threads and
+    connections. A process that was forked gets its own.
+    """
     client_settings = {name: value for name, value in settings.items() if name not in CONSUMER_ONLY}
-    return AdminClient({**client_settings, "log_level": 0})  # suppress warnings about consumer properties
+    key = os.getpid(), repr(sorted(client_settings.items(), key=itemgetter(0)))
+    client = _ADMIN_CLIENTS.get(key)
+    if client is None:
+        # Without the log level, the client would warn about consumer properties.
+        client = _ADMIN_CLIENTS[key] = AdminClient({**client_settings, "log_level": 0})
+    return client
 
 
 def describe(

@@ -12,8 +12,9 @@ from uuid import uuid4
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from outbox_events import limited_calls
 from outbox_events.errors import ConfigurationError, UnreachableError
-from outbox_events.kafka import limited_calls, topic_requests
+from outbox_events.kafka import topic_requests
 from outbox_events.kafka.topic_reader import READER_SETTINGS, REPORT_END
 from outbox_events.kafka.topic_requests import READ_HINT, READ_UNCOMMITTED, ClientErrors, unreadable
 from outbox_events.latest_state.states import States

@@ -18,10 +18,10 @@ import psycopg
 from confluent_kafka import Producer
 
 from outbox_events.errors import RefusedError
-from outbox_events.kafka.limited_calls import GRACE_S
-from outbox_events.producing.database import Connection, Order, commit, limited, require_order, roll_back
+from outbox_events.limited_calls import GRACE_S
+from outbox_events.producing.database import Connection, Order, commit, limited, require_order
 from outbox_events.producing.deliveries import DELIVERY_S, KafkaTransaction
-from outbox_events.producing.errors import NotCommittedError, UnknownOutcomeError
+from outbox_events.producing.errors import UnknownOutcomeError
 from outbox_events.producing.recovery_store import RecoveryStore
 from outbox_events.producing.sender_transaction import SenderTransaction, aborted_on_error, open_transaction
 
@@ -102,28 +102,21 @@ class ChainedSender:
 
     def _commit_both(self, kafka: KafkaTransaction) -> None:
         """Commit both transactions in the configured order. After an error, the rows in the store remain."""
-        if self._order == "database-first":
-            self._commit_database(kafka)
-            self._commit_kafka(kafka, "the database has committed, so the records are lost if Kafka did not commit")
-        else:
-            self._commit_kafka(kafka, "the database is rolled back, so the records are phantoms if Kafka committed")
+        if self._order == "kafka-first":
+            _commit_kafka(kafka, "the database is rolled back, so the records are phantoms if Kafka committed")
             commit(self._connection, "Kafka has committed", seconds=kafka.seconds_left)
-
-    def _commit_database(self, kafka: KafkaTransaction) -> None:
-        """Commit in the database. Abort the Kafka transaction only if it is certain that the commit failed."""
+            return
         try:
             commit(self._connection, "the transaction of the producer is still open", seconds=kafka.seconds_left)
-        except psycopg.Error:
+        except psycopg.Error:  # it is certain that the commit failed
             kafka.abort()
             raise
+        _commit_kafka(kafka, "the database has committed, so the records are lost if Kafka did not commit")
 
-    def _commit_kafka(self, kafka: KafkaTransaction, database: str) -> None:
-        """Commit in Kafka. `database` describes the database transaction if the outcome is unknown."""
-        try:
-            kafka.commit()
-        except NotCommittedError:
-            roll_back(self._connection)  # without effect if the database has committed
-            kafka.abort()
-            raise
-        except UnknownOutcomeError as error:
-            raise UnknownOutcomeError(f"{error.message}; {database}", error.hint) from error.__cause__
+
+def _commit_kafka(kafka: KafkaTransaction, database: str) -> None:
+    """Commit in Kafka. `database` describes the database transaction if the outcome is unknown."""
+    try:
+        kafka.commit()
+    except UnknownOutcomeError as error:
+        raise UnknownOutcomeError(f"{error.message}; {database}", error.hint) from error.__cause__

@@ -1,15 +1,9 @@
-"""Begin, commit and roll back business transactions on the caller's connection, and wait for other processes.
-
-A fenced process might have delivered its records but not yet committed. If the recovery read the topic at this point,
-it would leave the transaction unresolved until the next recovery. Therefore each business transaction takes a shared
-advisory lock for its sender before it sends a record. Transactions that begin after the fence cannot deliver records,
-so the recovery waits only for the locks that are held when it fences the producer.
-"""
+"""Begin, commit and roll back business transactions on the caller's connection."""
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from threading import Timer
 from typing import Any, Literal
@@ -20,18 +14,10 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from outbox_events.errors import ConfigurationError, RefusedError
-from outbox_events.kafka.limited_calls import GRACE_S
+from outbox_events.limited_calls import GRACE_S
 from outbox_events.producing.errors import UnknownOutcomeError
-from outbox_events.waiting import Observation, wait_for
 
 Connection = psycopg.Connection[Any]
-# A prepared transaction keeps the lock, but its entry in pg_locks has no pid.
-HOLDERS = (
-    "select pid from pg_locks where locktype = 'advisory' and objsubid = 1 and pid is not null and pid <> "
-    "pg_backend_pid() and database = (select oid from pg_database where datname = current_database()) "
-    "and (classid::bigint << 32 | objid::bigint) = hashtextextended(%s::text, 0) order by pid"
-)
-HINT = "end these sessions, for example with pg_terminate_backend, or end the process that opened them"
 UNKNOWN_COMMIT_HINT = "open a new connection, then run the recovery or, without a recovery, read the changed rows"
 Order = Literal["database-first", "kafka-first"]
 LOST_SQLSTATES = ("08", "57P")
@@ -97,49 +83,13 @@ def _shut_down(duplicate: socket.socket) -> None:
         duplicate.shutdown(socket.SHUT_RDWR)
 
 
-def begin(connection: Connection, sender: str | None, sending_lock: str | None = None, *, seconds: float) -> str:
-    """In one round trip, begin a transaction in autocommit mode.
-
-    With `sender`, recoveries of this sender wait for the transaction, and its xid is returned, otherwise ''. A recovery
-    that holds `sending_lock` while it resends delays the transaction. With None, no second lock is taken.
-    """
-    lock = "pg_advisory_xact_lock_shared(hashtextextended(%s::text, 0))"
-    query = f"select pg_current_xact_id()::text, {lock}, {lock}"
-    with (
-        limited(connection, seconds),
-        connection.pipeline(),
-        psycopg.Cursor(connection, row_factory=tuple_row) as cursor,
-    ):
-        cursor.execute(_begin_statement(connection))
-        if sender is None:
-            return ""
-        cursor.execute(query, [sender, sending_lock])
-        return str(cursor.fetchall()[0][0])
-
-
-def _begin_statement(connection: Connection) -> sql.SQL:
-    """Return BEGIN with the settings of the connection, as psycopg sends it if it is not in autocommit mode."""
-    level, read_only, deferrable = connection.isolation_level, connection.read_only, connection.deferrable
-    options = [
-        None if level is None else f"isolation level {level.name.replace('_', ' ')}",
-        None if read_only is None else f"read {'only' if read_only else 'write'}",
-        None if deferrable is None else f"{'' if deferrable else 'not '}deferrable",
-    ]
-    return sql.SQL(" ".join(["begin", *filter(None, options)]))
-
-
-def wait_until_ended(connection: Connection, sender: str, *, seconds: float) -> None:
-    """Wait until no transaction of the sender is open. After `seconds`, raises WaitTimeoutError with the pids.
-
-    A prepared transaction does not count as open. `connection` may be in a transaction.
-    """
-
-    def poll() -> Observation[bool]:
-        with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
-            processes = [str(pid) for (pid,) in cursor.execute(HOLDERS, [sender]).fetchall()]
-        return Observation(not processes or None, f"sessions of the server: {', '.join(processes)}")
-
-    wait_for(f"the end of the business transactions of {sender}", poll, seconds=seconds, hint=HINT)
+def rows_of(
+    connection: Connection, statement: sql.Composable | str, values: Sequence[Any] | Mapping[str, Any] | None = None
+) -> list[tuple[Any, ...]]:
+    """Execute a statement, and return its rows as tuples, whatever the connection's row_factory. It may return none."""
+    with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
+        cursor.execute(statement, values)  # type: ignore[arg-type]
+        return cursor.fetchall() if cursor.description else []
 
 
 def require_order(order: Order) -> Order:

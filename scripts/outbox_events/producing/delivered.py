@@ -65,10 +65,10 @@ def find_delivered(
     return Found(found, missing)
 
 
-def compacted_topics(settings: Mapping[str, Any], topics: Collection[str]) -> set[str]:
+def compacted_topics(settings: Mapping[str, Any], topics: Collection[str], seconds: float) -> set[str]:
     """Return the compacted topics among `topics`. Raises UnreachableError, for example without DescribeConfigs."""
     try:
-        configs = topic_requests.configs(topic_requests.admin_client(settings), topics)
+        configs = topic_requests.configs(topic_requests.admin_client(settings), topics, seconds=seconds)
     except TimeoutError:
         raise UnreachableError(f"cannot read the settings of topics {', '.join(sorted(topics))}: no response") from None
     except KafkaException as error:

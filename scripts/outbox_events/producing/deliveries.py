@@ -8,11 +8,18 @@ from typing import NoReturn, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from outbox_events.errors import RefusedError
-from outbox_events.kafka import limited_calls
+from outbox_events import limited_calls
+from outbox_events.errors import RefusedError, UnreachableError
 from outbox_events.kafka.record import Record
 from outbox_events.kafka.topic_requests import kafka_error
-from outbox_events.producing.errors import NotCommittedError, NotDeliveredError, UnknownOutcomeError, hint_for, unusable
+from outbox_events.producing.errors import (
+    NotCommittedError,
+    NotDeliveredError,
+    UnknownOutcomeError,
+    hint_for,
+    is_unusable,
+    unusable,
+)
 from outbox_events.text import plural
 from outbox_events.waiting import Deadline
 
@@ -22,6 +29,7 @@ MIN_CALL_S = 1.0
 ABORT_S = 5.0
 POLL_S = 0.1
 ANY_PARTITION = -1
+FENCE_HINT = "check the brokers and the ACLs of the transactional.id"
 T = TypeVar("T")
 
 
@@ -148,12 +156,17 @@ def fence(producer: Producer, *, seconds: float = DELIVERY_S) -> None:
     """Initialize a transactional producer, and end all earlier transactions of its transactional.id.
 
     Afterwards, an earlier producer with this transactional.id can no longer commit. Transactions whose commit had begun
-    are committed, and all others are aborted. Call this function once per producer.
+    are committed, and all others are aborted. Call this function once per producer. Raises UnreachableError if the
+    brokers do not respond, and ProducerUnusableError if the producer cannot be used again.
     """
+    action = "initialize the transactions of the producer"
     try:
-        _limited("initialize the transactions of the producer", producer.init_transactions, Deadline(seconds))
+        _limited(action, producer.init_transactions, Deadline(seconds))
     except KafkaException as error:
-        raise unusable("initialize the transactions of the producer", kafka_error(error)) from error
+        cause = kafka_error(error)
+        if cause.retriable() and not is_unusable(cause):
+            raise UnreachableError(f"cannot {action}: {cause.str()}", FENCE_HINT) from error
+        raise unusable(action, cause) from error
 
 
 class KafkaTransaction:

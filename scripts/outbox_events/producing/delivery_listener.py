@@ -17,9 +17,10 @@ from typing import Any
 import psycopg
 from confluent_kafka import Consumer, KafkaException
 
+from outbox_events import limited_calls
 from outbox_events.errors import ConfigurationError
-from outbox_events.kafka import limited_calls, offsets
-from outbox_events.kafka.limited_calls import ClientStuckError
+from outbox_events.kafka import offsets
+from outbox_events.limited_calls import ClientStuckError
 from outbox_events.producing.database import Connection
 from outbox_events.producing.delivery_proof import DeliveryProof
 

@@ -15,20 +15,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import psycopg
 from confluent_kafka import Consumer, KafkaException, Message, Producer
 from psycopg import sql
-from psycopg.rows import tuple_row
 
 from outbox_events.kafka import offsets
 from outbox_events.kafka.record import Record
 from outbox_events.producing import stored_record
-from outbox_events.producing.database import Connection, roll_back
+from outbox_events.producing.database import Connection, roll_back, rows_of
 from outbox_events.producing.delivered import READ_S, compacted_topics, find_delivered
 from outbox_events.producing.deliveries import DELIVERY_S, Deliveries
-from outbox_events.producing.locks import LOCK_SHARED, locked, recovery_lock, sending_lock
+from outbox_events.producing.locks import locked, recovery_lock, sending_lock, shared
 from outbox_events.producing.stored_record import DELETE_DELIVERED, Recovered, message_event_id
 from outbox_events.sending.psycopg_writer import refuse_autocommit
+from outbox_events.waiting import Deadline
 
 DEFAULT_TABLE = "public.unproven_record"
 MIN_AGE_S = 60.0
@@ -51,7 +50,7 @@ def create_table_sql(table: str = DEFAULT_TABLE) -> sql.Composed:
     """Return the statement that creates the table of unproven records if it does not exist."""
     return sql.SQL(
         "create table if not exists {} (event_id text primary key, position bigint generated always as identity, "
-        "sender text not null default '', {})"
+        "sender text not null, {})"
     ).format(stored_record.identifier(table), stored_record.COLUMN_DEFINITIONS)
 
 
@@ -75,9 +74,8 @@ class DeliveryProof:
         """
         refuse_autocommit(connection)
         values = {"sender": self.sender, "sending_lock": self._locks[1], **stored_record.parameters(records)}
-        parts = {"columns": stored_record.COLUMNS, "unnest": stored_record.UNNEST, "lock": LOCK_SHARED}
-        with psycopg.Cursor(connection) as cursor:
-            cursor.execute(SAVE.format(table=self._table, **parts), values)
+        parts = {"columns": stored_record.COLUMNS, "unnest": stored_record.UNNEST, "table": self._table}
+        rows_of(connection, SAVE.format(lock=sql.SQL(shared("sending_lock")), **parts), values)
 
     def delete(self, connection: Connection, event_ids: Iterable[str]) -> int:
         """Delete the rows of proven records with one statement, and return their number. Unknown ids are ignored.
@@ -88,7 +86,7 @@ class DeliveryProof:
         ids = list(event_ids)
         if not ids:
             return 0
-        [(count,)] = self._fetch(connection, DELETE_DELIVERED.format(table=self._table, condition=condition), [ids])
+        [(count,)] = rows_of(connection, DELETE_DELIVERED.format(table=self._table, condition=condition), [ids])
         return int(count)
 
     def unproven(self, connection: Connection, *, min_age_s: float = MIN_AGE_S) -> list[Record]:
@@ -97,12 +95,8 @@ class DeliveryProof:
 
     def _read(self, connection: Connection, min_age_s: float) -> list[tuple[float, Record]]:
         """Return the time and the record of each row that is old enough."""
-        rows = self._fetch(connection, READ.format(table=self._table), [self.sender, min_age_s])
+        rows = rows_of(connection, READ.format(table=self._table), [self.sender, min_age_s])
         return [(saved_at, stored_record.from_row(*columns)) for saved_at, *columns in rows]
-
-    def _fetch(self, connection: Connection, statement: sql.Composed, values: list[Any]) -> list[tuple[Any, ...]]:
-        with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
-            return cursor.execute(statement, values).fetchall()
 
     def listen_once(
         self, connection: Connection, consumer: Consumer, *, max_records: int = 500, seconds: float = 1.0
@@ -181,16 +175,18 @@ class DeliveryProof:
         """Send the missing records, except superseded records of compacted topics.
 
         Return the number of sent records, and the ids of the superseded records, whose rows are deleted. The caller's
-        lock ensures that a newer record is either saved or sent afterwards.
+        lock ensures that a newer record is either saved or sent afterwards. DELIVERY_S limits all waits for the brokers
+        together.
         """
+        deadline = Deadline(DELIVERY_S)
         with connection.transaction():
-            states = dict(self._fetch(connection, STATES.format(table=self._table), [[*missing]]))
+            states = dict(rows_of(connection, STATES.format(table=self._table), [[*missing]]))
         older = [event_id for event_id, is_superseded in states.items() if is_superseded]
-        compacted = compacted_topics(settings, {missing[event_id].topic for event_id in older})
+        compacted = compacted_topics(settings, {missing[event_id].topic for event_id in older}, deadline.seconds_left)
         superseded = [event_id for event_id in older if missing[event_id].topic in compacted]
         sent = [record for key, record in missing.items() if key in states and key not in superseded]
         try:
-            Deliveries(producer, seconds=DELIVERY_S).deliver(sent)
+            Deliveries(producer, seconds=DELIVERY_S, deadline=deadline).deliver(sent)
         except BaseException:
             producer.purge()  # otherwise it could deliver an old state after the lock is released
             raise

@@ -11,20 +11,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import psycopg
 from confluent_kafka import Producer
 from psycopg import sql
 from psycopg.pq import TransactionStatus
-from psycopg.rows import tuple_row
 
 from outbox_events.errors import RefusedError
 from outbox_events.kafka.record import Record
 from outbox_events.producing import stored_record
-from outbox_events.producing.database import Connection, wait_until_ended
+from outbox_events.producing.database import Connection, rows_of
 from outbox_events.producing.delivered import READ_S, Found, compacted_topics, find_delivered
 from outbox_events.producing.deliveries import DELIVERY_S, KafkaTransaction, fence
-from outbox_events.producing.errors import NotCommittedError, NotDeliveredError
-from outbox_events.producing.locks import locked, recovery_lock, sending_lock
+from outbox_events.producing.errors import NotDeliveredError
+from outbox_events.producing.locks import locked, recovery_lock, sending_lock, wait_until_ended
 from outbox_events.producing.stored_record import DELETE_DELIVERED, Recovered
 from outbox_events.waiting import Deadline, Observation, wait_for
 
@@ -146,10 +144,7 @@ class RecoveryStore:
     def _execute(
         self, statement: sql.SQL, values: dict[str, Any] | list[Any], **parts: sql.Composable
     ) -> list[tuple[Any, ...]]:
-        """Return the rows of a statement; none if it returns no rows."""
-        with psycopg.Cursor(self.connection, row_factory=tuple_row) as cursor:
-            cursor.execute(statement.format(table=self._table, **parts), values)
-            return cursor.fetchall() if cursor.description else []
+        return rows_of(self.connection, statement.format(table=self._table, **parts), values)
 
 
 def recover(
@@ -221,27 +216,26 @@ def _resend(
 ) -> list[SavedRecord]:
     """Send the missing records, except superseded records of compacted topics, and return the latter.
 
-    The caller's lock ensures that a newer record is either saved or sent afterwards.
+    The caller's lock ensures that a newer record is either saved or sent afterwards. DELIVERY_S limits all waits for
+    the brokers together.
     """
+    deadline = Deadline(DELIVERY_S)
     positions = store.superseded(missing)
     older = [row for row in missing if row.position in positions]
-    compacted = compacted_topics(settings, {row.record.topic for row in older})
+    compacted = compacted_topics(settings, {row.record.topic for row in older}, deadline.seconds_left)
     superseded = [row for row in older if row.record.topic in compacted]
-    _send(producer, [row for row in missing if row not in superseded])
+    if sent := [row.record for row in missing if row not in superseded]:
+        _send(producer, sent, deadline.seconds_left)
     store.forget_delivered(missing)
     return superseded
 
 
-def _send(producer: Producer, saved: Sequence[SavedRecord], seconds: float = DELIVERY_S) -> None:
+def _send(producer: Producer, records: Iterable[Record], seconds: float) -> None:
     """Send records in one Kafka transaction. After an error, the next recovery determines which records arrived."""
-    if not saved:
-        return
-    transaction = KafkaTransaction(producer, seconds=seconds)
+    transaction = KafkaTransaction(producer, seconds=seconds, is_total=True)
     try:
-        for row in saved:
-            transaction.send(row.record)
-        transaction.flush()
-        transaction.commit()
-    except (NotDeliveredError, NotCommittedError):
+        transaction.deliver(records)
+    except NotDeliveredError:
         transaction.abort()
         raise
+    transaction.commit()

@@ -10,13 +10,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import psycopg
+from psycopg import sql
 from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
 
 from outbox_events.errors import RefusedError
 from outbox_events.kafka.record import Record
-from outbox_events.producing.database import Connection, begin, require_idle, roll_back
+from outbox_events.producing.database import Connection, limited, require_idle, roll_back
 from outbox_events.producing.deliveries import DELIVERY_S, KafkaTransaction
+from outbox_events.producing.locks import shared
 
+BEGIN_SENDER = f"select pg_current_xact_id()::text, {shared('sender')}, {shared('sending_lock')}"
 GUARDED = ("commit", "rollback", "transaction")
 
 
@@ -105,7 +109,7 @@ def open_transaction(
     # Otherwise psycopg would begin another transaction after a block has executed COMMIT, which would be unnoticed.
     connection.autocommit = True
     try:
-        transaction_id = begin(connection, sender, sending_lock, seconds=seconds)
+        transaction_id = _begin(connection, sender, sending_lock, seconds=seconds)
         yield SenderTransaction(connection, transaction_id)
     except BaseException:
         roll_back(connection)
@@ -113,6 +117,35 @@ def open_transaction(
     finally:
         with suppress(psycopg.Error):  # the connection was lost
             connection.autocommit = False
+
+
+def _begin(connection: Connection, sender: str | None, sending_lock: str | None, *, seconds: float) -> str:
+    """In one round trip, begin a transaction in autocommit mode.
+
+    With `sender`, recoveries of this sender wait for the transaction, and its xid is returned, otherwise ''. A recovery
+    that holds `sending_lock` while it resends delays the transaction. With None, no second lock is taken.
+    """
+    with (
+        limited(connection, seconds),
+        connection.pipeline(),
+        psycopg.Cursor(connection, row_factory=tuple_row) as cursor,
+    ):
+        cursor.execute(_begin_statement(connection))
+        if sender is None:
+            return ""
+        cursor.execute(BEGIN_SENDER, {"sender": sender, "sending_lock": sending_lock})
+        return str(cursor.fetchall()[0][0])
+
+
+def _begin_statement(connection: Connection) -> sql.SQL:
+    """Return BEGIN with the settings of the connection, as psycopg sends it if it is not in autocommit mode."""
+    level, read_only, deferrable = connection.isolation_level, connection.read_only, connection.deferrable
+    options = [
+        None if level is None else f"isolation level {level.name.replace('_', ' ')}",
+        None if read_only is None else f"read {'only' if read_only else 'write'}",
+        None if deferrable is None else f"{'' if deferrable else 'not '}deferrable",
+    ]
+    return sql.SQL(" ".join(["begin", *filter(None, options)]))
 
 
 @contextmanager

@@ -7,7 +7,7 @@ The topic is the decision log: a prepared transaction is committed if and only i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,15 +15,14 @@ from typing import Any
 import psycopg
 from confluent_kafka import Producer
 from psycopg import sql
-from psycopg.rows import tuple_row
 
 from outbox_events.errors import ConfigurationError, RefusedError
 from outbox_events.kafka.record import Record
-from outbox_events.producing.database import Connection, commit, is_lost, limited, require_idle, wait_until_ended
+from outbox_events.producing.database import Connection, commit, is_lost, limited, require_idle, rows_of
 from outbox_events.producing.delivered import READ_S, Found, find_delivered
 from outbox_events.producing.deliveries import DELIVERY_S, KafkaTransaction, fence
-from outbox_events.producing.errors import NotCommittedError, UnknownOutcomeError
-from outbox_events.producing.locks import locked, recovery_lock
+from outbox_events.producing.errors import UnknownOutcomeError
+from outbox_events.producing.locks import locked, recovery_lock, wait_until_ended
 from outbox_events.producing.sender_transaction import SenderTransaction, aborted_on_error, open_transaction
 from outbox_events.producing.stored_record import event_id
 from outbox_events.sending.event import InvalidEventError
@@ -33,20 +32,17 @@ SEPARATOR, TOPIC_SEPARATOR = ":", "@"  # a topic's name contains neither
 RECOVER_HINT = "run the recovery, which reads the topic"
 IN_DOUBT = (
     "select gid, extract(epoch from prepared)::float8 from pg_prepared_xacts "
-    "where database = current_database() order by prepared"
+    "where database = current_database() and gid ~ ':[^:]*@[^:]+$' order by prepared"  # not those of other software
 )
 UNRESOLVED_HINT = (
-    "search all topics of the sender for a record with the event id in the gid: COMMIT PREPARED 'gid' if it is "
-    "committed there, otherwise ROLLBACK PREPARED 'gid'"
+    "create the topics and run the recovery again, or search the topics to which they were renamed for a record with "
+    "the event id in the gid: COMMIT PREPARED 'gid' if it is committed there, otherwise ROLLBACK PREPARED 'gid'"
 )
 
 
 @dataclass(frozen=True)
 class PreparedTransaction:
-    """A prepared transaction. `event_id` and `topic` are those of its first record.
-
-    `topic` is empty in the gids of earlier versions, and in those of other software.
-    """
+    """A prepared transaction. `event_id` and `topic` are those of its first record."""
 
     gid: str
     sender: str
@@ -119,24 +115,14 @@ class TwoPhaseSender:
             raise UnknownOutcomeError(message, RECOVER_HINT) from error
 
     def _decide(self, kafka: KafkaTransaction, gid: str) -> None:
-        """Commit the Kafka transaction, then commit or roll back the prepared transaction accordingly."""
-        try:
-            kafka.commit()
-        except NotCommittedError:
-            try:
-                self._resolve(gid, self._connection.tpc_rollback, "Kafka did not commit, and ROLLBACK PREPARED failed")
-            finally:
-                kafka.abort()
-            raise
-        self._resolve(gid, self._connection.tpc_commit, "Kafka has committed, and COMMIT PREPARED failed")
-
-    def _resolve(self, gid: str, statement: Callable[[str], None], failure: str) -> None:
-        """Execute COMMIT PREPARED or ROLLBACK PREPARED. Raises UnknownOutcomeError if the statement fails."""
+        """Commit the Kafka transaction, then the prepared transaction. Raises UnknownOutcomeError if either fails."""
+        kafka.commit()
         try:
             with limited(self._connection, self._seconds):
-                statement(gid)
+                self._connection.tpc_commit(gid)
         except psycopg.Error as error:
-            raise UnknownOutcomeError(f"{failure}: {gid} might remain prepared", RECOVER_HINT) from error
+            message = f"Kafka has committed, and COMMIT PREPARED failed: {gid} might remain prepared"
+            raise UnknownOutcomeError(message, RECOVER_HINT) from error
 
 
 def make_gid(transactional_id: str, record: Record) -> str:
@@ -159,7 +145,7 @@ def make_gid(transactional_id: str, record: Record) -> str:
 def parse_gid(gid: str, prepared_at: float) -> PreparedTransaction:
     """Return the parts of a gid."""
     sender, _, place = gid.rpartition(SEPARATOR)
-    first_event_id, _, topic = place.rpartition(TOPIC_SEPARATOR) if TOPIC_SEPARATOR in place else (place, "", "")
+    first_event_id, _, topic = place.rpartition(TOPIC_SEPARATOR)
     return PreparedTransaction(gid, sender, first_event_id, topic, prepared_at)
 
 
@@ -176,8 +162,7 @@ def recover(
     `producer` is a new producer with this transactional.id. The recovery first fences earlier producers, which decides
     the outcome of their Kafka transactions. Then it waits until their open database transactions are prepared or have
     ended. `settings` are consumer properties of confluent-kafka. It can be repeated. Raises WaitTimeoutError if a wait
-    takes longer than `seconds`. Raises RefusedError after resolving the other transactions if a topic does not exist,
-    or if a gid of an earlier version does not contain its topic.
+    takes longer than `seconds`. Raises RefusedError after resolving the other transactions if a topic does not exist.
     """
     require_idle(connection)
     with locked(connection, recovery_lock("pg_prepared_xacts", transactional_id), seconds=seconds):
@@ -185,24 +170,24 @@ def recover(
         with connection.transaction():
             wait_until_ended(connection, transactional_id, seconds=seconds)
         prepared = [entry for entry in in_doubt(connection) if entry.sender == transactional_id]
-        searched = [(entry.topic, entry.event_id) for entry in prepared if entry.topic]
+        searched = [(entry.topic, entry.event_id) for entry in prepared]
         since = min((entry.prepared_at for entry in prepared), default=0.0)
         return _resolve(connection, prepared, find_delivered(settings, searched, since, seconds=seconds))
 
 
 def _resolve(connection: Connection, prepared: Sequence[PreparedTransaction], found: Found) -> Resolved:
-    unresolved = [entry.gid for entry in prepared if not entry.topic or entry.topic in found.missing_topics]
+    unresolved = [entry.gid for entry in prepared if entry.topic in found.missing_topics]
     committed = [entry.gid for entry in prepared if entry.gid not in unresolved and entry.event_id in found.event_ids]
     for entry in prepared:
         if entry.gid not in unresolved:
             (connection.tpc_commit if entry.gid in committed else connection.tpc_rollback)(entry.gid)
     if unresolved:
-        message = f"the topics of prepared transactions are unknown or do not exist: {', '.join(unresolved)}"
+        message = f"the topics of prepared transactions do not exist: {', '.join(unresolved)}"
         raise RefusedError(message, UNRESOLVED_HINT)
     return Resolved(len(committed), len(prepared) - len(committed))
 
 
 def in_doubt(connection: Connection) -> list[PreparedTransaction]:
-    """Return the prepared transactions of the connection's database, oldest first."""
-    with connection.transaction(), psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
-        return [parse_gid(*row) for row in cursor.execute(IN_DOUBT).fetchall()]
+    """Return the prepared transactions of senders in the connection's database, oldest first."""
+    with connection.transaction():
+        return [parse_gid(*row) for row in rows_of(connection, IN_DOUBT)]

@@ -9,12 +9,11 @@ from typing import Any, Literal
 import psycopg
 from confluent_kafka import Producer
 from psycopg import sql
-from psycopg.rows import tuple_row
 
 from outbox_events.errors import RefusedError
 from outbox_events.kafka.record import PRODUCER_SETTINGS
 from outbox_events.producing import delivery_proof, recovery_store, two_phase
-from outbox_events.producing.database import Connection
+from outbox_events.producing.database import Connection, rows_of
 from outbox_events.producing.delivered import READ_S
 from outbox_events.producing.stored_record import Recovered, identifier
 from outbox_events.producing.two_phase import PreparedTransaction, Resolved
@@ -25,15 +24,12 @@ ROWS = sql.SQL(
 )
 
 
-Way = Literal["recovery-store", "delivery-proof", "two-phase", "unknown"]
+Way = Literal["recovery-store", "delivery-proof", "two-phase"]
 
 
 @dataclass(frozen=True)
 class UnfinishedSender:
-    """Records or prepared transactions that a sender has left. `since` is the Unix time of the oldest.
-
-    For a prepared transaction whose gid contains no topic, `way` is `unknown`, and `sender` is the gid.
-    """
+    """Records or prepared transactions that a sender has left. `since` is the Unix time of the oldest."""
 
     way: Way
     sender: str
@@ -55,7 +51,7 @@ def unfinished_senders(
     """
     prepared: dict[str, list[PreparedTransaction]] = {}
     for entry in two_phase.in_doubt(connection):
-        prepared.setdefault(entry.sender if entry.topic else entry.gid, []).append(entry)
+        prepared.setdefault(entry.sender, []).append(entry)
     return [
         *_with_rows(connection, "recovery-store", store_table),
         *_with_rows(connection, "delivery-proof", proof_table),
@@ -65,16 +61,16 @@ def unfinished_senders(
 
 def _with_rows(connection: Connection, way: Way, table: str) -> list[UnfinishedSender]:
     name = identifier(table)
-    with connection.transaction(), psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
-        if cursor.execute("select to_regclass(%s)", [name.as_string(connection)]).fetchall() == [(None,)]:
+    with connection.transaction():
+        if rows_of(connection, "select to_regclass(%s)", [name.as_string(connection)]) == [(None,)]:
             return []
-        rows = cursor.execute(ROWS.format(name)).fetchall()
+        rows = rows_of(connection, ROWS.format(name))
     return [UnfinishedSender(way, sender, count, tuple(topics), since, table) for sender, count, topics, since in rows]
 
 
 def _with_transactions(sender: str, entries: list[PreparedTransaction]) -> UnfinishedSender:
-    topics = tuple(sorted({entry.topic for entry in entries if entry.topic}))
-    return UnfinishedSender("two-phase" if topics else "unknown", sender, len(entries), topics, entries[0].prepared_at)
+    topics = tuple(sorted({entry.topic for entry in entries}))
+    return UnfinishedSender("two-phase", sender, len(entries), topics, entries[0].prepared_at)
 
 
 def recover_sender(
@@ -83,11 +79,9 @@ def recover_sender(
     """Run the recovery of a sender, which fences a process that still uses its transactional.id. Return the result.
 
     `settings` are client properties of confluent-kafka, at least bootstrap.servers. `connection` is in autocommit mode.
-    Raises RefusedError for a prepared transaction whose topic is unknown, and the errors of the recovery.
+    Raises the errors of the recovery, and RefusedError if the login may not resolve the prepared transactions.
     """
     way, sender = unfinished.way, unfinished.sender
-    if way == "unknown":
-        raise RefusedError(f"the topic of prepared transaction {sender} is unknown", two_phase.UNRESOLVED_HINT)
     transactional = {} if way == "delivery-proof" else {"transactional.id": sender}
     producer = Producer({**settings, **PRODUCER_SETTINGS, **transactional})
     if way == "recovery-store":

@@ -7,13 +7,17 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Event, Thread, current_thread
+
+from outbox_events import limited_calls
 
 log = logging.getLogger("outbox_events.receiving")
 EXIT_CODE = 75
 """Exit code for a failure after which the same command can succeed later (EX_TEMPFAIL)."""
 WATCH_S = 0.5
+REPORT_S = 5.0
+"""Time limit for the report before the process ends."""
 
 
 @contextmanager
@@ -29,8 +33,8 @@ def exit_limit(stop_event: Event, seconds: float | None, stacks: Callable[[], st
             if finished.wait(WATCH_S):
                 return
         if not finished.wait(seconds):
-            stack = "".join(traceback.format_stack(sys._current_frames()[thread.ident or 0]))
-            log.critical("the receiver did not stop within %g s, the process ends in:\n%s", seconds, stack + stacks())
+            with suppress(Exception):  # TimeoutError, if the thread of the block holds the lock of a handler
+                limited_calls.start(lambda: _report(thread, seconds, stacks)).result(REPORT_S)
             os._exit(EXIT_CODE)
 
     if seconds is not None:
@@ -39,3 +43,10 @@ def exit_limit(stop_event: Event, seconds: float | None, stacks: Callable[[], st
         yield
     finally:
         finished.set()
+
+
+def _report(thread: Thread, seconds: float | None, stacks: Callable[[], str]) -> None:
+    """Log the lines in which the thread and its coroutines wait, and flush the handlers of logging."""
+    stack = "".join(traceback.format_stack(sys._current_frames()[thread.ident or 0]))
+    log.critical("the receiver did not stop within %g s, the process ends in:\n%s", seconds, stack + stacks())
+    logging.shutdown()

@@ -12,12 +12,13 @@ from typing import Any
 from confluent_kafka import Consumer, TopicPartition
 
 from outbox_events.kafka import offsets
-from outbox_events.kafka.limited_calls import ClientStuckError
+from outbox_events.limited_calls import ClientStuckError
 from outbox_events.receiving.event import Event
 from outbox_events.receiving.partition_states import Partition, PartitionStates
 from outbox_events.receiving.recoverers import describe, stopped_error
 from outbox_events.receiving.retries import Reaction, Retries
 from outbox_events.receiving.strategy import Strategy
+from outbox_events.waiting import Deadline
 
 LEAVE_S = 10.0
 DROPPED_RECORDS = 1000  # per call
@@ -76,7 +77,8 @@ class Assignments:
         try:
             starts = self._strategy.assigned(partitions)
             if starts is None:
-                starts = self._committed_starts(partitions)
+                self._states = self._states or PartitionStates(self._consumer, self._settings)
+                starts = self._states.committed_starts(partitions)
         except ClientStuckError:
             raise
         except Exception as error:
@@ -93,25 +95,21 @@ class Assignments:
             self.waiting.clear()
             log.info("assigned: %s", _names(partitions))
 
-    def leave(self, seconds: float = LEAVE_S) -> None:
-        """Leave the group, and poll until all partitions are revoked, for at most `seconds`.
+    def leave(self) -> None:
+        """Leave the group, and poll until all partitions are revoked, for at most LEAVE_S.
 
         A rebalance that is still in progress in `Consumer.close` can block the process indefinitely
         (https://github.com/confluentinc/librdkafka/issues/4884).
         """
         self._consumer.unsubscribe()
         self._consumer.consume(DROPPED_RECORDS, timeout=0)  # run a pending assignment callback
-        end = time.monotonic() + seconds
-        while self.owned and time.monotonic() < end:
+        deadline = Deadline(LEAVE_S)
+        while self.owned and deadline.seconds_left:
             self._consumer.consume(DROPPED_RECORDS, timeout=0.1)
 
     def seconds_left(self, limit: float) -> float:
         """Return the number of seconds until the next attempt to assign partitions, or `limit` if that is less."""
         return max(0.0, min(limit, self._due - time.monotonic())) if self.waiting else limit
-
-    def _committed_starts(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        self._states = self._states or PartitionStates(self._consumer, self._settings)
-        return self._states.committed_starts(partitions)
 
     def _assign(self, partitions: list[TopicPartition]) -> None:
         (self._consumer.incremental_assign if self._is_incremental else self._consumer.assign)(partitions)

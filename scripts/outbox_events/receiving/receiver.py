@@ -13,9 +13,10 @@ from weakref import WeakValueDictionary
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from outbox_events import limited_calls
 from outbox_events.errors import ConfigurationError, RejectedError
-from outbox_events.kafka import limited_calls, offsets
-from outbox_events.kafka.limited_calls import ClientStuckError
+from outbox_events.kafka import offsets
+from outbox_events.limited_calls import ClientStuckError
 from outbox_events.receiving.client_log import ClientLog
 from outbox_events.receiving.event import Decode, Event, from_message
 from outbox_events.receiving.exit_limit import exit_limit
@@ -260,10 +261,15 @@ class Receiver(Generic[Context]):
 
         Otherwise, after retention has removed all records, the marker would look like a record that was not received.
         """
+        if not ends:
+            return
+        error = _error_of(self._strategy.reached, ends)
+        if error is not None:
+            log.warning("the ends of partitions were not stored: %s", describe(error))
         places = [TopicPartition(*source, end) for source, end in ends.items()]
-        if places and self._stores_offsets:
+        if self._stores_offsets:
             offsets.store_positions(self.consumer, places)
-        elif places:
+        else:
             self.consumer.commit(offsets=places, asynchronous=True)
 
     def _poll(self, seconds: float) -> list[Message]:

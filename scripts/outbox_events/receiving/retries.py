@@ -11,7 +11,7 @@ import psycopg
 from confluent_kafka import KafkaError, KafkaException
 
 from outbox_events.errors import ConfigurationError, OutboxError, UnreachableError, WaitTimeoutError
-from outbox_events.kafka.topic_requests import kafka_error
+from outbox_events.kafka.topic_requests import NO_LEADER, kafka_error
 from outbox_events.producing.errors import NotCommittedError, NotDeliveredError, is_unusable
 from outbox_events.receiving.handler_loop import require_body
 
@@ -25,37 +25,30 @@ LIMIT_OF_STATEMENT = "53400"  # such as temp_file_limit
 # Invalid authorization, catalog or schema name, undefined table, insufficient privilege, undefined column.
 MISCONFIGURED = ("28", "3D", "3F", "42P01", "42501", "42703")
 # The client marks a KafkaError as retriable only in transactions.
-KAFKA_CODES = frozenset(
-    {
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._MSG_TIMED_OUT,
-        KafkaError._RESOLVE,
-        KafkaError._TIMED_OUT,
-        KafkaError._TIMED_OUT_QUEUE,
-        KafkaError._TRANSPORT,
-        KafkaError._WAIT_COORD,
-        KafkaError.BROKER_NOT_AVAILABLE,
-        KafkaError.CONCURRENT_TRANSACTIONS,
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.FENCED_LEADER_EPOCH,
-        KafkaError.KAFKA_STORAGE_ERROR,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NETWORK_EXCEPTION,
-        KafkaError.NOT_CONTROLLER,
-        KafkaError.NOT_COORDINATOR,
-        KafkaError.NOT_ENOUGH_REPLICAS,
-        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.OFFSET_NOT_AVAILABLE,
-        KafkaError.REBALANCE_IN_PROGRESS,
-        KafkaError.REPLICA_NOT_AVAILABLE,
-        KafkaError.REQUEST_TIMED_OUT,
-        KafkaError.THROTTLING_QUOTA_EXCEEDED,
-        KafkaError.UNKNOWN_LEADER_EPOCH,
-        KafkaError.UNSTABLE_OFFSET_COMMIT,
-    }
-)
+KAFKA_CODES = NO_LEADER | {
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._MSG_TIMED_OUT,
+    KafkaError._RESOLVE,
+    KafkaError._TIMED_OUT,
+    KafkaError._TIMED_OUT_QUEUE,
+    KafkaError._TRANSPORT,
+    KafkaError._WAIT_COORD,
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.CONCURRENT_TRANSACTIONS,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.KAFKA_STORAGE_ERROR,
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError.NOT_CONTROLLER,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.NOT_ENOUGH_REPLICAS,
+    KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.THROTTLING_QUOTA_EXCEEDED,
+    KafkaError.UNSTABLE_OFFSET_COMMIT,
+}
 MAX_EXPONENT = 30
 
 
@@ -74,11 +67,6 @@ def is_outage(error: BaseException) -> bool:
         cause_of_delivery = kafka_error(error.__cause__)
         return is_kafka_outage(cause_of_delivery) or is_unusable(cause_of_delivery)
     return isinstance(error, UnreachableError | NotCommittedError | WaitTimeoutError)
-
-
-def is_database_misconfigured(error: BaseException) -> bool:
-    """Return whether a login, privilege, schema, table or column is missing. The event is then not the cause."""
-    return sqlstate(error).startswith(MISCONFIGURED)
 
 
 def needs_connection(error: BaseException) -> bool:
@@ -145,7 +133,8 @@ def default_reaction(error: Exception) -> Reaction:
         return Reaction.WAIT
     if sqlstate(error) in (*TRANSIENT, *OTHER_SESSION):
         return Reaction.TRANSIENT
-    if is_database_misconfigured(error) or isinstance(error, ConfigurationError):
+    # A login, privilege, schema, table or column is missing, so the event is not the cause.
+    if sqlstate(error).startswith(MISCONFIGURED) or isinstance(error, ConfigurationError):
         return Reaction.STOP
     if isinstance(error, OutboxError) and not error.transient:
         return Reaction.RECOVER

@@ -10,6 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from confluent_kafka import Consumer, TopicPartition
 
 from outbox_events.receiving.event import Event
+from outbox_events.receiving.partition_states import Partition
 from outbox_events.receiving.strategies.database import Database
 
 Context = TypeVar("Context")
@@ -41,12 +42,18 @@ class Strategy(Protocol[Context]):
 
         For None, the receiver raises RefusedError if records after a committed offset were deleted.
 
-        Events of the partitions are received only after this call. If the call raises an error that the retries
-        classify as an outage, it is repeated. Any other error ends `run()`.
+        Events of the partitions are received only after this call. If the call raises an error with the reaction WAIT
+        or TRANSIENT, it is repeated after a delay, without a limit. Any other error ends `run()`.
         """
 
     def revoked(self, partitions: list[TopicPartition]) -> None:
         """Release partitions. From now on, another process can handle their events. An exception ends `run()`."""
+
+    def reached(self, ends: Mapping[Partition, int]) -> None:
+        """Accept the ends of partitions, up to which all events were handled. Only markers can precede an end.
+
+        A strategy that stores positions itself stores these, because retention can remove everything before an end.
+        """
 
     def transaction(self, events: Sequence[Event]) -> AbstractContextManager[Work[Context]]:
         """Open a transaction for these events. Commit it at the end of the block, or roll it back after an error."""
@@ -58,8 +65,8 @@ class Strategy(Protocol[Context]):
         """Release connections. The receiver calls this method after it has left the group."""
 
 
-class ConsumerOffsets:
-    """Base class of strategies that use the committed offsets of the consumer group as positions."""
+class BaseStrategy:
+    """Defaults of strategies: start at the committed offsets of the consumer group, and use at most a database."""
 
     database: Database[Any] | None = None
 
@@ -78,7 +85,10 @@ class ConsumerOffsets:
         return None
 
     def revoked(self, partitions: list[TopicPartition]) -> None:
-        """Do nothing, because nothing is stored per partition."""
+        """Do nothing, because nothing in memory belongs to the partitions."""
+
+    def reached(self, ends: Mapping[Partition, int]) -> None:
+        """Do nothing, because the receiver commits the ends."""
 
     def close(self) -> None:
         """Close the database connection."""

@@ -78,7 +78,7 @@ def emit_many(
     elif isinstance(connection, psycopg.Connection):
         for columns, rows in batches:
             psycopg_writer.insert_rows(connection, rows, outbox, columns)
-    elif _is_sqlalchemy_connection(connection):
+    elif is_sqlalchemy(connection):
         from outbox_events.sending import sqlalchemy_writer  # noqa: PLC0415  (an optional dependency)
 
         for columns, rows in batches:
@@ -145,7 +145,7 @@ def _batches(events: Iterable[OutboxEvent], table: OutboxTable) -> list[tuple[tu
     ]
 
 
-def _is_sqlalchemy_connection(connection: object) -> bool:
+def is_sqlalchemy(connection: object) -> bool:
     """Check without importing SQLAlchemy whether the object is a synchronous connection or session of SQLAlchemy."""
     class_names = {cls.__name__ for cls in type(connection).__mro__ if cls.__module__.startswith("sqlalchemy.")}
     return bool(class_names & {"Connection", "Session", "scoped_session"})

@@ -29,6 +29,19 @@ TYPES: dict[str, TypeEngine[Any]] = {
 }
 
 
+def connection_of(bind: Connection | Session | scoped_session[Any]) -> Connection:
+    """Return the connection of a session, or the connection itself. Raises RefusedError for AUTOCOMMIT."""
+    connection = bind if isinstance(bind, Connection) else bind.connection()
+    # Ask the driver, because the isolation level can be set in the engine, the connection or create_engine().
+    if getattr(connection.connection.dbapi_connection, "autocommit", False):
+        raise RefusedError(
+            "the SQLAlchemy connection has the isolation level AUTOCOMMIT: "
+            "its rows would be committed separately from the business rows",
+            "use a connection or session with an isolation level other than AUTOCOMMIT",
+        )
+    return connection
+
+
 def insert_rows(
     bind: Connection | Session | scoped_session[Any],
     rows: Sequence[Row],
@@ -41,16 +54,9 @@ def insert_rows(
     `seq`. Otherwise, the order of `seq` could differ from the order in which two transactions change an aggregate.
     Raises RefusedError for isolation level AUTOCOMMIT, and ConfigurationError if the database is not PostgreSQL.
     """
-    connection = bind if isinstance(bind, Connection) else bind.connection()
+    connection = connection_of(bind)
     if connection.dialect.name != "postgresql":
         raise ConfigurationError(f"outbox rows need a connection to PostgreSQL, not to {connection.dialect.name}")
-    # Ask the driver, because the isolation level can be set in the engine, the connection or create_engine().
-    if getattr(connection.connection.dbapi_connection, "autocommit", False):
-        raise RefusedError(
-            "the SQLAlchemy connection has the isolation level AUTOCOMMIT: "
-            "the outbox row would be committed separately from the business rows",
-            "use a connection or session with an isolation level other than AUTOCOMMIT",
-        )
     if not isinstance(bind, Connection):
         _flush(bind)
     connection.execute(insert_statement(table, additional), list(rows))

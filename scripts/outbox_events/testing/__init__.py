@@ -3,10 +3,9 @@
 Each name is imported on first use, so a service that only emits events does not need the extra `kafka`.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
-from outbox_events.extras import extra
+from outbox_events.extras import imported_on_first_use
 
 if TYPE_CHECKING:
     from outbox_events.testing.emitted_events import EmittedEvents, collect_events
@@ -23,12 +22,4 @@ _HOMES = {
     "event": "events",
 }
 __all__ = ["EmittedEvents", "InMemory", "MakeReceiver", "TestReceiver", "collect_events", "event"]
-
-
-def __getattr__(name: str) -> object:
-    """Import a public name. Raises MissingExtraError if it requires an extra that is missing."""
-    if name not in _HOMES:
-        message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message)
-    with extra():
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = imported_on_first_use(__name__, _HOMES)

@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Generic
 
 from outbox_events.receiving.event import Event, Identify, header_id
-from outbox_events.receiving.strategy import ConsumerOffsets, Context, Work
+from outbox_events.receiving.strategy import BaseStrategy, Context, Work
 
 
-class InMemory(ConsumerOffsets, Generic[Context]):
+class InMemory(BaseStrategy, Generic[Context]):
     """Passes `context` to the handlers, and keeps the ids of applied events in memory as ProcessedEvents in its table.
 
     After a failed attempt, the ids of its events are removed, but the effects of its handlers remain.

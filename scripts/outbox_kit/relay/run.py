@@ -5,9 +5,9 @@ from __future__ import annotations
 from concurrent.futures import wait
 from threading import Event
 
+from outbox_events import limited_calls
 from outbox_events.contract.partitioner import partition_of
 from outbox_events.errors import ConfigurationError, RejectedError, UnreachableError, WaitTimeoutError
-from outbox_events.kafka import limited_calls
 from outbox_kit.deployment import Deployment
 from outbox_kit.encoding import RecordEncoder
 from outbox_kit.pipeline import Lock

@@ -11,8 +11,8 @@ from functools import cached_property, partial
 from pathlib import Path
 from threading import Event
 
+from outbox_events import limited_calls
 from outbox_events.errors import RefusedError, RejectedError, UnreachableError, WaitTimeoutError
-from outbox_events.kafka import limited_calls
 from outbox_events.kafka.record import Record
 from outbox_events.text import plural
 from outbox_events.waiting import Deadline

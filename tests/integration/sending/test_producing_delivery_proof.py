@@ -19,7 +19,7 @@ from tests.integration.sending.producing_support import World, world
 
 from outbox_events import Deliveries, DeliveryListener, DeliveryProof, Recovered, fence
 from outbox_events.errors import ConfigurationError, RefusedError, WaitTimeoutError
-from outbox_events.kafka.limited_calls import ClientStuckError
+from outbox_events.limited_calls import ClientStuckError
 from outbox_events.producing import delivery_listener, delivery_proof
 from outbox_events.producing.delivered import CLOCK_MARGIN_S, Found, find_delivered
 from outbox_events.producing.delivery_listener import BATCH_S, CLOSE_S

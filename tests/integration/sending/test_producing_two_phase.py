@@ -94,18 +94,18 @@ def test_recovery_resolves_a_transaction_in_doubt(world: World, point: str, reso
     assert world.delivered() == dict.fromkeys(world.purchases(), 1)
 
 
-def test_transactions_whose_topic_is_unknown_stay_prepared(world: World) -> None:
-    """The topic was renamed, or the gid was written by an earlier version. The other transactions are resolved."""
+def test_transactions_whose_topic_does_not_exist_stay_prepared(world: World) -> None:
+    """The other transactions are resolved, and those of other software are ignored."""
     event_id = world.crash("two-phase", "after-kafka")
-    unknown = [f"{world.transactional_id}:{uuid4()}", f"{world.transactional_id}:{uuid4()}@{world.topic}-renamed"]
+    renamed, foreign = f"{world.transactional_id}:{uuid4()}@{world.topic}-renamed", f"{world.transactional_id}:1"
     with world.connect(autocommit=True) as connection:
-        for gid in unknown:
+        for gid in (renamed, foreign):
             connection.execute("begin")
             connection.execute(f"prepare transaction '{gid}'")
-    with pytest.raises(RefusedError, match=unknown[0]) as raised:
+    with pytest.raises(RefusedError, match=renamed) as raised:
         run_recovery(world)
-    assert unknown[1] in raised.value.message
-    assert set(world.column(PREPARED)) == set(unknown)
+    assert foreign not in raised.value.message
+    assert set(world.column(PREPARED)) == {renamed, foreign}
     assert world.purchases() == {event_id}
 
 

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from outbox_events.kafka import limited_calls
+from outbox_events import limited_calls
 
 TRACE: ContextVar[str] = ContextVar("TRACE")
 

@@ -62,3 +62,10 @@ def test_wait_for_a_leader_is_bounded() -> None:
 def test_other_errors_are_raised_at_once() -> None:
     with pytest.raises(KafkaException):
         bounds(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), None, None, seconds=30)
+
+
+def test_equal_settings_share_a_client_while_it_is_in_use() -> None:
+    settings = {"bootstrap.servers": "127.0.0.1:1", "group.id": "letters", "log_level": 0}
+    client = topic_requests.admin_client(settings)
+    assert topic_requests.admin_client({**settings, "on_commit": lambda *_: None}) is client
+    assert topic_requests.admin_client({**settings, "group.id": "statistics"}) is not client

@@ -39,7 +39,7 @@ ALLOWED = {
     ("scripts/outbox_lab/drill/poller.py", "deliveries.wait()"): BOUNDED,
     ("scripts/outbox_lab/drill/poller.py", "while True"): SERVICE,
     ("scripts/outbox_events/receiving/recoverers.py", "deliveries.wait()"): BOUNDED,
-    ("scripts/outbox_events/kafka/limited_calls.py", "future.result()"): ENDED,
+    ("scripts/outbox_events/limited_calls.py", "future.result()"): ENDED,
     ("scripts/outbox_kit/relay/run.py", "future.result()"): ENDED,
     ("scripts/outbox_events/kafka/topic_requests.py", "while True"): DEADLINE,
     ("scripts/outbox_kit/kafka/client.py", "deliveries.wait()"): BOUNDED,

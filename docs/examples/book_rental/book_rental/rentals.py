@@ -25,6 +25,12 @@ def reserve(connection: Connection, rental_id: str, book: Book) -> None:
     _emit_state(connection, "rental_reserved", row)
 
 
+def is_reserved(connection: Connection, rental_id: str) -> bool:
+    """Return whether the book of the rental is reserved, and the rental is neither accepted nor rejected."""
+    statement = "select from rental.rental where id = %s and status = 'RESERVED'"
+    return connection.execute(statement, [rental_id]).fetchone() is not None
+
+
 def accept(connection: Connection, rental_id: str) -> None:
     """Accept a rental whose book is reserved."""
     statement = "update rental.rental set status = 'ACCEPTED' where id = %s and status = 'RESERVED' returning *"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-import time
 from threading import Event as StopEvent
+from threading import Thread
 
 from confluent_kafka import Producer
 
@@ -18,6 +18,7 @@ from outbox_events import (
     AvroValues,
     DeadLetterTopic,
     Event,
+    Failure,
     Handlers,
     ProcessedEvents,
     Receiver,
@@ -27,6 +28,8 @@ from outbox_events import (
 log = logging.getLogger("book_rental")
 GROUP = "book-rental"
 HEALTH_S = 60.0
+EXIT_S = 10.0
+"""Time for the current event after SIGTERM. Then the process ends, even if the database does not respond."""
 
 
 class Service:
@@ -44,6 +47,7 @@ class Service:
         handlers.on("rental_reserved")(self.charge)
         kafka = {"bootstrap.servers": settings.kafka}
         producer = Producer({**kafka, **PRODUCER_SETTINGS, "message.max.bytes": DEAD_LETTER_BYTES})
+        self.dead_letters = DeadLetterTopic(producer, DEAD_LETTERS)
         self.receiver = Receiver(
             {**kafka, "group.id": GROUP},
             ["books.author", "books.book", "rental.rental"],
@@ -51,7 +55,7 @@ class Service:
             handlers,
             decode=AvroValues(settings.registry),
             retries=Retries(attempts=5, first_delay_s=0.5, max_delay_s=30, reaction=reaction),
-            recoverer=DeadLetterTopic(producer, DEAD_LETTERS),
+            recoverer=self.recover,
             batch_size=1,  # `charge` calls another service, which a rollback does not undo
         )
 
@@ -67,29 +71,35 @@ class Service:
         """Charge the deposit of a reserved rental, and accept or reject the rental.
 
         If the process crashes before the commit, the next delivery has the same key and the same reservation, so it
-        makes the same decision.
+        makes the same decision. A dead letter that is replayed has no effect, because its rental was rejected.
         """
+        if not rentals.is_reserved(connection, event.aggregate_id):
+            return
         if self.deposits.charge(event.value["reader"], key=event.aggregate_id):
             rentals.accept(connection, event.aggregate_id)
         else:
             rentals.reject(connection, event.aggregate_id, "deposit refused")
 
+    def recover(self, failure: Failure, connection: Connection) -> None:
+        """Send a dead letter. If the deposit cannot be charged, reject the rental, so that its book is available."""
+        self.dead_letters(failure, connection)
+        event = failure.event
+        if event.event_type == "rental_reserved" and rentals.is_reserved(connection, event.aggregate_id):
+            rentals.reject(connection, event.aggregate_id, "deposit cannot be charged")
+
     def run(self, stop: StopEvent) -> None:
         """Handle requests until `stop` is set."""
-        logged_at = 0.0
-        while not stop.is_set():
-            self.receiver.poll(1.0)
-            if time.monotonic() - logged_at > HEALTH_S:
-                logged_at = time.monotonic()
-                log.info("health: %s", self.health())
+        Thread(target=self._log_health, args=[stop], daemon=True).start()
+        self.receiver.run(stop, exit_s=EXIT_S)
+
+    def _log_health(self, stop: StopEvent) -> None:
+        while not stop.wait(HEALTH_S):
+            log.info("health: %s", self.health())
 
     def health(self) -> dict[str, object]:
-        """Return what the service has done, and how far it is behind."""
-        return {
-            "lag": self.receiver.lag(),
-            "paused": [pause.event.place for pause in self.receiver.paused],
-            **self.receiver.counters.to_dict(),
-        }
+        """Return what the service has done, and how far it is behind. Any thread can call this method."""
+        status = self.receiver.status()
+        return {"unread": status.unread, "paused": status.paused, **self.receiver.counters.to_dict()}
 
     def close(self) -> None:
         """Leave the group."""

@@ -212,7 +212,12 @@ def test_sends_a_dead_letter_if_the_service_cannot_read_the_request(
     [dead_letter] = received.wait(DEAD_LETTERS, rental)
     assert dead_letter.headers["dead_letter_reason"] == "HTTPError"
     assert (dead_letter.headers["dead_letter_attempts"], service.receiver.counters.retries) == ("1", 0)
-    assert status(settings, rental) == "RESERVED"
+    assert status(settings, rental) == "REJECTED"
+    assert sent(settings, rental) == ["rental_requested", "rental_reserved", "rental_rejected"]
+    with settings.connect() as connection:  # as if the dead letter was replayed
+        service.charge(dead_letter, connection)
+    assert deposits.requests.count(str(rental)) == 1
+    assert decide(service, settings, request(settings, book)) == "ACCEPTED"
 
 
 def test_sends_nothing_for_a_request_that_is_rolled_back(

@@ -7,36 +7,30 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from inspect import iscoroutine
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import psycopg
 from psycopg import sql
 from psycopg.pq import TransactionStatus
-from psycopg.rows import tuple_row
 
 from outbox_events.errors import ConfigurationError, RejectedError
+from outbox_events.producing.database import rows_of
 from outbox_events.receiving.recoverers import ReceiverStoppedError, describe
 from outbox_events.receiving.retries import needs_connection
+from outbox_events.receiving.strategies.ended_transactions import TransactionEndedError, refused
+from outbox_events.sending.emit import is_sqlalchemy
 from outbox_events.sending.psycopg_writer import refuse_autocommit
 
 if TYPE_CHECKING:
-    import sqlalchemy.orm
-
-    SyncConnection: TypeAlias = psycopg.Connection[Any] | sqlalchemy.Connection | sqlalchemy.orm.Session
-
+    from outbox_events.sending.emit import SyncConnection
 
 log = logging.getLogger("outbox_events.receiving")
 SAVEPOINT_HINT = "execute statements that may fail in a savepoint: `with connection.transaction():`"
-ENDED_HINT = "remove SQL such as commit and rollback from the handlers, and check the effects of these events"
 Connected = TypeVar("Connected")
 MAX_POLL_INTERVAL_MS = 300_000  # the default of librdkafka
 LIMIT_IDLE = """
     select set_config('idle_in_transaction_session_timeout', :limit, false)
     where current_setting('idle_in_transaction_session_timeout') = '0'"""
-
-
-class TransactionEndedError(ReceiverStoppedError):
-    """A handler has committed or rolled back the transaction of its events."""
 
 
 class Database(Generic[Connected]):
@@ -63,7 +57,11 @@ class Database(Generic[Connected]):
         """
         self._idle_limit_ms = max_poll_interval_ms(settings)
         try:
-            self._open()
+            connected = self._open()
+            if not isinstance(connected, psycopg.Connection):
+                from outbox_events.receiving.strategies import sqlalchemy_execution  # noqa: PLC0415 - an optional dependency
+
+                sqlalchemy_execution.warn_if_blocking(cast(Any, connected))
         except ConfigurationError:
             raise
         except Exception as error:
@@ -137,12 +135,16 @@ def _committed(connection: psycopg.Connection[Any]) -> Iterator[None]:
 
 @contextmanager
 def _not_ended(connection: psycopg.Connection[Any]) -> Iterator[None]:
-    """Raise TransactionEndedError after the block if a handler has executed COMMIT or ROLLBACK as a statement."""
+    """Raise TransactionEndedError after the block if a handler has executed COMMIT or ROLLBACK as a statement.
+
+    Its calls of `commit` and `rollback` are refused, which also affects `with connection:`.
+    """
     try:
-        yield
+        with refused(connection, "commit", "rollback"):
+            yield
     finally:
         if _has_status(connection, TransactionStatus.IDLE):
-            raise TransactionEndedError("a handler ended the transaction of its events", ENDED_HINT)
+            raise TransactionEndedError
 
 
 def max_poll_interval_ms(settings: Mapping[str, Any]) -> int:
@@ -158,19 +160,12 @@ def execute(connection: SyncConnection, statement: str, table: str, **values: ob
     """Execute a statement with named parameters through psycopg or SQLAlchemy, and return its rows."""
     if isinstance(connection, psycopg.Connection):
         refuse_autocommit(connection)
-        with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
-            cursor.execute(composed(statement, table, tuple(values)), values)
-            return cursor.fetchall() if cursor.description else []
+        return rows_of(connection, composed(statement, table, tuple(values)), values)
     if is_sqlalchemy(connection):
         from outbox_events.receiving.strategies import sqlalchemy_execution  # noqa: PLC0415 - an optional dependency
 
         return sqlalchemy_execution.execute(connection, statement, table, values)
     raise _unsupported("cannot use", connection)
-
-
-def is_sqlalchemy(connected: object) -> bool:
-    """Return whether the class of an object, or one of its base classes, belongs to SQLAlchemy."""
-    return any(base.__module__.startswith("sqlalchemy.") for base in type(connected).__mro__)
 
 
 def _unsupported(subject: str, connected: object) -> ConfigurationError:

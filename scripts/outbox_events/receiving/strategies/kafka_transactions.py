@@ -22,21 +22,24 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from outbox_events import limited_calls
 from outbox_events.errors import ConfigurationError, OutboxError, RefusedError, UnreachableError
-from outbox_events.kafka import limited_calls, offsets
-from outbox_events.kafka.limited_calls import GRACE_S, ClientStuckError
+from outbox_events.kafka import offsets
 from outbox_events.kafka.record import PRODUCER_SETTINGS
 from outbox_events.kafka.topic_requests import kafka_error
+from outbox_events.limited_calls import GRACE_S, ClientStuckError
 from outbox_events.producing.deliveries import DELIVERY_S, KafkaTransaction, fence
 from outbox_events.producing.errors import FENCED_CODES, NotCommittedError, ProducerUnusableError, UnknownOutcomeError
 from outbox_events.receiving.event import Event
 from outbox_events.receiving.recoverers import ReceiverStoppedError
-from outbox_events.receiving.strategy import Work
+from outbox_events.receiving.strategies.ended_transactions import refused
+from outbox_events.receiving.strategy import BaseStrategy, Work
 
 SETTINGS: Mapping[str, Any] = {
     "enable.auto.commit": False,  # offsets are committed in the transaction
     "isolation.level": "read_committed",  # on assignment, also wait for offsets in open transactions
 }
+ENDS = ("commit", "abort")
 FENCED_HINT = "stop the other process with this transactional.id, then start again"
 TRANSACTION_TIMEOUT_MS = 60_000  # the default of librdkafka
 TIMEOUT_HINT = "set a smaller batch_size, or raise transaction.timeout.ms; then start again"
@@ -44,7 +47,7 @@ TIMEOUT_HINT = "set a smaller batch_size, or raise transaction.timeout.ms; then 
 LOG_SETTINGS: Mapping[str, Any] = {"log_level": 2}
 
 
-class KafkaTransactions:
+class KafkaTransactions(BaseStrategy):
     """Consumes, transforms and produces. Handlers send records through the KafkaTransaction that is passed to them.
 
     After an unknown outcome, a new producer is created, and its initialization ends the old transaction. The committed
@@ -89,7 +92,7 @@ class KafkaTransactions:
     def assigned(self, partitions: list[TopicPartition]) -> list[TopicPartition] | None:
         """Start at the group's committed offsets."""
         self._offsets.forget(partitions)
-        return None
+        return super().assigned(partitions)
 
     def revoked(self, partitions: list[TopicPartition]) -> None:
         """Discard the partitions. No transaction is open, because the receiver polls only between transactions."""
@@ -105,7 +108,9 @@ class KafkaTransactions:
         """
         with self._open() as transaction:
             duplicates = [event for event in events if self._offsets.is_committed(event)]
-            yield Work(transaction, [event for event in events if not self._offsets.is_committed(event)], duplicates)
+            new = [event for event in events if not self._offsets.is_committed(event)]
+            with refused(transaction, *ENDS):
+                yield Work(transaction, new, duplicates)
             self._commit(transaction, events)
 
     @contextmanager
@@ -115,7 +120,8 @@ class KafkaTransactions:
         The transaction is aborted if an earlier recovery with an unknown outcome has committed the event's offset.
         """
         with self._open() as transaction:
-            yield transaction
+            with refused(transaction, *ENDS):
+                yield transaction
             if self._offsets.is_committed(event):
                 transaction.abort()
             else:

@@ -18,7 +18,7 @@ from outbox_events.receiving.recoverers import ReceiverStoppedError
 from outbox_events.receiving.strategies.database import execute
 
 if TYPE_CHECKING:
-    from outbox_events.receiving.strategies.database import SyncConnection
+    from outbox_events.sending.emit import SyncConnection
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,14 @@ def divide(events: Iterable[Event], positions: Mapping[Partition, int]) -> Divis
             new.append(event)
             following[event.source] = event.offset + 1
     return Division(new, duplicates, positions, following)
+
+
+def reach(
+    ends: Mapping[Partition, int], known: Mapping[Partition, StoredPosition], positions: Mapping[Partition, int]
+) -> Division:
+    """Advance the positions to the ends of their partitions, except those that another consumer has moved."""
+    reached = {source: ends[source] for source, offset in positions.items() if offset == known[source].next_offset}
+    return Division((), (), positions, {**positions, **reached})
 
 
 def refuse_start(source: Partition, stored: StoredPosition, actual: PartitionState, table: str) -> None:

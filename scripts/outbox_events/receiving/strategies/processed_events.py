@@ -14,15 +14,16 @@ from outbox_events.receiving.event import Event, Identify, header_id
 from outbox_events.receiving.event_ids import EventIds
 from outbox_events.receiving.recoverers import describe
 from outbox_events.receiving.strategies import processed_table
-from outbox_events.receiving.strategies.database import Connected, Database, TransactionEndedError
+from outbox_events.receiving.strategies.database import Connected, Database
+from outbox_events.receiving.strategies.ended_transactions import TransactionEndedError
 from outbox_events.receiving.strategies.processed_retention import check_retention
 from outbox_events.receiving.strategies.processed_table import DEFAULT_TABLE
-from outbox_events.receiving.strategy import ConsumerOffsets, Work
+from outbox_events.receiving.strategy import BaseStrategy, Work
 
 log = logging.getLogger("outbox_events.receiving")
 
 
-class ProcessedEvents(ConsumerOffsets, Generic[Connected]):
+class ProcessedEvents(BaseStrategy, Generic[Connected]):
     """Inserts the ids of the events, calls the handlers with the connection, and commits.
 
     Handlers write through the connection, including outbox rows (`emit`), and must not commit. An event has no further

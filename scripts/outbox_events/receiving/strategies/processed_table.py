@@ -20,7 +20,7 @@ from outbox_events.receiving.strategies.database import composed, execute
 from outbox_events.sending.psycopg_writer import refuse_autocommit
 
 if TYPE_CHECKING:
-    from outbox_events.receiving.strategies.database import SyncConnection
+    from outbox_events.sending.emit import SyncConnection
 
 DEFAULT_TABLE = "public.processed_event"
 WAIT = "30s"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,10 +13,13 @@ from sqlalchemy import Connection, event, text
 from sqlalchemy.exc import UnboundExecutionError
 from sqlalchemy.orm import Session, scoped_session
 
-from outbox_events.errors import ConfigurationError, RefusedError, RejectedError
+from outbox_events.errors import ConfigurationError
 from outbox_events.receiving.retries import needs_connection
+from outbox_events.receiving.strategies.ended_transactions import refuse, refused
+from outbox_events.sending.sqlalchemy_writer import connection_of
 
-ENDED_HINT = "use `with session.begin_nested():` for statements that may fail"
+log = logging.getLogger("outbox_events.receiving")
+BLOCKING_HINT = "use psycopg, or call psycopg2.extensions.set_wait_callback(psycopg2.extras.wait_select)"
 DRIVERS = ("psycopg", "psycopg2", "pg8000")
 """Drivers whose errors the reactions recognize."""
 ENDS_TRANSACTION = re.compile(
@@ -36,68 +41,72 @@ def require_supported(session: object) -> None:
         raise ConfigurationError(f"the Session uses {dialect.name}+{dialect.driver}", hint)
 
 
+def warn_if_blocking(session: Session) -> None:
+    """Warn about psycopg2, which does not return to Python while a statement waits, unless it has a wait callback."""
+    extensions = sys.modules.get("psycopg2.extensions")
+    if session.get_bind().dialect.driver == "psycopg2" and not (extensions and extensions.get_wait_callback()):
+        log.warning("psycopg2 blocks signal handlers during a statement, so exit_s has no effect: %s", BLOCKING_HINT)
+
+
 @contextmanager
 def committed(session: Session, first_statement: str, values: dict[str, str]) -> Iterator[Session]:
     """Run the block in a transaction, ensure that its effects are committed at the end, and close the session.
 
     `first_statement` is executed once on each connection of the session's pool, until it is committed.
 
-    Raises RejectedError if a handler commits or rolls back, also by a statement, which would separate its effects from
-    the effects of the other events.
+    Raises ReceiverStoppedError if a handler commits or rolls back, also by a statement, which would separate its
+    effects from the effects of the other events.
     """
-    is_complete = False
-
-    def refuse(session: Session) -> None:
-        # SQLAlchemy also calls this function when a savepoint is released.
-        if not is_complete and not session.in_nested_transaction():
-            raise RejectedError("a handler called commit(), but only the receiver may commit", ENDED_HINT)
-
-    event.listen(session, "before_commit", refuse)
-    try:
-        with session, session.begin() as transaction:
-            try:
-                connection_info = session.connection().info  # kept by the pool
-                if "outbox_events" not in connection_info:
-                    session.execute(text(first_statement), values)
-                with _without_end(session.connection()):
-                    yield session
-                if not transaction.is_active:
-                    raise RejectedError("a handler ended the transaction of the receiver", ENDED_HINT)
-                # Fails if a handler ignored an error, because COMMIT would silently roll back.
-                session.execute(text("select 1"))
-            except Exception as error:
-                if needs_connection(error):
-                    session.invalidate()  # after a failover, its server might be read-only permanently
-                raise
-            is_complete = True
-        connection_info["outbox_events"] = True
-    finally:
-        event.remove(session, "before_commit", refuse)  # `connect` can return the same session again
+    with session, session.begin():
+        try:
+            connection = session.connection()
+            connection_info = connection.info  # kept by the pool
+            if "outbox_events" not in connection_info:
+                session.execute(text(first_statement), values)
+            with _refused_end(session, connection):
+                yield session
+            # Fails if a handler ignored an error, because COMMIT would silently roll back.
+            session.execute(text("select 1"))
+        except Exception as error:
+            if needs_connection(error):
+                session.invalidate()  # after a failover, its server might be read-only permanently
+            raise
+    connection_info["outbox_events"] = True
 
 
 @contextmanager
-def _without_end(connection: Connection) -> Iterator[None]:
-    """Raise RejectedError before a statement that would end the transaction."""
+def _refused_end(session: Session, connection: Connection) -> Iterator[None]:
+    """Refuse calls and statements that would end the transaction, on the session and on its connection."""
 
-    def refuse(*arguments: Any) -> None:  # noqa: ANN401 - connection, cursor, statement and others
+    def refuse_commit(session: Session) -> None:
+        if not session.in_nested_transaction():  # otherwise a savepoint is released
+            refuse()
+
+    def refuse_statement(*arguments: Any) -> None:  # noqa: ANN401 - connection, cursor, statement and others
         if ENDS_TRANSACTION.match(arguments[2]):
-            raise RejectedError("a handler executed a statement that ends the transaction", ENDED_HINT)
+            refuse()
 
-    event.listen(connection, "before_cursor_execute", refuse)
+    listeners: list[tuple[object, str, Callable[..., None]]] = [
+        (session, "before_commit", refuse_commit),
+        (connection, "commit", refuse),
+        (connection, "before_cursor_execute", refuse_statement),
+    ]
+    for listener in listeners:
+        event.listen(*listener)
     try:
-        yield
+        # Not with listeners, because SQLAlchemy itself rolls back after a flush has failed.
+        with refused(session, "rollback", "close"), refused(connection, "rollback"):
+            yield
     finally:
-        event.remove(connection, "before_cursor_execute", refuse)
+        for listener in listeners:
+            event.remove(*listener)  # `connect` can return the same session again
 
 
 def execute(
     bind: Connection | Session | scoped_session[Any], statement: str, table: str, values: dict[str, object]
 ) -> list[tuple[Any, ...]]:
     """Execute a statement, and return its rows. Raises RefusedError for isolation level AUTOCOMMIT."""
-    connection = bind if isinstance(bind, Connection) else bind.connection()
-    if getattr(connection.connection.dbapi_connection, "autocommit", False):
-        message = "the SQLAlchemy connection has the isolation level AUTOCOMMIT"
-        raise RefusedError(message, "use a connection or session with an isolation level other than AUTOCOMMIT")
+    connection = connection_of(bind)
     quote = connection.dialect.identifier_preparer.quote
     quoted = ".".join(quote(part) for part in table.split("."))
     parameters = {name: f":{name}" for name in values}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Generic, Literal
@@ -20,13 +20,14 @@ from outbox_events.receiving.strategies.position_table import (
     Division,
     StoredPosition,
     divide,
+    reach,
     refuse_change,
     refuse_start,
 )
-from outbox_events.receiving.strategy import Work
+from outbox_events.receiving.strategy import BaseStrategy, Work
 
 
-class StoredOffsets(Generic[Connected]):
+class StoredOffsets(BaseStrategy, Generic[Connected]):
     """Stores the position of each partition in the transaction of the effects, and starts at the stored positions.
 
     Each record takes effect once, even if a consumer that lost the partition is still working: that consumer waits for
@@ -50,7 +51,7 @@ class StoredOffsets(Generic[Connected]):
         """
         if start not in ("earliest", "latest"):
             raise ConfigurationError(f"start must be earliest or latest, not {start!r}")
-        self.database = Database(connect)
+        self.database: Database[Connected] = Database(connect)
         self.group = self._given_group = group or ""
         self.table = table
         self._start = start
@@ -65,7 +66,7 @@ class StoredOffsets(Generic[Connected]):
 
     def bind(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
         """Use the consumer's group, unless a group was passed, and check the database."""
-        self.database.bind(settings)
+        super().bind(consumer, settings)
         self.group = self._given_group or str(settings["group.id"])
         self._states = PartitionStates(consumer, settings)
 
@@ -91,8 +92,14 @@ class StoredOffsets(Generic[Connected]):
         self._known |= stored
         return [TopicPartition(*source, position.next_offset) for source, position in stored.items()]
 
-    def revoked(self, partitions: list[TopicPartition]) -> None:
-        """Do nothing, because the position is in the database."""
+    def reached(self, ends: Mapping[Partition, int]) -> None:
+        """Advance the positions to the ends, unless another consumer has moved them."""
+        later = {source: end for source, end in ends.items() if self._known[source].next_offset < end}
+        if later:
+            with self.database.transaction() as connection:
+                division = reach(later, self._known, self._locked(connection, later))
+                self._advance(connection, division)
+            self._remember(division)
 
     @contextmanager
     def transaction(self, events: Sequence[Event]) -> Iterator[Work[Connected]]:
@@ -121,19 +128,18 @@ class StoredOffsets(Generic[Connected]):
             self._advance(connection, division)
         self._remember(division)
 
-    def close(self) -> None:
-        """Close the database connection."""
-        self.database.close()
-
     def _lock(self, connection: Connected, events: Sequence[Event]) -> Division:
-        sources = {event.source for event in events}
+        return divide(events, self._locked(connection, {event.source for event in events}))
+
+    def _locked(self, connection: Connected, sources: Collection[Partition]) -> dict[Partition, int]:
+        """Lock and return the positions. Raises ReceiverStoppedError if something other than a consumer changed one."""
         stored = position_table.lock(connection, self.group, sources, self.table)  # type: ignore[arg-type]
         for source in sources:
             refuse_change(source, self._known.get(source), stored.get(source), self.table)
-        return divide(events, {source: position.next_offset for source, position in stored.items()})
+        return {source: position.next_offset for source, position in stored.items()}
 
     def _advance(self, connection: Connected, division: Division) -> None:
-        moved = {event.source: division.positions[event.source] for event in division.new}
+        moved = {source: end for source, end in division.positions.items() if end != division.before[source]}
         if moved:
             position_table.advance(connection, self.group, moved, self.table)  # type: ignore[arg-type]
 

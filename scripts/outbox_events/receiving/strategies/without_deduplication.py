@@ -8,10 +8,10 @@ from typing import Generic
 
 from outbox_events.receiving.event import Event
 from outbox_events.receiving.strategies.database import Connected, Database
-from outbox_events.receiving.strategy import ConsumerOffsets, Work
+from outbox_events.receiving.strategy import BaseStrategy, Work
 
 
-class WithoutDeduplication(ConsumerOffsets, Generic[Connected]):
+class WithoutDeduplication(BaseStrategy, Generic[Connected]):
     """Commits the effects and then the offsets. Use it for handlers with idempotent effects, such as upserts."""
 
     def __init__(self, connect: Callable[[], Connected]) -> None:

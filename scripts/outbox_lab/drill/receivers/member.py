@@ -3,12 +3,13 @@
     python -m outbox_lab.drill.receivers.member SETTINGS.json
 
 This module runs as a process. If a receiver ends with an error, the process opens it again, as a service manager
-restarts a service that failed.
+restarts a service that failed. After an error that requires a new process, the process ends, and the drill restarts it.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ from pathlib import Path
 from threading import Event as Flag
 from typing import Any
 
-from outbox_events import Event, Handlers, Receiver
+from outbox_events import ClientStuckError, Event, Handlers, Receiver, ReceiverStoppedError
+from outbox_events.receiving.exit_limit import EXIT_CODE
 from outbox_lab.drill.components import flag_of_termination, read_settings
 from outbox_lab.drill.receivers import latest_states
 from outbox_lab.drill.receivers.handlers import create_handler, create_strategy
@@ -68,13 +70,15 @@ class Member:
         self._handlers.otherwise(self._apply)
 
     def run(self) -> None:
-        """Receive events until the stop flag is set. Open a new receiver after each error."""
+        """Receive events until the stop flag is set. After an error, open a new receiver or end the process."""
         while not self._stop.is_set():
             try:
                 with self._receiver() as receiver:
                     receiver.run(self._stop, poll_s=POLL_S)
-            except Exception:
+            except Exception as error:
                 logger.exception("%s: the receiver ended", self._strategy)
+                if isinstance(error, ReceiverStoppedError | ClientStuckError):
+                    os._exit(EXIT_CODE)  # a call that does not return would block the regular end
                 self._stop.wait(RESTART_INTERVAL_S)
 
     def _receiver(self) -> Receiver[Any]:

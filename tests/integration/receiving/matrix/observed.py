@@ -45,6 +45,9 @@ class Observed:
     def revoked(self, partitions: list[TopicPartition]) -> None:
         self._strategy.revoked(partitions)
 
+    def reached(self, ends: Mapping[tuple[str, int], int]) -> None:
+        self._strategy.reached(ends)
+
     @contextmanager
     def transaction(self, events: Sequence[Event]) -> Iterator[Work[Any]]:
         with self._strategy.transaction(events) as work:

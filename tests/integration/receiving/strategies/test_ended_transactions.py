@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from sqlalchemy import NullPool, create_engine, text
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 from tests.integration.receiving.service import Service, run_until
 
 from outbox_events import (
@@ -23,6 +23,18 @@ from outbox_events import (
     recoverers,
 )
 from outbox_events.receiving.handlers import Handler
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Effect(Base):
+    """A row that the database rejects: the position is generated always."""
+
+    __tablename__ = "effect"
+    event_id: Mapped[str]
+    position: Mapped[int] = mapped_column(primary_key=True, default=1)
 
 
 def bad_then_good(service: Service, fail: Callable[[Any], None]) -> Handler[Any]:
@@ -45,28 +57,78 @@ def ignore_error(connection: Any) -> None:  # noqa: ANN401
         run(connection, "select 1 / 0")
 
 
+def ignore_error_of_flush(session: Session) -> None:
+    with suppress(DBAPIError):
+        session.add(Effect(event_id="x"))
+        session.flush()
+
+
+def sessions_of(service: Service) -> Callable[[], Session]:
+    return sessionmaker(create_engine("postgresql+psycopg://", creator=service.connect, poolclass=NullPool))
+
+
 @pytest.mark.parametrize(
-    ("uses_session", "fail"),
-    [
-        (False, ignore_error),
-        (True, ignore_error),
-        (True, lambda session: session.rollback()),
-        (True, lambda session: session.commit()),
-        (True, lambda session: run(session, "/* all */ commit")),
-        (True, lambda session: run(session, "rollback")),
-    ],
+    ("uses_session", "fail"), [(False, ignore_error), (True, ignore_error), (True, ignore_error_of_flush)]
 )
-def test_a_handler_that_ends_the_transaction_loses_no_other_event(
+def test_a_handler_that_ignores_an_error_loses_no_other_event(
     service: Service, uses_session: bool, fail: Callable[[Any], None]
 ) -> None:
     service.handlers.otherwise(bad_then_good(service, fail))
     service.send(("a", "1"), ("a", "bad"), ("a", "2"), partition=0)
-    sessions = sessionmaker(create_engine("postgresql+psycopg://", creator=service.connect, poolclass=NullPool))
-    strategy = ProcessedEvents(sessions if uses_session else service.connect, service.group)
+    strategy = ProcessedEvents(sessions_of(service) if uses_session else service.connect, service.group)
     retries = Retries(attempts=2, first_delay_s=0.05, jitter=0)
     with service.receiver(strategy, retries=retries, recoverer=recoverers.log_and_continue) as receiver:
         run_until(receiver, "the events", lambda: service.effects() == ["1", "2"])
         assert receiver.counters.recovered == 1
+
+
+@pytest.mark.parametrize(
+    ("uses_session", "end"),
+    [
+        (False, lambda connection: connection.commit()),
+        (False, lambda connection: connection.rollback()),
+        (True, lambda session: session.rollback()),
+        (True, lambda session: session.close()),
+        (True, lambda session: session.commit()),
+        (True, lambda session: session.connection().commit()),
+        (True, lambda session: session.connection().rollback()),
+        (True, lambda session: session.get_transaction().commit()),
+        (True, lambda session: run(session, "/* all */ commit")),
+        (True, lambda session: run(session, "rollback")),
+    ],
+)
+@pytest.mark.parametrize("kind", [ProcessedEvents, StoredOffsets, WithoutDeduplication])
+def test_a_call_that_would_end_the_transaction_stops_the_receiver(
+    service: Service, kind: type[Any], uses_session: bool, end: Callable[[Any], None]
+) -> None:
+    """Nothing is committed, and after the handler is corrected, all events are applied."""
+    is_broken = True
+    service.handlers.otherwise(bad_then_good(service, lambda connection: end(connection) if is_broken else None))
+    service.send(("a", "1"), ("a", "bad"), ("a", "2"), partition=0)
+    strategy = kind(sessions_of(service) if uses_session else service.connect)
+    with service.receiver(strategy, recoverer=recoverers.log_and_continue) as receiver:
+        for _ in range(2):
+            with pytest.raises(ReceiverStoppedError, match="nothing was committed"):
+                run_until(receiver, "an error", lambda: False)
+        assert service.effects() == []
+        is_broken = False
+        run_until(receiver, "the events", lambda: receiver.counters.handled == 3)
+        assert receiver.counters.recovered == 0
+    assert service.effects() == ["1", "bad", "2"]
+
+
+def test_a_recoverer_that_ends_the_transaction_stops_the_receiver(service: Service) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError
+
+    service.handlers.otherwise(fail)
+    service.send(("a", "1"))
+    options = {"retries": Retries(attempts=1), "recoverer": lambda _, connection: connection.commit()}
+    with (
+        service.receiver(ProcessedEvents(service.connect), **options) as receiver,
+        pytest.raises(ReceiverStoppedError, match="nothing was committed"),
+    ):
+        run_until(receiver, "an error", lambda: False)
 
 
 @pytest.mark.parametrize("ends", [["commit"], ["rollback"], ["commit", "select 1"], ["rollback", "select 1 / 0"]])
@@ -103,8 +165,7 @@ def test_a_handler_can_use_savepoints(service: Service) -> None:
 
     service.handlers.otherwise(handle)  # type: ignore[arg-type]
     service.send(("a", "1"), ("a", "2"), partition=0)
-    sessions = sessionmaker(create_engine("postgresql+psycopg://", creator=service.connect, poolclass=NullPool))
-    with service.receiver(ProcessedEvents(sessions, service.group)) as receiver:
+    with service.receiver(ProcessedEvents(sessions_of(service), service.group)) as receiver:
         run_until(receiver, "the events", lambda: service.effects() == ["1", "2"])
         assert receiver.counters.retries == 0
 

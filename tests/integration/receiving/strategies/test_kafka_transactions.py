@@ -25,8 +25,8 @@ from tests.integration.receiving.strategies.transforming import (
 
 from outbox_events import DeadLetterTopic, Event, KafkaTransactions, Receiver, ReceiverStoppedError, Retries, recoverers
 from outbox_events.errors import ConfigurationError
-from outbox_events.kafka.limited_calls import ClientStuckError
 from outbox_events.kafka.record import Record
+from outbox_events.limited_calls import ClientStuckError
 from outbox_events.producing.deliveries import KafkaTransaction
 from outbox_events.receiving.strategies import kafka_transactions
 from outbox_events.waiting import Observation, wait_for
@@ -68,6 +68,27 @@ def test_each_event_has_one_output(service: TransformingService) -> None:
     with service.receiver(service.strategy()) as receiver:
         run_to_end(service, receiver)
         assert receiver.counters.handled == len(IDS)
+    assert in_order(service.outputs()) == IDS
+
+
+@pytest.mark.parametrize("end", ["commit", "abort"])
+def test_a_handler_that_ends_the_transaction_stops_the_receiver(
+    bootstrap: str, create_topic: Callable[..., str], end: str
+) -> None:
+    service, is_broken = new_service(bootstrap, "", create_topic), True
+
+    @service.handlers.otherwise
+    def forward(event: Event, transaction: KafkaTransaction) -> None:
+        service.forward(event, transaction)
+        if is_broken and event.event_id == "17":
+            getattr(transaction, end)()
+
+    send(service)
+    with service.receiver(service.strategy(), recoverer=recoverers.log_and_continue) as receiver:
+        with pytest.raises(ReceiverStoppedError, match="nothing was committed"):
+            run_until(receiver, "an error", lambda: False)
+        is_broken = False
+        run_to_end(service, receiver)
     assert in_order(service.outputs()) == IDS
 
 

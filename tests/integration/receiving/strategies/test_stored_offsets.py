@@ -9,14 +9,25 @@ from threading import Thread
 
 import psycopg
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session, sessionmaker
 from tests.integration.receiving.service import SECONDS, Service, run_until
 from tests.integration.receiving.strategies.crashes import committed, crash, crashing, create_again, events
 
-from outbox_events import Event, Receiver, ReceiverStoppedError, Retries, StoredOffsets, recoverers
+from outbox_events import (
+    BloomFilter,
+    Event,
+    KafkaTransaction,
+    Receiver,
+    ReceiverStoppedError,
+    Record,
+    Retries,
+    StoredOffsets,
+    fence,
+    recoverers,
+)
 from outbox_events.errors import RefusedError
 from outbox_events.receiving.recoverers import Failure
 from outbox_events.waiting import Observation, wait_for
@@ -189,6 +200,36 @@ def test_deleted_records_after_the_position_are_refused(
     with service.receiver(StoredOffsets(service.connect, service.group)) as receiver:
         run_until(receiver, "the kept records", lambda: applied(service, 6))
     assert sorted(service.effects()) == ["0", "1", "2", "5", "6", "7"]
+
+
+@pytest.mark.parametrize("kind", [StoredOffsets, BloomFilter])
+def test_a_topic_that_was_emptied_after_a_transaction_marker_is_continued(
+    service: Service, admin: AdminClient, database: psycopg.Connection, kind: type[StoredOffsets[psycopg.Connection]]
+) -> None:
+    service.handlers.otherwise(service.write_effect)
+    producer = Producer({"bootstrap.servers": service.bootstrap, "transactional.id": service.group})
+    fence(producer)
+
+    def send(number: int) -> None:
+        transaction = KafkaTransaction(producer)
+        headers = (("event_id", str(number).encode()), ("event_type", b"Changed"))
+        transaction.send(Record(service.topic, b"a", b"", headers, 1))
+        transaction.commit()
+
+    send(0)
+    position = "select next_offset from consumer_offset where consumer_group = %s and partition = 1"
+    with service.receiver(kind(service.connect, service.group)) as receiver:
+        run_until(receiver, "the end", lambda: database.execute(position, [service.group]).fetchone() == (2,))
+        send(2)  # at offset 2
+        run_until(receiver, "the next event", lambda: applied(service, 2))
+        run_until(receiver, "the end", lambda: database.execute(position, [service.group]).fetchone() == (4,))
+    place = TopicPartition(service.topic, 1, OFFSET_END)
+    assert admin.delete_records([place])[place].result(SECONDS).low_watermark == 4
+    with service.receiver(kind(service.connect, service.group)) as receiver:
+        run_until(receiver, "the assignment", lambda: len(receiver.consumer.assignment()) == 3)
+        send(4)
+        run_until(receiver, "the next event", lambda: applied(service, 3))
+    assert service.effects() == ["0", "2", "4"]
 
 
 def test_a_refused_committed_offset_has_a_row_that_can_be_corrected(

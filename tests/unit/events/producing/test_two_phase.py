@@ -20,12 +20,6 @@ def test_gid_is_split_into_its_parts(sender: str, event_id: str, topic: str) -> 
     assert (entry.sender, entry.event_id, entry.topic) == (sender, event_id, topic)
 
 
-@pytest.mark.parametrize(("gid", "sender"), [("shop:e1", "shop"), ("shop:library.book:e1", "shop:library.book")])
-def test_gid_of_an_earlier_version_has_no_topic(gid: str, sender: str) -> None:
-    entry = parse_gid(gid, 1.0)
-    assert (entry.sender, entry.event_id, entry.topic) == (sender, "e1", "")
-
-
 def test_gid_has_at_most_the_bytes_that_the_server_accepts() -> None:
     sender = "ä" * 80
     longest = "t" * (MAX_GID_BYTES - len(f"{sender}:e@".encode()))

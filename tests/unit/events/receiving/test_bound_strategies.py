@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import closing
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -89,7 +91,18 @@ def test_a_connection_that_cannot_be_used_is_refused(kind: type[Any], connect: C
         receiver(kind(connect))
 
 
-@pytest.mark.parametrize("driver", ["psycopg", "psycopg2", "pg8000"])
-def test_sessions_of_three_drivers_can_be_used(driver: str) -> None:
+@pytest.mark.parametrize(
+    ("driver", "wait_callback", "warns"),
+    [("psycopg", None, False), ("psycopg2", None, True), ("psycopg2", "select", False), ("pg8000", None, False)],
+)
+def test_sessions_of_three_drivers_can_be_used(
+    driver: str,
+    wait_callback: str | None,
+    warns: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    extensions = SimpleNamespace(get_wait_callback=lambda: wait_callback)
+    monkeypatch.setitem(sys.modules, "psycopg2.extensions", extensions)
     with closing(receiver(ProcessedEvents(engine("postgresql+psycopg://", driver)))):
-        pass
+        assert ("psycopg2 blocks" in caplog.text) == warns

@@ -38,6 +38,35 @@ receivers.max_poll_interval_ms = lambda _: 200
 """
 
 
+BUFFERED = """
+import logging, logging.handlers, sys, threading
+from outbox_events.receiving import exit_limit
+
+stream = logging.StreamHandler()
+logging.basicConfig(handlers=[{handler}])
+exit_limit.REPORT_S = {report_s}
+stop = threading.Event()
+with exit_limit.exit_limit(stop, 0.2, str):
+    stop.set()
+    {hang}
+"""
+
+
+def run_program(program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+
+
+def test_buffered_log_records_are_written() -> None:
+    handler = "logging.handlers.MemoryHandler(100, flushLevel=100, target=stream)"
+    ended = run_program(BUFFERED.format(handler=handler, report_s=5, hang="threading.Event().wait(60)"))
+    assert (ended.returncode, "did not stop" in ended.stderr) == (EXIT_CODE, True)
+
+
+def test_a_handler_of_logging_that_hangs_does_not_keep_the_process() -> None:
+    hang = "with stream.lock: threading.Event().wait(60)"
+    assert run_program(BUFFERED.format(handler="stream", report_s=0.2, hang=hang)).returncode == EXIT_CODE
+
+
 @pytest.mark.parametrize(
     ("start", "code"),
     [
@@ -51,8 +80,7 @@ receivers.max_poll_interval_ms = lambda _: 200
     ],
 )
 def test_exit_code(start: str, code: int) -> None:
-    command = [sys.executable, "-c", PROGRAM + start]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    ended = run_program(PROGRAM + start)
     assert ended.returncode == code, ended.stderr
     place = "in hang_in_coroutine\n" if "async" in start else "in hang\n"
     assert (place in ended.stderr) == (code == EXIT_CODE), ended.stderr

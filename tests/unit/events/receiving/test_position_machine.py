@@ -16,6 +16,7 @@ from outbox_events.receiving.partition_states import Partition, PartitionState
 from outbox_events.receiving.strategies.position_table import (
     StoredPosition,
     divide,
+    reach,
     refuse_change,
     refuse_start,
 )
@@ -102,6 +103,34 @@ class Positions(RuleBasedStateMachine):
             consumer.known |= {source: StoredPosition(ID, offset) for source, offset in division.positions.items()}
             consumer.fetched.clear()
 
+    @rule(source=sources, count=st.integers(1, 2))
+    def end_transactions(self, source: Partition, count: int) -> None:
+        """Append markers, which consumers do not receive."""
+        self.ends[source] += count
+
+    @rule(number=consumers, source=sources, is_committed=st.booleans())
+    def reach_the_end(self, number: int, source: Partition, is_committed: bool) -> None:
+        """Store the end of a partition after all fetched records were applied, or crash."""
+        consumer = self.consumers[number]
+        if consumer.fetched[source] or consumer.reads.get(source) is None:
+            return
+        if any(offset >= consumer.reads[source] for offset in self.log[source]):
+            return
+        stored = self.database.positions[source]
+        refuse_change(source, consumer.known[source], stored, TABLE)
+        division = reach({source: self.ends[source]}, consumer.known, {source: stored.next_offset})
+        if is_committed:
+            self.database.positions[source] = StoredPosition(ID, division.positions[source])
+            consumer.known[source] = self.database.positions[source]
+        else:
+            self.consumers[number] = Consumer()
+
+    @rule(source=sources)
+    def delete_all_records(self, source: Partition) -> None:
+        """Empty the partition if the end was stored. No later consumer may refuse this."""
+        if self.database.positions[source].next_offset == self.ends[source]:
+            self.first[source] = self.ends[source]
+
     @rule(number=consumers, source=sources, back=st.integers(1, 5))
     def replay(self, number: int, source: Partition, back: int) -> None:
         """Receive records again, as after a failed batch or a reset of the group's offsets."""
@@ -137,7 +166,8 @@ class Positions(RuleBasedStateMachine):
         for source, records in self.log.items():
             effects = self.database.effects[source]
             assert effects == records[: len(effects)]
-            assert self.database.positions[source].next_offset == (effects[-1] + 1 if effects else 0)
+            position = self.database.positions[source].next_offset
+            assert len(effects) == sum(offset < position for offset in records)
 
     def teardown(self) -> None:
         """Check that one more consumer applies the rest of the log, whatever happened before."""

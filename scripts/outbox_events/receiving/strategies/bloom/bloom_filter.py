@@ -126,5 +126,6 @@ class BloomFilter(StoredOffsets[Connected]):
     def _remember(self, division: Division) -> None:
         super()._remember(division)
         for source, offset in division.positions.items():
-            if source in self._filters:
-                self._filters[source].next_offset = offset
+            kept = self._filters.get(source)
+            if kept is not None and kept.next_offset == division.before[source]:  # otherwise it will be loaded again
+                kept.next_offset = offset

@@ -14,7 +14,7 @@ from outbox_events.receiving.partition_states import Partition
 from outbox_events.receiving.strategies.database import execute
 
 if TYPE_CHECKING:
-    from outbox_events.receiving.strategies.database import SyncConnection
+    from outbox_events.sending.emit import SyncConnection
 
 DEFAULT_TABLE = "public.event_filter"
 APPEND = """

@@ -1,8 +1,9 @@
-"""Call functions of the Kafka client with a time limit.
+"""Call functions with a time limit, after which the call is abandoned but continues in its thread.
 
 Some calls of librdkafka wait without a limit while a broker does not respond, although they have a time limit:
-`Consumer.close()` and `Producer.send_offsets_to_transaction()`, for example. A signal handler does not run during such
-a call. Therefore the call runs in another thread, and the calling thread waits for it.
+`Consumer.close()` and `Producer.send_offsets_to_transaction()`, for example. Statements of PostgreSQL wait while the
+server is frozen. A signal handler might not run during such a call. Therefore the call runs in another thread, and the
+calling thread waits for it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ GRACE_S = 5.0
 
 
 class ClientStuckError(WaitTimeoutError):
-    """A call of the Kafka client did not return. The client cannot be used again, and closing it would block too."""
+    """A call of a Kafka or database client did not return. The client cannot be used again, not even to close it."""
 
 
 def call(action: str, function: Callable[[], T], *, seconds: float) -> T:
@@ -36,14 +37,14 @@ def call(action: str, function: Callable[[], T], *, seconds: float) -> T:
     except TimeoutError:
         if future.done():  # it has ended just now, or `function` raised the TimeoutError
             return future.result()
-    message = f"the Kafka client did not {action} within {seconds:g} s"
+    message = f"the client did not {action} within {seconds:g} s"
     raise ClientStuckError(message, "end this process, which releases the client, and start it again")
 
 
 def start(function: Callable[[], T]) -> Future[T]:
     """Call `function` in a daemon thread, for which the end of the process does not wait."""
     future: Future[T] = Future()
-    Thread(target=copy_context().run, args=(_run, function, future), daemon=True, name="outbox-kafka-call").start()
+    Thread(target=copy_context().run, args=(_run, function, future), daemon=True, name="outbox-limited-call").start()
     return future
 
 

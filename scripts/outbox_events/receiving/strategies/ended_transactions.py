@@ -1,0 +1,38 @@
+"""Stop the receiver if a handler ends the transaction of its events, which only the receiver may do.
+
+The event is not the cause, so it must become neither a dead letter nor a duplicate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+from outbox_events.receiving.recoverers import ReceiverStoppedError
+
+HINT = "remove commit and rollback from the handlers, and execute statements that may fail in a savepoint"
+CHECK_HINT = "remove SQL such as commit and rollback from the handlers, and check the effects of these events"
+
+
+class TransactionEndedError(ReceiverStoppedError):
+    """A handler has ended the transaction of its events, so some of their effects might be committed."""
+
+    def __init__(self) -> None:
+        super().__init__("a handler ended the transaction of its events", CHECK_HINT)
+
+
+def refuse(*_: object) -> NoReturn:
+    """Raise ReceiverStoppedError before anything is committed or rolled back. Accepts the arguments of listeners."""
+    raise ReceiverStoppedError("a handler tried to end the transaction of its events; nothing was committed", HINT)
+
+
+@contextmanager
+def refused(transaction: object, *methods: str) -> Iterator[None]:
+    """Call `refuse` if a handler calls one of the object's methods in the block."""
+    vars(transaction).update(dict.fromkeys(methods, refuse))
+    try:
+        yield
+    finally:
+        for method in methods:
+            del vars(transaction)[method]
