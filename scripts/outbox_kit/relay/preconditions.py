@@ -92,7 +92,7 @@ def refuse_delivered_rows(deployment: Deployment, connection: Connection, tables
     if read_slot(connection, source.slot) is None:
         return
     # Events after this LSN are not counted, because later inserts would compensate for rows that were sent.
-    counted = connection.execute(COUNT.format(outbox=tables.outbox, pending=tables.pending)).fetchall()[0]
+    counted = connection.execute(COUNT.format(**tables.names)).fetchall()[0]
     rows = counted["rows"]
     actual = connect_state.read_actual(deployment.connect, deployment.pipeline.connector.name)
     undelivered = count_undelivered(connection, source, delivered_position(actual), upto=int(counted["lsn"]))
@@ -112,15 +112,10 @@ def require_columns(connection: Connection, tables: RelayTables, types: dict[str
     for name in [*names.values(), *additional_columns(tables.pipeline)]:
         if name not in types:
             raise _wrong(tables, f"does not have the column {name}")
-    payload = without_modifier(types[source.columns.payload])
-    if tables.pipeline.payload_type == "bytea":
-        if payload != "bytea":
-            raise _wrong(tables, f"has a column {source.columns.payload} of type {payload}; it must be bytea")
-    elif payload not in TEXT_TYPES:
-        raise _wrong(tables, f"has a column {source.columns.payload} of type {payload}; it must be jsonb, json or text")
-    headers = without_modifier(types.get(optional, "jsonb"))
-    if headers not in TEXT_TYPES:
-        raise _wrong(tables, f"has a column {optional} of type {headers}; it must be jsonb, json or text")
+    payload_types = ("bytea",) if tables.pipeline.payload_type == "bytea" else TEXT_TYPES
+    for name, allowed in ((source.columns.payload, payload_types), (optional, TEXT_TYPES)):
+        if name in types and (actual := without_modifier(types[name])) not in allowed:
+            raise _wrong(tables, f"has a column {name} of type {actual}; it must be {' or '.join(allowed)}")
     if not types[source.columns.created_at].startswith("timestamp"):
         raise _wrong(tables, f"has a column {source.columns.created_at} that is neither timestamptz nor timestamp")
     if types[source.columns.id] != "uuid" or _is_nullable(connection, tables):

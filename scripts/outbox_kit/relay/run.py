@@ -16,7 +16,8 @@ from outbox_kit.postgres.advisory_lock import pipeline_lock
 from outbox_kit.postgres.client import Connection
 from outbox_kit.postgres.replication_slot import read_slot
 from outbox_kit.relay import epochs, tables, unread_rows
-from outbox_kit.relay.metrics import Backlog, Counters
+from outbox_kit.relay.failures import Failures
+from outbox_kit.relay.metrics import Backlog, Counters, MetricsFile
 from outbox_kit.relay.preconditions import (
     refuse_delivered_rows,
     refuse_other_senders,
@@ -49,13 +50,14 @@ def run_relay(deployment: Deployment, options: RelayOptions, stop: Event, progre
         refuse_other_senders(deployment)
     relay_tables = RelayTables(deployment.pipeline, options.marks)
     encoder = RecordEncoder(deployment.pipeline, lock, partition_of)
-    process = RelayProcess(deployment, options, relay_tables, encoder, stop, progress)
-    metrics = process.metrics  # raises an error before rows are sent
+    counters, failures = Counters(), Failures(options.interval, progress)
+    metrics = MetricsFile(options.metrics_file, deployment.pipeline.name, counters, progress)
+    process = RelayProcess(deployment, options, relay_tables, encoder, stop, progress, counters, failures, metrics)
     try:
         _run_until_stopped(process, lock)
     finally:
-        metrics.write(Backlog(failing=len(process.failures.by_bucket)))
-    return process.counters
+        metrics.write(Backlog(failing=len(failures.by_bucket)))
+    return counters
 
 
 def _run_until_stopped(process: RelayProcess, lock: Lock) -> None:
@@ -71,15 +73,11 @@ def _run_until_stopped(process: RelayProcess, lock: Lock) -> None:
     future = limited_calls.start(run)
     while not (future.done() or process.stop.is_set()):
         wait([future], POLL_S)
-    try:
-        future.result(STOP_S)
-    except TimeoutError:
-        if future.done():  # it has ended just now, or its session raised the TimeoutError
-            future.result()
-            return
+    if wait([future], STOP_S).not_done:
         message = f"the relay did not complete its batches within {STOP_S:g} s"
         hint = "check the brokers and PostgreSQL; another process sends the claimed rows again"
-        raise WaitTimeoutError(message, hint) from None
+        raise WaitTimeoutError(message, hint)
+    future.result()
 
 
 def prepare(process: RelayProcess, lock: Lock) -> None:
