@@ -195,7 +195,7 @@ def _default_primitive(kind: str, value: Any, size: int | None) -> bytes:  # noq
     if kind == "string":
         return prefixed(value.encode())
     if kind == "bytes":
-        return prefixed(value.encode("latin-1"))  # one character per byte, as Avro specifies
+        return prefixed(value.encode("latin-1", "replace"))  # one character per byte, as Avro specifies
     if size is not None:  # fixed; Avro's Java library completes or truncates the value
-        return bytes(value.encode("latin-1")[:size].ljust(size, b"\0"))
+        return bytes(value.encode("latin-1", "replace")[:size].ljust(size, b"\0"))
     return b"" if kind == "null" else bytes([bool(value)])
