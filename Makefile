@@ -204,6 +204,7 @@ test-cluster: setup ## Test the jobs on a Spark cluster with spark-submit. Takes
 	@$(WITH_JAVA) $(BIN)/pytest -q -m cluster tests/cluster
 
 test-full: test test-cluster $(STAMPS)/jdbc-sink ## Run `test` and the long tests: all targets, the cluster, more property-based test cases and mutation testing.
+	@$(BIN)/pytest -q -n 2 -m long tests/unit
 	@$(WITH_JAVA) $(BIN)/pytest -q -n 2 -m long tests/spark
 	@$(WITH_JAVA) $(BIN)/pytest -q -m long tests/integration
 	@$(WITH_JAVA) $(BIN)/pytest -q -m long tests/compose --durations=10

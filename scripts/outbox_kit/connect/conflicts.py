@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -71,6 +72,25 @@ def slots_of(connectors: Iterable[LiveConnector]) -> set[str]:
         for connector in connectors
         if connector.config.get("connector.class", "").startswith(POSTGRES_CONNECTOR_PREFIX)
     }
+
+
+def readers_of(table: str, database: str, connectors: Mapping[str, LiveConnector]) -> list[str]:
+    """Return the connectors that read the table of a database of this name, on any server, as in slots_of()."""
+    return sorted(
+        name
+        for name, connector in connectors.items()
+        if connector.config.get("connector.class", "").startswith(POSTGRES_CONNECTOR_PREFIX)
+        and connector.config.get("database.dbname") == database
+        and any(_matches(item.strip(), table) for item in connector.config.get("table.include.list", "").split(","))
+    )
+
+
+def _matches(pattern: str, table: str) -> bool:
+    """Return whether a pattern of Debezium matches the table. If Python cannot compile it, it may match."""
+    try:
+        return re.fullmatch(pattern, table, re.IGNORECASE) is not None
+    except re.error:
+        return True
 
 
 def refuse_duplicates(name: str, config: dict[str, str], other_connectors: Mapping[str, LiveConnector]) -> None:

@@ -9,6 +9,7 @@ from outbox_kit.encoding.row import PayloadError
 
 MAX_DEPTH = 200
 MAX_DIGITS = 1000
+"""Maximum number of digits. In some places, the connector's parser accepts one more in a fraction or an exponent."""
 MAX_NAME = 50_000
 """Maximum length, in characters, of a member name that the connector's parser accepts."""
 WHITE_SPACE = " \t\r\n"
@@ -39,7 +40,7 @@ class _LimitError(ValueError):
 
 
 def _limited(text: str) -> str:
-    if len(text) > MAX_DIGITS:
+    if len(text) > MAX_DIGITS and sum(map(str.isdigit, text)) > MAX_DIGITS:
         raise _LimitError
     return text
 

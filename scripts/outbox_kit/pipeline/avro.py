@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -27,6 +28,7 @@ NAMED_TYPES = frozenset({"record", "enum", "fixed"})
 PRIMITIVE_TYPES = frozenset({"boolean", "bytes", "double", "float", "int", "long", "null", "string"})
 SCHEMA_ERRORS = (SchemaParseException, UnknownType, KeyError, ValueError, TypeError, AttributeError)
 """Exceptions that fastavro raises for an invalid schema."""
+MAX_VALUES = {"int": 2**31 - 1, "long": 2**63 - 1, "float": 2.0**128 - 2.0**104, "double": math.inf}
 MAX_BYTES = 2_000_000
 MAX_LEVELS = 150
 """Maximum nesting depth of JSON values in a schema, because the functions that process schemas are recursive."""
@@ -167,12 +169,28 @@ def _semantic_errors(node: Any) -> Iterator[str]:  # noqa: ANN401 - any node of 
         if not isinstance(fields, list):
             yield f"record {node.get('name')} has no list of fields"
             return
-        field_counts = Counter(str(field["name"]) for field in fields)
-        yield from (f"field {name} is defined twice" for name, count in field_counts.items() if count > 1)
-        for field in fields:
-            yield from _semantic_errors(field)
+        yield from _field_errors(fields)
     for key in ("type", "items", "values"):
         yield from _semantic_errors(node.get(key))
+
+
+def _field_errors(fields: list[dict[str, Any]]) -> Iterator[str]:
+    field_counts = Counter(str(field["name"]) for field in fields)
+    yield from (f"field {name} is defined twice" for name, count in field_counts.items() if count > 1)
+    for field in fields:
+        if not _has_exact_default(field):
+            yield f"the default of field {field['name']} is not a value of the first numeric type"
+        yield from _semantic_errors(field)
+
+
+def _has_exact_default(field: dict[str, Any]) -> bool:
+    """Return whether Avro's Java library keeps a default number. It converts the number to the first numeric type."""
+    default, branches = field.get("default"), field["type"] if isinstance(field["type"], list) else [field["type"]]
+    kind = next((name for name in map(_branch_name, branches) if name in MAX_VALUES), None)
+    if kind is None or type(default) not in (int, float):
+        return True
+    is_in_range = -MAX_VALUES[kind] - 1 <= default <= MAX_VALUES[kind]
+    return is_in_range and (kind in ("float", "double") or default == int(default))
 
 
 def _branch_name(branch: Any) -> str:  # noqa: ANN401 - any branch of a union

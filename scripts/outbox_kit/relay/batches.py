@@ -20,9 +20,7 @@ from outbox_kit.postgres.client import Connection, Row
 from outbox_kit.relay.buckets import BUCKETS
 from outbox_kit.relay.floors import Floors
 from outbox_kit.relay.rows import RowReader
-from outbox_kit.relay.tables import MARK_COLUMN, ORDER_COLUMN
 
-ALL_BUCKETS = [*range(BUCKETS)]
 MAX_BYTES = 1_000_000
 """Maximum size of payloads and headers in a batch, unless the batch contains only one row."""
 # The stored size, unlike the size of the text, is known without reading the values. Therefore the text of compressed
@@ -58,36 +56,21 @@ RELEASE = sql.SQL("""
     returning bucket""")
 DELETE = sql.SQL("delete from {outbox} where {id} = any(%s::uuid[])")
 MARK = sql.SQL("update {outbox} set {mark} = now() where {id} = any(%s::uuid[])")
-# These queries have one subquery for each bucket, so that an index scan reads only one entry of the bucket.
-PENDING_BUCKETS = sql.SQL("""
-    select bucket from unnest(%s::int[], %s::bigint[]) as held (bucket, floor)
-    where exists (select 1 from {outbox} where {bucket} = held.bucket and {pending} and {order} >= held.floor)""")
-FIRST_PENDING = sql.SQL("""
-    select bucket, first.place from unnest(%s::int[], %s::bigint[]) as held (bucket, floor)
-    cross join lateral (select {order} as place from {outbox}
-                        where {bucket} = held.bucket and {pending} and {order} >= held.floor
-                        order by {order} limit 1) as first
-    where first.place <= %s""")
+# One subquery for each bucket, as in floors.py.
 LAST_PENDING = sql.SQL("""
-    select max(last.place) as place from unnest(%s::int[]) as bucket
+    select coalesce(max(last.place), 0) as place from generate_series(0, %s) as bucket
     cross join lateral (select {order} as place from {outbox}
                         where {bucket} = bucket and {pending} order by {order} desc limit 1) as last""")
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Claimed rows of one bucket, in order. `positions` contains the positions of these rows in the claim."""
+    """Claimed ids of one bucket, and the rows that still exist, in order, with the source_sequence of each row."""
 
     bucket: int
     number: int
-    epoch: int
     ids: list[str]
-    rows: list[Row]
-    positions: list[int]
-
-    def sequence(self, position: int) -> str:
-        """Return a row's source_sequence, which consists of source epoch, batch number and position."""
-        return f"{self.epoch:04x}_{self.number:016x}-{position:016x}"
+    rows: list[tuple[str, Row]]
 
 
 class BatchStore:
@@ -97,33 +80,17 @@ class BatchStore:
         self._connection, self._reader, self._tables = connection, reader, reader.tables
         self.floors = Floors(connection, reader.tables)
         sequence = sql.Literal(f"{self._tables.schema.as_string(connection)}.outbox_relay_batch_number")
-        self._names: dict[str, sql.Composable] = {
+        self._names = self._tables.names | {
             "columns": reader.columns,
             "size": reader.size,
             "stored_size": reader.stored_size,
-            "outbox": self._tables.outbox,
-            "schema": self._tables.schema,
-            "bucket": self._tables.bucket,
-            "pending": self._tables.pending,
-            "id": self._tables.id,
-            "order": sql.Identifier(ORDER_COLUMN),
-            "mark": sql.Identifier(MARK_COLUMN),
             "number_sequence": sequence,
         }
 
-    def pending_buckets(self, buckets: list[int]) -> list[int]:
-        """Return the buckets that contain unsent rows."""
-        return [row["bucket"] for row in self._execute(PENDING_BUCKETS, (buckets, self.floors.of(buckets)))]
-
-    def last_pending(self) -> int | None:
-        """Return the position of the last unsent row, or None if all rows are sent."""
-        place: int | None = self._execute(LAST_PENDING, (ALL_BUCKETS,))[0]["place"]
+    def last_pending(self) -> int:
+        """Return the position of the last unsent row, or 0 if all rows are sent."""
+        place: int = self._execute(LAST_PENDING, (BUCKETS - 1,))[0]["place"]
         return place
-
-    def first_pending(self, last: int) -> dict[int, int]:
-        """Map each bucket that has unsent rows up to position `last` to the position of its first unsent row."""
-        found = self._execute(FIRST_PENDING, (ALL_BUCKETS, self.floors.of(ALL_BUCKETS), last))
-        return {row["bucket"]: row["place"] for row in found}
 
     def claim(self, buckets: Sequence[int], limit: int) -> list[Batch]:
         """Claim the next rows of each bucket, up to `limit` and MAX_BYTES. Buckets without unsent rows are omitted."""
@@ -134,7 +101,7 @@ class BatchStore:
         outbox = self._tables.outbox_name
         claims = self._execute_each(CLAIM, [(outbox, bucket, ids[bucket], outbox) for bucket in chosen])
         return [
-            Batch(bucket, claim["number"], claim["source_epoch"], ids[bucket], rows, list(range(len(rows))))
+            Batch(bucket, claim["number"], ids[bucket], [(_sequence(claim, n), row) for n, row in enumerate(rows)])
             for claim, (bucket, rows) in zip(claims, chosen.items(), strict=True)
         ]
 
@@ -145,9 +112,8 @@ class BatchStore:
 
     def _claimed(self, claim: Row) -> Batch:
         ids = [str(row_id) for row_id in claim["ids"]]
-        rows = self._execute(SELECT_CLAIMED, (ids,))
-        positions = [row["position"] - 1 for row in rows]
-        return Batch(claim["bucket"], claim["number"], claim["source_epoch"], ids, rows, positions)
+        rows = [(_sequence(claim, row["position"] - 1), row) for row in self._execute(SELECT_CLAIMED, (ids,))]
+        return Batch(claim["bucket"], claim["number"], ids, rows)
 
     def complete(self, batches: Sequence[Batch]) -> None:
         """Delete or mark the sent rows. Raises RejectedError if another process has claimed one of the buckets."""
@@ -173,3 +139,8 @@ class BatchStore:
                 if not cursor.nextset():
                     break
         return rows
+
+
+def _sequence(claim: Row, position: int) -> str:
+    """Return a row's source_sequence, which consists of source epoch, batch number and position."""
+    return f"{claim['source_epoch']:04x}_{claim['number']:016x}-{position:016x}"

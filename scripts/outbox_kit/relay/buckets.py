@@ -33,8 +33,3 @@ def bucket_of_row(pipeline: Pipeline) -> sql.Composed:
 def partition_fields(pipeline: Pipeline) -> dict[str, str]:
     """Return the column that determines the partition, by aggregate type."""
     return {name: entry.partition_field for name, entry in pipeline.aggregates.items() if entry.partition_field}
-
-
-def transactional_id(prefix: str, bucket: int) -> str:
-    """Return the transactional.id of a bucket's producer."""
-    return f"outbox-relay.{prefix}.{bucket}"

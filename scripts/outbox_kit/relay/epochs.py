@@ -8,34 +8,32 @@ from __future__ import annotations
 from psycopg import sql
 
 from outbox_events.contract.source_sequence import MAX_EPOCH, Version
-from outbox_events.errors import RefusedError
+from outbox_events.errors import RefusedError, UnreachableError, WaitTimeoutError
 from outbox_kit.deployment import Deployment, connector_epoch
 from outbox_kit.deployment.source_epochs import highest_epoch, highest_version
 from outbox_kit.kafka.preconditions import MOVE_HINT
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client
-from outbox_kit.postgres.client import Connection
+from outbox_kit.postgres.client import Connection, Row
 from outbox_kit.relay.tables import RelayTables
 
 WRITE = sql.SQL("""
-    insert into {schema}.outbox_relay (outbox, source_epoch, prefix, system_identifier, timeline)
+    insert into {schema}.outbox_relay as relay (outbox, source_epoch, prefix, system_identifier, timeline)
     values (%s, %s, %s, %s, %s)
     on conflict (outbox) do update set source_epoch = excluded.source_epoch,
-      system_identifier = excluded.system_identifier, timeline = excluded.timeline""")
-PREFIX = sql.SQL("select prefix from {schema}.outbox_relay where outbox = %s")
+      system_identifier = excluded.system_identifier, timeline = excluded.timeline
+    where relay.prefix = excluded.prefix""")
+READ = sql.SQL("select * from {schema}.outbox_relay where outbox = %s")
 # Only the first of several sessions raises the epoch.
 RAISE = sql.SQL("""
-    update {schema}.outbox_relay
-    set source_epoch = %(epoch)s, system_identifier = %(system_identifier)s, timeline = %(timeline)s
-    where outbox = %(outbox)s and (system_identifier <> %(system_identifier)s or timeline <> %(timeline)s)""")
-IS_SAME_SERVER = sql.SQL("""
-    select 1 from {schema}.outbox_relay where outbox = %s and system_identifier = %s and timeline = %s""")
+    update {schema}.outbox_relay set source_epoch = %s, system_identifier = %s, timeline = %s
+    where outbox = %s and (system_identifier, timeline) <> (%s, %s)""")
 LAST_NUMBER = sql.SQL("select last_value as number from {schema}.outbox_relay_batch_number")
 
 
 def refuse_other_pipeline(connection: Connection, tables: RelayTables) -> None:
     """Raise RefusedError if a relay already sends the rows of the table to the topics of another pipeline."""
-    found = connection.execute(PREFIX.format(schema=tables.schema), (tables.outbox_name,)).fetchone()
+    found = _read(connection, tables)
     if found is None or found["prefix"] == tables.pipeline.prefix:
         return
     statement = sql.SQL("delete from {}.outbox_relay where outbox = {}").format(tables.schema, tables.outbox_name)
@@ -78,31 +76,35 @@ def _above(epoch: int) -> int:
 
 
 def write_epoch(connection: Connection, tables: RelayTables, epoch: int) -> None:
+    """Store the epoch. Raises RefusedError if another pipeline's relay has started meanwhile."""
     parameters = (tables.outbox_name, epoch, tables.pipeline.prefix, *_server(connection))
-    connection.execute(WRITE.format(schema=tables.schema), parameters)
+    if not connection.execute(WRITE.format(schema=tables.schema), parameters).rowcount:
+        refuse_other_pipeline(connection, tables)
 
 
 def raise_on_other_server(deployment: Deployment, connection: Connection, tables: RelayTables) -> int | None:
     """Increase the epoch after a restore or failover of the database. Return the new epoch, or None.
 
-    The new server might lack the last batches, and would then assign their numbers again. Raises UnreachableError,
-    WaitTimeoutError, and RefusedError if the epoch is already the highest possible epoch.
+    The new server might lack the last batches, and would then assign their numbers again. Raises UnreachableError, and
+    RefusedError if the epoch is already the highest possible epoch.
     """
-    server = _server(connection)
-    is_same = IS_SAME_SERVER.format(schema=tables.schema)
-    if connection.execute(is_same, (tables.outbox_name, *server)).fetchone() is not None:
+    server, found = _server(connection), _read(connection, tables)
+    if found is None or (found["system_identifier"], found["timeline"]) == server:
         return None
-    current = client.read_relay_epoch(connection, tables.outbox_name)
-    epoch = _above(max(current, highest_epoch(deployment)))
-    identifier, timeline = server
-    parameters = {
-        "epoch": epoch,
-        "system_identifier": identifier,
-        "timeline": timeline,
-        "outbox": tables.outbox_name,
-    }
+    try:
+        epoch = _above(max(found["source_epoch"], highest_epoch(deployment)))
+    except WaitTimeoutError as error:  # unlike the timeout of `--once`, it is no reason to end the process
+        raise UnreachableError(error.message, error.hint) from None
+    parameters = (epoch, *server, tables.outbox_name, *server)
     raised = connection.execute(RAISE.format(schema=tables.schema), parameters).rowcount
     return epoch if raised else None
+
+
+def _read(connection: Connection, tables: RelayTables) -> Row | None:
+    """Return epoch, prefix and server of the relay; None if no relay has been started for this outbox table."""
+    if not client.read_relay_epoch(connection, tables.outbox_name):
+        return None
+    return connection.execute(READ.format(schema=tables.schema), (tables.outbox_name,)).fetchone()
 
 
 def _server(connection: Connection) -> tuple[str, int]:

@@ -37,22 +37,20 @@ class Failures:
 
     def add(self, bucket: int, error: OutboxError) -> None:
         """Record and report that a bucket was not sent. The delay grows with each failure."""
-        earlier = self.by_bucket.get(bucket)
-        delay = min(2 * earlier.delay, MAX_BACKOFF_S) if earlier else self.first_delay
-        now = self.clock()
+        earlier, now = self.by_bucket.get(bucket), self.clock()
+        delay = self._report(f"bucket {bucket}: {error.message}", earlier.delay if earlier else 0.0)
         self.by_bucket[bucket] = Failure(error, earlier.since if earlier else now, delay, now + delay)
-        self._report(f"bucket {bucket}: {error.message}", delay)
 
     def add_session(self, error: OutboxError) -> float:
         """Record and report the failure of a session. Return the time in seconds until the next session."""
-        delay = min(max(2 * self._session_delay, self.first_delay), MAX_BACKOFF_S)
-        self._session_delay = delay
-        self._report(error.message, delay)
-        return delay
+        self._session_delay = self._report(error.message, self._session_delay)
+        return self._session_delay
 
-    def _report(self, problem: str, delay: float) -> None:
+    def _report(self, problem: str, last_delay: float) -> float:
         self._since = self.clock() if self._since is None else self._since
+        delay = min(max(2 * last_delay, self.first_delay), MAX_BACKOFF_S)
         self.progress(f"{problem}; next attempt in {delay:g} s")
+        return delay
 
     def remove(self, buckets: Collection[int]) -> None:
         """Record that batches of these buckets were sent."""
@@ -66,10 +64,8 @@ class Failures:
 
     def due(self, buckets: Collection[int]) -> list[int]:
         """Return the buckets that can be sent: those that have not failed, and those whose next attempt is due."""
-        return [bucket for bucket in buckets if not self._waits(bucket)]
-
-    def _waits(self, bucket: int) -> bool:
-        return bucket in self.by_bucket and self.clock() < self.by_bucket[bucket].due_at
+        waiting = {bucket for bucket, failure in self.by_bucket.items() if self.clock() < failure.due_at}
+        return [bucket for bucket in buckets if bucket not in waiting]
 
     def is_over_limit(self, *, each: bool = False) -> bool:
         """Return whether no batch was sent for GIVE_UP_S since the first error or, with `each`, none of one bucket."""

@@ -16,7 +16,7 @@ from psycopg import sql
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import Connection
 from outbox_kit.relay.buckets import BUCKETS
-from outbox_kit.relay.tables import ORDER_COLUMN, RelayTables, last_number
+from outbox_kit.relay.tables import RelayTables, last_number
 
 INTERVAL_S = 2.0
 RESET_S = 60.0
@@ -26,10 +26,12 @@ WRITERS = sql.SQL("""
     where locktype = 'relation' and mode = 'RowExclusiveLock' and pid is distinct from pg_backend_pid()
       and database = (select oid from pg_database where datname = current_database())
       and relation in (select %(table)s::regclass union select relid from pg_partition_tree(%(table)s::regclass))""")
-FIRST = sql.SQL("""
-    select bucket, (select {order} from {outbox} where {bucket} = held.bucket and {pending} and {order} >= held.floor
-                    order by {order} limit 1) as place
-    from unnest(%s::int[], %s::bigint[]) as held (bucket, floor)""")
+# The query has one subquery for each bucket, so that an index scan reads only the bucket's first entry.
+FIRST_PENDING = sql.SQL("""
+    select bucket, first.place from unnest(%s::int[], %s::bigint[]) as held (bucket, floor)
+    cross join lateral (select {order} as place from {outbox}
+                        where {bucket} = held.bucket and {pending} and {order} >= held.floor
+                        order by {order} limit 1) as first""")
 
 
 class Floors:
@@ -45,6 +47,12 @@ class Floors:
     def of(self, buckets: Collection[int]) -> list[int]:
         return [self._floors[bucket] for bucket in buckets]
 
+    def first_pending(self, buckets: Collection[int]) -> dict[int, int]:
+        """Map each of the buckets that has unsent rows to the position of its first unsent row."""
+        parameters = ([*buckets], self.of(buckets))
+        found = self._connection.execute(FIRST_PENDING.format(**self._tables.names), parameters)
+        return {row["bucket"]: row["place"] for row in found}
+
     def refresh(self, held: Sequence[int]) -> None:
         """Raise the bounds of the held buckets, unless this was done within the last INTERVAL_S."""
         now = time.monotonic()
@@ -56,7 +64,9 @@ class Floors:
         if now >= self._reset_at:
             self._reset_at = now + RESET_S
             self._floors = [0] * BUCKETS
-        self._raise(held, settled)
+        first = self.first_pending(held)
+        for bucket in held:
+            self._floors[bucket] = min(first.get(bucket, settled + 1), settled + 1)
 
     def _settled(self) -> int | None:
         """Return a number up to which every inserting transaction has ended, or None if one is still open."""
@@ -69,13 +79,3 @@ class Floors:
             writer for writer in writers if not self._writers or writer in self._writers or writer.startswith("-1/")
         )
         return None if self._writers else self._last
-
-    def _raise(self, held: Sequence[int], settled: int) -> None:
-        statement = FIRST.format(
-            order=sql.Identifier(ORDER_COLUMN),
-            outbox=self._tables.outbox,
-            bucket=self._tables.bucket,
-            pending=self._tables.pending,
-        )
-        for row in self._connection.execute(statement, (list(held), self.of(held))):
-            self._floors[row["bucket"]] = settled + 1 if row["place"] is None else min(row["place"], settled + 1)

@@ -13,7 +13,6 @@ from psycopg import sql
 from outbox_events.errors import ConfigurationError
 from outbox_kit.postgres.client import Connection
 from outbox_kit.relay.rows import RowReader
-from outbox_kit.relay.tables import ORDER_COLUMN
 from outbox_kit.results import Reporter
 
 INTERVAL_S = 5.0
@@ -67,14 +66,8 @@ class Backlog:
 def read_backlog(
     connection: Connection, reader: RowReader, held: Sequence[int], floors: Sequence[int], failing: int = 0
 ) -> Backlog:
-    tables = reader.tables
-    statement = BACKLOG.format(
-        outbox=tables.outbox,
-        bucket=tables.bucket,
-        pending=tables.pending,
-        order=sql.Identifier(ORDER_COLUMN),
-        created_at=reader.utc(tables.pipeline.source.columns.created_at),
-    )
+    created_at = reader.utc(reader.tables.pipeline.source.columns.created_at)
+    statement = BACKLOG.format(created_at=created_at, **reader.tables.names)
     parameters = {"held": list(held), "floors": list(floors), "limit": MAX_COUNTED}
     row = connection.execute(statement, parameters).fetchall()[0]
     return Backlog(len(held), failing, row["rows"], max(0.0, row["seconds"]))

@@ -1,4 +1,4 @@
-"""Check that a relay can start: the connector is stopped and has not sent the rows, and the columns are supported."""
+"""Check that a relay can start: no connector sends the rows or has sent them, and the columns are supported."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from typing import LiteralString
 
 from psycopg import sql
 
-from outbox_events.errors import ConfigurationError, RefusedError
+from outbox_events.errors import ConfigurationError, RefusedError, UnreachableError
 from outbox_events.text import plural
 from outbox_kit.connect import state as connect_state
+from outbox_kit.connect.client import LiveConnector
+from outbox_kit.connect.config_diff import PIPELINE_KEY
+from outbox_kit.connect.conflicts import readers_of
 from outbox_kit.deployment import Deployment
 from outbox_kit.deployment.teardown import delivered_position
+from outbox_kit.pipeline import Pipeline, Source
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import Connection
 from outbox_kit.postgres.count_undelivered import count_undelivered
@@ -22,17 +26,60 @@ COUNT = sql.SQL(
     "select count(*) as rows, pg_current_wal_insert_lsn() - '0/0'::pg_lsn as lsn from {outbox} where {pending}"
 )
 TEXT_TYPES = (*JSON_TYPES, "text", "character varying")
+# A publication of all tables is not specific to a pipeline.
+OTHER_PUBLICATIONS: LiteralString = """
+    select pubname as name from pg_publication join pg_publication_rel on prpubid = pg_publication.oid
+    where prrelid = to_regclass(%s) and pubname <> %s order by pubname"""
 NULLABLE: LiteralString = """
     select 1 from pg_attribute where attrelid = to_regclass(%s) and attname = %s and not attnotnull"""
 
 
-def refuse_running_connector(deployment: Deployment) -> None:
-    """Raise RefusedError if the connector exists and is not stopped."""
-    name = deployment.pipeline.connector.name
-    status = deployment.connect.status(name)
-    if status is not None and status.connector_state != "STOPPED":
-        problem = f"the connector of the same table is not stopped: {name}, {status.text}"
-        raise RefusedError(problem, "run `outbox stop`, then start the relay again")
+def refuse_other_senders(deployment: Deployment) -> None:
+    """Raise RefusedError if a connector of another pipeline reads the table, or if another connector is not stopped.
+
+    A stopped connector of another pipeline would be resumed, and its pipeline would miss the rows that the relay sends.
+    """
+    pipeline, name = deployment.pipeline, deployment.pipeline.connector.name
+    try:
+        connectors = deployment.connect.listed_connectors()
+    except UnreachableError as error:
+        hint = "check connect.url; if no connector reads the table, run `outbox relay --no-connect`"
+        raise UnreachableError(error.message, hint) from None
+    readers = readers_of(pipeline.source.table, deployment.environment.source.database, connectors)
+    for reader in readers:
+        _refuse_other_owner(pipeline, reader, connectors[reader])
+    for reader in sorted({*readers, name} & connectors.keys()):
+        status = connectors[reader].status
+        if status is None or status.connector_state != "STOPPED":
+            stop = "outbox stop" if reader == name else f"curl -X PUT {deployment.connect.url}/connectors/{reader}/stop"
+            problem = f"connector {reader!r} can send rows of table {pipeline.source.table}, because it is not stopped"
+            raise RefusedError(
+                f"{problem}: {status.text}" if status else problem, f"run `{stop}`, then start the relay again"
+            )
+
+
+def _refuse_other_owner(pipeline: Pipeline, name: str, connector: LiveConnector) -> None:
+    owner, prefix = connector.config.get(PIPELINE_KEY), connector.config.get("topic.prefix")
+    if owner is not None and (owner, prefix) != (pipeline.name, pipeline.prefix):
+        raise RefusedError(
+            f"connector {name!r} of pipeline {owner!r} reads table {pipeline.source.table} and sends its rows to the "
+            f"topics {prefix}.*, not {pipeline.prefix}.*: a row is sent only once",
+            "use one pipeline per outbox table; if the other is no longer used, run `outbox destroy` for it; if its "
+            "connector reads another server, run `outbox relay --no-connect`",
+        )
+
+
+def refuse_published_table(connection: Connection, source: Source) -> None:
+    """Raise RefusedError if another publication lists the table, because another pipeline may send the rows."""
+    found = connection.execute(OTHER_PUBLICATIONS, (ddl.quoted_text(source.table), source.publication)).fetchone()
+    if found is not None:
+        name = sql.Identifier(found["name"]).as_string(connection)
+        table = ddl.qualified_name(source.table).as_string(connection)
+        raise RefusedError(
+            f"publication {found['name']!r} lists table {source.table}, so another pipeline may send its rows",
+            f"use one pipeline per outbox table; if the other is no longer used, run `outbox destroy` for it, or "
+            f"`alter publication {name} drop table {table}` in the database",
+        )
 
 
 def refuse_delivered_rows(deployment: Deployment, connection: Connection, tables: RelayTables) -> None:
@@ -45,7 +92,7 @@ def refuse_delivered_rows(deployment: Deployment, connection: Connection, tables
     if read_slot(connection, source.slot) is None:
         return
     # Events after this LSN are not counted, because later inserts would compensate for rows that were sent.
-    counted = connection.execute(COUNT.format(outbox=tables.outbox, pending=tables.pending)).fetchall()[0]
+    counted = connection.execute(COUNT.format(**tables.names)).fetchall()[0]
     rows = counted["rows"]
     actual = connect_state.read_actual(deployment.connect, deployment.pipeline.connector.name)
     undelivered = count_undelivered(connection, source, delivered_position(actual), upto=int(counted["lsn"]))
@@ -65,15 +112,10 @@ def require_columns(connection: Connection, tables: RelayTables, types: dict[str
     for name in [*names.values(), *additional_columns(tables.pipeline)]:
         if name not in types:
             raise _wrong(tables, f"does not have the column {name}")
-    payload = without_modifier(types[source.columns.payload])
-    if tables.pipeline.payload_type == "bytea":
-        if payload != "bytea":
-            raise _wrong(tables, f"has a column {source.columns.payload} of type {payload}; it must be bytea")
-    elif payload not in TEXT_TYPES:
-        raise _wrong(tables, f"has a column {source.columns.payload} of type {payload}; it must be jsonb, json or text")
-    headers = without_modifier(types.get(optional, "jsonb"))
-    if headers not in TEXT_TYPES:
-        raise _wrong(tables, f"has a column {optional} of type {headers}; it must be jsonb, json or text")
+    payload_types = ("bytea",) if tables.pipeline.payload_type == "bytea" else TEXT_TYPES
+    for name, allowed in ((source.columns.payload, payload_types), (optional, TEXT_TYPES)):
+        if name in types and (actual := without_modifier(types[name])) not in allowed:
+            raise _wrong(tables, f"has a column {name} of type {actual}; it must be {' or '.join(allowed)}")
     if not types[source.columns.created_at].startswith("timestamp"):
         raise _wrong(tables, f"has a column {source.columns.created_at} that is neither timestamptz nor timestamp")
     if types[source.columns.id] != "uuid" or _is_nullable(connection, tables):

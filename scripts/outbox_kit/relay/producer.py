@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -57,40 +57,35 @@ class BucketProducer:
 
         Raises UnreachableError, RejectedError, and errors of `keep_lease`.
         """
-        try:
+        with self._aborted_after_errors("send"):
             self._producer.begin_transaction()
             for record in records:
                 self._keep_lease()
                 self._produce(record)
-        except KafkaException as error:
-            self.abort()
-            raise self._failed("begin", error.args[0]) from None
-        except Exception:
-            self.abort()
-            raise
 
     def commit(self) -> None:
         """Commit the transaction, or abort it after an error. Raises UnreachableError, RejectedError.
 
         After a timeout, the outcome is unknown. After any other error, the transaction is not committed.
         """
-        try:
-            self._wait("commit", self._producer.commit_transaction)
-        except Exception:
-            self.abort()
-            raise
+        self._wait("commit", self._producer.commit_transaction)
 
-    def abort(self) -> None:
-        """Abort the open transaction, so that consumers do not have to wait for its timeout."""
-        with suppress(KafkaException):
-            self._producer.abort_transaction(STEP_S)
+    @contextmanager
+    def _aborted_after_errors(self, action: str) -> Iterator[None]:
+        """Abort the open transaction after an error, so that consumers do not have to wait for its timeout."""
+        try:
+            yield
+        except Exception as error:
+            with suppress(KafkaException):
+                self._producer.abort_transaction(STEP_S)
+            raise (self._failed(action, error.args[0]) if isinstance(error, KafkaException) else error) from None
 
     def _produce(self, record: Record) -> None:
         """Add a record to the queue. Wait while the queue is full: a batch can exceed the producer's queue (1 GiB)."""
         deadline = Deadline(SEND_TIMEOUT_S)
         while True:
             try:
-                self._producer.produce(
+                return self._producer.produce(
                     record.topic,
                     key=record.key,
                     value=record.value,
@@ -102,21 +97,17 @@ class BucketProducer:
                     raise UnreachableError(f"the producer queue of {self._id} is full", "check the brokers") from None
                 self._producer.poll(STEP_S)
                 self._keep_lease()
-            else:
-                return
 
     def _wait(self, action: str, step: Callable[[float], None]) -> None:
         """Repeat `step` until it succeeds. After a timeout, the next call continues the same operation."""
         deadline = Deadline(SEND_TIMEOUT_S)
-        while True:
-            try:
-                step(STEP_S)
-            except KafkaException as exception:
-                error = exception.args[0]
-                if not error.retriable() or not deadline.seconds_left:
-                    raise self._failed(action, error) from None
-            else:
-                return
+        with self._aborted_after_errors(action):
+            while True:
+                try:
+                    return step(STEP_S)
+                except KafkaException as error:
+                    if not error.args[0].retriable() or not deadline.seconds_left:
+                        raise
 
     def _failed(self, action: str, error: KafkaError) -> Exception:
         cause = f"; {self._errors.cause}" if self._errors.cause else ""

@@ -18,6 +18,7 @@ from outbox_kit.relay.tables import RelayTables
 TIMESTAMPTZ = "timestamp with time zone"
 JSON_TYPES = ("json", "jsonb")
 NATIVE_TYPES = ("bytea", "smallint", "integer", "bigint", "boolean", "real", "double precision")
+TEXT_COLUMNS = ("id", "aggregate_type", "aggregate_id", "event_type")
 MODIFIER = re.compile(r"\([0-9, ]+\)")
 EVENT_TIME = sql.SQL("""
     case when {column} >= timestamp '0001-01-01' and {column} < timestamp '10000-01-01'
@@ -34,14 +35,11 @@ class RowReader:
     @cached_property
     def columns(self) -> sql.Composed:
         """Select list for the columns that a record needs. Additional columns are numbered."""
-        names, source = self.tables.pipeline.source.columns, self.tables.pipeline.source
+        names = self.tables.pipeline.source.columns
         entries = [
-            _text(names.id, "id"),
-            _text(names.aggregate_type, "aggregate_type"),
-            _text(names.aggregate_id, "aggregate_id"),
-            _text(names.event_type, "event_type"),
+            *(_text(getattr(names, name), name) for name in TEXT_COLUMNS),
             sql.SQL("{} as payload").format(self._value(names.payload)),
-            sql.SQL("{} as event_time").format(EVENT_TIME.format(column=self.utc(source.columns.created_at))),
+            sql.SQL("{} as event_time").format(EVENT_TIME.format(column=self.utc(names.created_at))),
         ]
         if names.headers in self.types:
             entries.append(_text(names.headers, "headers"))
@@ -80,13 +78,8 @@ class RowReader:
 
     def outbox_row(self, row: Row) -> OutboxRow:
         return OutboxRow(
-            id=row["id"],
-            aggregate_type=row["aggregate_type"],
-            aggregate_id=row["aggregate_id"],
-            event_type=row["event_type"],
-            payload=row["payload"],
+            **{name: row[name] for name in (*TEXT_COLUMNS, "payload", "event_time")},
             headers=row.get("headers"),
-            event_time=row["event_time"],
             additional={name: row[f"additional_{position}"] for position, name in enumerate(self.additional)},
             payload_is_json=self._payload_is_json,
         )
@@ -96,8 +89,8 @@ class RowReader:
         entries = [
             sql.SQL("{} as {}").format(self._dead_letter_value(name), sql.Identifier(name)) for name in self.types
         ]
-        statement = sql.SQL("select {} from {} where {} = %s").format(
-            sql.SQL(", ").join(entries), self.tables.outbox, self.tables.id
+        statement = sql.SQL("select {columns} from {outbox} where {id} = %s").format(
+            columns=sql.SQL(", ").join(entries), **self.tables.names
         )
         found = connection.execute(statement, (row_id,)).fetchone()
         return {name: (self.types[name], value) for name, value in (found or {}).items()}

@@ -16,8 +16,14 @@ from outbox_kit.postgres.advisory_lock import pipeline_lock
 from outbox_kit.postgres.client import Connection
 from outbox_kit.postgres.replication_slot import read_slot
 from outbox_kit.relay import epochs, tables, unread_rows
-from outbox_kit.relay.metrics import Backlog, Counters
-from outbox_kit.relay.preconditions import refuse_delivered_rows, refuse_running_connector, require_columns
+from outbox_kit.relay.failures import Failures
+from outbox_kit.relay.metrics import Backlog, Counters, MetricsFile
+from outbox_kit.relay.preconditions import (
+    refuse_delivered_rows,
+    refuse_other_senders,
+    refuse_published_table,
+    require_columns,
+)
 from outbox_kit.relay.rows import RowReader
 from outbox_kit.relay.tables import RelayTables
 from outbox_kit.relay.worker import RelayOptions, RelayProcess, Worker
@@ -32,24 +38,26 @@ STOP_S = 8.0
 def run_relay(deployment: Deployment, options: RelayOptions, stop: Event, progress: Reporter) -> Counters:
     """Send rows until `stop` is set or, with `once`, until all rows are sent. Return the counters of sent records.
 
-    Raises ConfigurationError, RefusedError if the connector is running, and UnreachableError and RejectedError after
-    GIVE_UP_S, or when the process stops while a bucket fails. Raises WaitTimeoutError if the process does not end
-    within STOP_S after `stop` is set or, with `once`, if another process holds a bucket and does not send its rows.
+    Raises ConfigurationError, RefusedError if another pipeline or a connector can send the rows, and UnreachableError
+    and RejectedError after GIVE_UP_S, or when the process stops while a bucket fails. Raises WaitTimeoutError if the
+    process does not end within STOP_S after `stop` is set or, with `once`, if another process holds a bucket and does
+    not send its rows.
     """
     lock = deployment.lock()
     if lock is None:
         raise ConfigurationError(f"lock file {deployment.lock_file} does not exist", "run `outbox apply`")
     if options.with_connect:
-        refuse_running_connector(deployment)
+        refuse_other_senders(deployment)
     relay_tables = RelayTables(deployment.pipeline, options.marks)
     encoder = RecordEncoder(deployment.pipeline, lock, partition_of)
-    process = RelayProcess(deployment, options, relay_tables, encoder, stop, progress)
-    metrics = process.metrics  # raises an error before rows are sent
+    counters, failures = Counters(), Failures(options.interval, progress)
+    metrics = MetricsFile(options.metrics_file, deployment.pipeline.name, counters, progress)
+    process = RelayProcess(deployment, options, relay_tables, encoder, stop, progress, counters, failures, metrics)
     try:
         _run_until_stopped(process, lock)
     finally:
-        metrics.write(Backlog(failing=len(process.failures.by_bucket)))
-    return process.counters
+        metrics.write(Backlog(failing=len(failures.by_bucket)))
+    return counters
 
 
 def _run_until_stopped(process: RelayProcess, lock: Lock) -> None:
@@ -65,35 +73,33 @@ def _run_until_stopped(process: RelayProcess, lock: Lock) -> None:
     future = limited_calls.start(run)
     while not (future.done() or process.stop.is_set()):
         wait([future], POLL_S)
-    try:
-        future.result(STOP_S)
-    except TimeoutError:
-        if future.done():  # it has ended just now, or its session raised the TimeoutError
-            future.result()
-            return
+    if wait([future], STOP_S).not_done:
         message = f"the relay did not complete its batches within {STOP_S:g} s"
         hint = "check the brokers and PostgreSQL; another process sends the claimed rows again"
-        raise WaitTimeoutError(message, hint) from None
+        raise WaitTimeoutError(message, hint)
+    future.result()
 
 
 def prepare(process: RelayProcess, lock: Lock) -> None:
-    """Create the relay's tables and index, and set the source epoch."""
+    """Create the relay's tables and index, and set the source epoch. Before, refuse the table of another pipeline."""
     deployment, relay_tables, with_connect = process.deployment, process.tables, process.options.with_connect
     source, name = deployment.environment.source, deployment.pipeline.name
     with (
         pipeline_lock(source, name, command="relay", seconds=LOCK_TIMEOUT_S),
         client.connected(source) as connection,
     ):
-        _create_tables(process, lock, connection)
         epochs.refuse_other_pipeline(connection, relay_tables)
-        is_first_sender = lock.config is None and not client.read_relay_epoch(connection, relay_tables.outbox_name)
+        current = client.read_relay_epoch(connection, relay_tables.outbox_name)
+        if not current:
+            refuse_published_table(connection, deployment.pipeline.source)
+        _create_tables(process, lock, connection)
         epoch = epochs.required_epoch(deployment, lock, connection, relay_tables, with_connect=with_connect)
-        if epoch != client.read_relay_epoch(connection, relay_tables.outbox_name):
+        if epoch != current:
             if with_connect and lock.config is not None:
                 refuse_delivered_rows(deployment, connection, relay_tables)
             epochs.write_epoch(connection, relay_tables, epoch)
             process.progress(f"source epoch {epoch}: the states of the relay replace those of the connector")
-        unread_rows.start(connection, relay_tables, is_first_sender=is_first_sender)
+        unread_rows.start(connection, relay_tables, is_first_sender=lock.config is None and not current)
 
 
 def _create_tables(process: RelayProcess, lock: Lock, connection: Connection) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import LiteralString
 from zlib import crc32
 
@@ -64,19 +65,19 @@ class RelayTables:
     def schema(self) -> sql.Identifier:
         return ddl.schema_of(self.outbox_name)
 
-    @property
-    def id(self) -> sql.Identifier:
-        return sql.Identifier(self.pipeline.source.columns.id)
-
-    @property
-    def bucket(self) -> sql.Composed:
-        """Expression for a row's bucket."""
-        return bucket_of_row(self.pipeline)
-
-    @property
-    def pending(self) -> sql.Composable:
-        """Condition that selects the unsent rows."""
-        return sql.SQL("{} is null").format(sql.Identifier(MARK_COLUMN)) if self.marks else sql.SQL("true")
+    @cached_property
+    def names(self) -> dict[str, sql.Composable]:
+        """Placeholders of statements. `bucket` is a row's bucket, and `pending` selects the unsent rows."""
+        mark = sql.Identifier(MARK_COLUMN)
+        return {
+            "outbox": self.outbox,
+            "schema": self.schema,
+            "id": sql.Identifier(self.pipeline.source.columns.id),
+            "bucket": bucket_of_row(self.pipeline),
+            "pending": sql.SQL("{} is null").format(mark) if self.marks else sql.SQL("true"),
+            "order": sql.Identifier(ORDER_COLUMN),
+            "mark": mark,
+        }
 
 
 def last_number(connection: Connection, tables: RelayTables) -> int:
@@ -170,7 +171,7 @@ def _create_index(connection: Connection, tables: RelayTables) -> None:
     suffix = "_relay_mark" if tables.marks else "_relay"
     if partition_fields(tables.pipeline):
         # The index of other partition fields has another expression, and could not be used.
-        suffix += f"_{crc32(tables.bucket.as_string(connection).encode()):08x}"
+        suffix += f"_{crc32(tables.names['bucket'].as_string(connection).encode()):08x}"
     schema, table = tables.outbox_name.split(".", maxsplit=1)
     name = table[: MAX_NAME - len(suffix)] + suffix
     index = sql.Identifier(schema, name)
@@ -181,8 +182,8 @@ def _create_index(connection: Connection, tables: RelayTables) -> None:
     if found is not None:
         connection.execute(sql.SQL("drop index concurrently {}").format(index))
     connection.execute(
-        sql.SQL("create index concurrently {} on {} ({}, {}) where {}").format(
-            sql.Identifier(name), tables.outbox, tables.bucket, sql.Identifier(ORDER_COLUMN), tables.pending
+        sql.SQL("create index concurrently {name} on {outbox} ({bucket}, {order}) where {pending}").format(
+            name=sql.Identifier(name), **tables.names
         )
     )
     connection.execute("reset statement_timeout")

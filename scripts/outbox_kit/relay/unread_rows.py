@@ -6,7 +6,7 @@ takes a number from the sequence of the order column, and the statistics count i
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, replace
+from typing import NamedTuple
 
 from psycopg import sql
 
@@ -29,8 +29,7 @@ WRITE = sql.SQL("""
     on conflict (outbox) do update set seq = excluded.seq, deleted = excluded.deleted, batches = excluded.batches""")
 
 
-@dataclass(frozen=True)
-class TableProgress:
+class TableProgress(NamedTuple):
     """Last value of the order column, number of deleted rows, and sum of source epoch and last batch numbers."""
 
     seq: int
@@ -52,7 +51,7 @@ def start(connection: Connection, tables: RelayTables, *, is_first_sender: bool)
     """Store the first observation. If the relay is the table's first sender, it begins with the table's first row."""
     if _previous(connection, tables) is None:
         current = _read(connection, tables)
-        _write(connection, tables, replace(current, seq=0, deleted=0) if is_first_sender else current)
+        _write(connection, tables, current._replace(seq=0, deleted=0) if is_first_sender else current)
 
 
 def count(connection: Connection, tables: RelayTables) -> int:
@@ -79,4 +78,4 @@ def _previous(connection: Connection, tables: RelayTables) -> TableProgress | No
 
 
 def _write(connection: Connection, tables: RelayTables, progress: TableProgress) -> None:
-    connection.execute(WRITE.format(schema=tables.schema), (tables.outbox_name, *astuple(progress)))
+    connection.execute(WRITE.format(schema=tables.schema), (tables.outbox_name, *progress))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, field
-from functools import cached_property, partial
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Event
 
@@ -17,12 +18,12 @@ from outbox_events.kafka.record import Record
 from outbox_events.text import plural
 from outbox_events.waiting import Deadline
 from outbox_kit.deployment import Deployment
-from outbox_kit.encoding import InvalidRowError, OutboxRow, RecordEncoder
+from outbox_kit.encoding import InvalidRowError, RecordEncoder
 from outbox_kit.encoding.dead_letter import dead_letter_record
-from outbox_kit.postgres.client import Connection
+from outbox_kit.postgres.client import Connection, Row
 from outbox_kit.relay import leases, unread_rows
 from outbox_kit.relay.batches import Batch, BatchStore
-from outbox_kit.relay.buckets import transactional_id
+from outbox_kit.relay.buckets import BUCKETS
 from outbox_kit.relay.failures import Failures
 from outbox_kit.relay.leases import Leases
 from outbox_kit.relay.metrics import INTERVAL_S, Counters, MetricsFile, read_backlog
@@ -61,24 +62,9 @@ class RelayProcess:
     encoder: RecordEncoder
     stop: Event
     progress: Reporter
-    counters: Counters = field(default_factory=Counters)
-
-    @cached_property
-    def failures(self) -> Failures:
-        return Failures(self.options.interval, self.progress)
-
-    @cached_property
-    def metrics(self) -> MetricsFile:
-        return MetricsFile(self.options.metrics_file, self.deployment.pipeline.name, self.counters, self.progress)
-
-
-@dataclass(frozen=True)
-class InFlight:
-    """Call of a bucket's producer: the commit of a batch or, without a batch, the initialization."""
-
-    future: Future[None]
-    batch: Batch | None = None
-    dead_letters: int = 0
+    counters: Counters
+    failures: Failures
+    metrics: MetricsFile
 
 
 class Worker:
@@ -91,7 +77,8 @@ class Worker:
     def __init__(self, process: RelayProcess, connection: Connection, reader: RowReader) -> None:
         self._process, self._connection, self._reader = process, connection, reader
         self._producers: dict[int, BucketProducer] = {}
-        self._in_flight: dict[int, InFlight] = {}
+        self._in_flight: dict[int, Future[Sent | None]] = {}
+        """Calls of producers, which commit a batch or initialize the producer."""
         self._completion: Future[None] = limited_calls.start(lambda: None)
         self._claimed: set[int] = set()
         """Buckets that can have a claimed batch, which must be sent before another batch is claimed."""
@@ -107,29 +94,27 @@ class Worker:
         With `once`, raises WaitTimeoutError if another process holds a bucket and does not send its rows.
         """
         options, stop = self._process.options, self._process.stop
-        last = self._store.last_pending() if options.once else None
+        last = self._store.last_pending() if options.once else 0
         while not stop.is_set():
             self._rebalance()
             committed = self._collect()
             self._store.floors.refresh(self._leases.held)
             self._write_metrics()
-            if options.once and self._is_complete(last):
+            is_complete = options.once and self._is_complete(last)
+            if is_complete or not options.once:
                 self._report_unread_rows()
+            if is_complete:
                 break
-            if not options.once:
-                self._report_unread_rows()
             batches = self._claim_next([batch.bucket for batch, _ in committed])
             # PostgreSQL deletes the rows of one half of the buckets while this thread encodes those of the other half.
-            self._start_completion(committed)
-            self._send(batches)
-            self._finish_completion(committed)
+            with self._completing(committed):
+                self._send(batches)
             if not (committed or batches):
                 self._pause()
         while self._in_flight:
             self._pause()
-            committed = self._collect()
-            self._start_completion(committed)
-            self._finish_completion(committed)
+            with self._completing(self._collect()):
+                pass
 
     def _claim_next(self, committed: Sequence[int]) -> list[Batch]:
         """Claim batches of up to half of the buckets. Exclude those that are in flight or `committed`."""
@@ -137,10 +122,10 @@ class Worker:
         if failures.is_over_limit(each=self._process.options.once):
             failures.raise_last()
         idle = [bucket for bucket in self._leases.held if bucket not in self._in_flight and bucket not in committed]
-        pending = self._store.pending_buckets(idle)
+        pending = self._store.floors.first_pending(idle)
         if not pending and not self._in_flight and not committed:
             failures.remove(idle)
-        for bucket in set(idle) - set(pending):  # its rows were deleted
+        for bucket in set(idle) - pending.keys():  # its rows were deleted
             failures.by_bucket.pop(bucket, None)
         due = failures.due(pending)
         for bucket in due:
@@ -157,8 +142,7 @@ class Worker:
     def _pause(self) -> None:
         """Wait until a call of a producer ends or, if there is none, for the polling interval."""
         if self._in_flight:
-            futures = [call.future for call in self._in_flight.values()]
-            wait(futures, min(self._process.options.interval, leases.KEEP_S), FIRST_COMPLETED)
+            wait(self._in_flight.values(), min(self._process.options.interval, leases.KEEP_S), FIRST_COMPLETED)
             self._keep_lease()
         else:
             self._process.stop.wait(self._process.options.interval)
@@ -170,9 +154,9 @@ class Worker:
 
     def _initialize(self, bucket: int) -> None:
         kafka, prefix = self._process.deployment.environment.kafka, self._process.tables.pipeline.prefix
-        producer = BucketProducer(kafka, transactional_id(prefix, bucket), self._keep_lease)
+        producer = BucketProducer(kafka, f"outbox-relay.{prefix}.{bucket}", self._keep_lease)
         self._producers[bucket] = producer
-        self._in_flight[bucket] = InFlight(limited_calls.start(producer.initialize))
+        self._in_flight[bucket] = limited_calls.start(producer.initialize)
 
     def _read(self, buckets: Sequence[int]) -> list[Batch]:
         """Return the batches that were claimed earlier and, for the other buckets, claim the next rows."""
@@ -190,28 +174,24 @@ class Worker:
         dead_letter_topic = self._process.tables.pipeline.dead_letter_topic
         for batch in batches:
             # The records are encoded before the Kafka transaction begins, because the transaction has a timeout.
-            records, producer = self._records(batch), self._producers[batch.bucket]
+            records, producer = [*self._records(batch)], self._producers[batch.bucket]
             try:
                 producer.send(records)
             except (UnreachableError, RejectedError) as error:
                 self._fail(batch.bucket, error)
                 continue
             dead_letters = sum(record.topic == dead_letter_topic for record in records)
-            self._in_flight[batch.bucket] = InFlight(limited_calls.start(producer.commit), batch, dead_letters)
+            self._in_flight[batch.bucket] = limited_calls.start(partial(_commit, producer, (batch, dead_letters)))
 
     def _collect(self) -> list[Sent]:
         """Return the batches whose transactions are committed, and whose rows must be completed."""
         committed: list[Sent] = []
-        for bucket, call in [*self._in_flight.items()]:
-            if not call.future.done():
-                continue
-            del self._in_flight[bucket]
+        for bucket in [bucket for bucket, call in self._in_flight.items() if call.done()]:
+            call = self._in_flight.pop(bucket)
             try:
-                call.future.result()
+                committed += [sent] if (sent := call.result()) else []
             except (UnreachableError, RejectedError) as error:
                 self._fail(bucket, error)
-            else:
-                committed += [(call.batch, call.dead_letters)] if call.batch else []
         return committed
 
     def _fail(self, bucket: int, error: UnreachableError | RejectedError) -> None:
@@ -220,14 +200,14 @@ class Worker:
         self._process.counters.errors += 1
         self._process.failures.add(bucket, error)
 
-    def _start_completion(self, committed: Sequence[Sent]) -> None:
-        """Complete the rows in a thread. Until _finish_completion(), no other thread may use the connection."""
-        if committed:
-            self._completion = limited_calls.start(partial(self._store.complete, [batch for batch, _ in committed]))
-
-    def _finish_completion(self, committed: Sequence[Sent]) -> None:
+    @contextmanager
+    def _completing(self, committed: Sequence[Sent]) -> Iterator[None]:
+        """Complete the rows in a thread. Before the context uses the connection, it must wait for `_completion`."""
         if not committed:
+            yield
             return
+        self._completion = limited_calls.start(partial(self._store.complete, [batch for batch, _ in committed]))
+        yield
         self._completion.result()
         buckets = {batch.bucket for batch, _ in committed}
         self._claimed -= buckets
@@ -237,9 +217,10 @@ class Worker:
         counters.dead_letters += dead_letters
         counters.batches += len(committed)
 
-    def _is_complete(self, last: int | None) -> bool:
+    def _is_complete(self, last: int) -> bool:
         """Return whether all rows up to the position `last` are sent, including rows in other processes' buckets."""
-        remaining = {} if last is None else self._store.first_pending(last)
+        first = self._store.floors.first_pending(range(BUCKETS))
+        remaining = {bucket: place for bucket, place in first.items() if place <= last}
         others = {bucket: place for bucket, place in remaining.items() if bucket not in self._leases.held}
         if others != self._remaining:
             self._remaining, self._deadline = others, Deadline(leases.LEASE_S + ONCE_MARGIN_S)
@@ -286,19 +267,23 @@ class Worker:
             backlog = read_backlog(self._connection, self._reader, held, self._store.floors.of(held), failing)
             self._process.metrics.write(backlog)
 
-    def _records(self, batch: Batch) -> list[Record]:
-        records = []
-        for row, position in zip(batch.rows, batch.positions, strict=True):
+    def _records(self, batch: Batch) -> Iterator[Record]:
+        for sequence, row in batch.rows:
             self._keep_lease()
-            records.append(self._record(self._reader.outbox_row(row), batch.sequence(position)))
-        return records
+            yield self._record(row, sequence)
 
-    def _record(self, row: OutboxRow, sequence: str) -> Record:
+    def _record(self, row: Row, sequence: str) -> Record:
+        outbox_row, encoder = self._reader.outbox_row(row), self._process.encoder
         try:
-            return self._process.encoder.encode(row, sequence)
+            return encoder.encode(outbox_row, sequence)
         except InvalidRowError as error:
             report = f"row with source_sequence {sequence} is a dead letter ({error.reason}): {error.message}"
             self._process.progress(report)
             self._completion.exception()  # waits until the connection is free
-            whole_row = self._reader.whole_row(self._connection, row.id)
-            return dead_letter_record(self._process.encoder, row, sequence, error, whole_row)
+            whole_row = self._reader.whole_row(self._connection, outbox_row.id)
+            return dead_letter_record(encoder, outbox_row, sequence, error, whole_row)
+
+
+def _commit(producer: BucketProducer, sent: Sent) -> Sent:
+    producer.commit()
+    return sent

@@ -130,6 +130,11 @@ def test_the_top_level_must_be_a_record(tmp_path: Path, content: str) -> None:
         record({"name": "x", "type": "int"}, {"name": "x", "type": "string"}),
         record({"name": "x", "type": ["int", "int"]}),
         record({"name": "no name", "type": "int"}),
+        # defaults that Avro's Java library changes
+        record({"name": "x", "type": ["int", "long"], "default": 2**40}),
+        record({"name": "x", "type": ["null", "long", "double"], "default": -1.5}),
+        record({"name": "x", "type": "int", "default": -(2**31) - 1}),
+        record({"name": "x", "type": "float", "default": 1e39}),
     ],
 )
 def test_reports_an_invalid_schema(tmp_path: Path, content: str) -> None:
@@ -154,6 +159,9 @@ def named(namespace: str) -> dict[str, object]:
         record(
             {"name": "x", "type": ["null", {"type": "array", "items": ["null", "int"]}, {"type": "map", "values": "A"}]}
         ),
+        record({"name": "x", "type": ["null", "long", "int"], "default": -(2**63)}),
+        record({"name": "x", "type": ["float", "int"], "default": 3.4028234663852886e38}),
+        record({"name": "x", "type": "double", "default": 1}),
         record({"name": "x", "type": {"type": "fixed", "name": "n.F", "size": 16}, "aliases": ["old"]}),
         record({"name": "x", "type": {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}}),
     ],

@@ -44,7 +44,7 @@ ALLOWED = {
     ("scripts/outbox_events/kafka/topic_requests.py", "while True"): DEADLINE,
     ("scripts/outbox_kit/kafka/client.py", "deliveries.wait()"): BOUNDED,
     ("scripts/outbox_kit/relay/producer.py", "while True"): DEADLINE,
-    ("scripts/outbox_kit/relay/worker.py", "call.future.result()"): ENDED,
+    ("scripts/outbox_kit/relay/worker.py", "call.result()"): ENDED,
     ("scripts/outbox_kit/relay/worker.py", "self._completion.exception()"): STATEMENTS,
     ("scripts/outbox_kit/relay/worker.py", "self._completion.result()"): STATEMENTS,
     ("scripts/outbox_events/producing/deliveries.py", "while True"): DEADLINE,

@@ -35,7 +35,7 @@ def relay(
         int, typer.Option("--interval-ms", min=1, max=5_000, help="Wait this long when there are no rows to send.")
     ] = 100,
     no_connect: Annotated[
-        bool, typer.Option("--no-connect", help="Do not query Kafka Connect to check that the connector is stopped.")
+        bool, typer.Option("--no-connect", help="Do not query Kafka Connect for connectors that read the table.")
     ] = False,
     metrics_file: Annotated[
         Path | None,
@@ -45,7 +45,7 @@ def relay(
     """Send outbox rows by polling the table, without the connector.
 
     Several relay processes can share the table. To stop a process, send SIGTERM; the process completes its batch and
-    exits. The command fails if the connector is running.
+    exits. The command fails if a connector can send the rows.
     """
     stop = Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -47,6 +47,13 @@ TIMESTAMPS = frozenset(
     f"{prefix}timestamp-{unit}" for prefix in ("", "local-") for unit in ("millis", "micros", "nanos")
 )
 UUID_SIZE = 16
+DEFAULT_TYPES: dict[str, tuple[type, ...]] = {
+    "null": (type(None),),
+    "boolean": (bool,),
+    **dict.fromkeys(("int", "long", "float", "double"), (int, float)),
+    **dict.fromkeys(("string", "bytes", "fixed"), (str,)),
+}
+"""Types of the default values of unnested types in Python's JSON."""
 PRIMITIVES: dict[str, Callable[[], Node]] = {
     "null": NullNode,
     "boolean": BooleanNode,
@@ -138,9 +145,14 @@ def _binary(schema: dict[str, Any]) -> Node:
 
 
 def default_bytes(schema: Any, value: Any, named: dict[str, Any]) -> bytes:  # noqa: ANN401 - any schema and default
-    """Encode a default value from its JSON form in the schema. A union's default belongs to the first branch."""
+    """Encode a default value from its JSON form in the schema.
+
+    A union's default belongs to the first branch that Avro's Java library considers compatible with its JSON type.
+    """
     if isinstance(schema, list):
-        return long_bytes(0) + default_bytes(schema[0], value, named)
+        kinds = (definition(branch, named)["type"] for branch in schema)
+        number = next(n for n, kind in enumerate(kinds) if type(value) in DEFAULT_TYPES.get(kind, (type(value),)))
+        return long_bytes(number) + default_bytes(schema[number], value, named)
     schema = definition(schema, named)
     kind = schema["type"]
     if kind in ("record", "error"):
@@ -149,7 +161,7 @@ def default_bytes(schema: Any, value: Any, named: dict[str, Any]) -> bytes:  # n
         return _default_items(schema, value, named)
     if kind == "enum":
         return long_bytes(schema["symbols"].index(value))
-    return _default_primitive(kind, value)
+    return _default_primitive(kind, value, schema.get("size"))
 
 
 def definition(schema: Any, named: dict[str, Any]) -> Any:  # noqa: ANN401 - any node of a schema
@@ -175,7 +187,7 @@ def _default_items(schema: dict[str, Any], value: Any, named: dict[str, Any]) ->
     return block([prefixed(key.encode()) + default_bytes(schema["values"], item, named) for key, item in value.items()])
 
 
-def _default_primitive(kind: str, value: Any) -> bytes:  # noqa: ANN401 - any default
+def _default_primitive(kind: str, value: Any, size: int | None) -> bytes:  # noqa: ANN401 - any default
     if kind in ("int", "long"):
         return long_bytes(int(value))
     if kind in ("float", "double"):
@@ -183,7 +195,7 @@ def _default_primitive(kind: str, value: Any) -> bytes:  # noqa: ANN401 - any de
     if kind == "string":
         return prefixed(value.encode())
     if kind == "bytes":
-        return prefixed(value.encode("latin-1"))  # one character per byte, as Avro specifies
-    if kind == "fixed":
-        return bytes(value.encode("latin-1"))
+        return prefixed(value.encode("latin-1", "replace"))  # one character per byte, as Avro specifies
+    if size is not None:  # fixed; Avro's Java library completes or truncates the value
+        return bytes(value.encode("latin-1", "replace")[:size].ljust(size, b"\0"))
     return b"" if kind == "null" else bytes([bool(value)])

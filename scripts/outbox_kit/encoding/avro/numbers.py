@@ -16,6 +16,8 @@ NUMBERS = frozenset({IntText, FloatText})
 PLAIN_DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE](?P<exponent>[+-]?[0-9]+))?")
 FLOAT32 = struct.Struct("<f")
 FLOAT32_BITS = struct.Struct("<I")
+FLOAT32_LIMIT = 2.0**128 - 2.0**103
+"""Lowest number that is rounded to infinity as a float."""
 FLOAT64 = struct.Struct("<d")
 MAX_LONG_DIGITS = 19
 MAX_EXPONENT = 2**31 - 1
@@ -78,6 +80,8 @@ class FloatNode(Node):
 
     def write(self, value: object) -> bytes:
         number = nearest_double(value)
+        if abs(number) == FLOAT32_LIMIT and abs(Fraction(Decimal(str(value)))) < FLOAT32_LIMIT:
+            number = math.nextafter(number, 0)
         try:
             encoded = FLOAT32.pack(number)
         except OverflowError:
@@ -157,7 +161,7 @@ class BigDecimalNode(Node):
 def read_decimal(value: object, expected: str) -> Decimal:
     """Return a JSON number, or the number in a string. Raises PayloadError and MalformedNumberError."""
     text = str(value)
-    match = PLAIN_DECIMAL.fullmatch(text) if len(text) <= MAX_DIGITS else None
+    match = PLAIN_DECIMAL.fullmatch(text) if len(text) <= MAX_DIGITS or type(value) in NUMBERS else None
     if match is not None and abs(int(match["exponent"] or 0)) <= MAX_EXPONENT:
         decimal = Decimal(text)
         if abs(int(decimal.as_tuple().exponent)) <= MAX_EXPONENT:
