@@ -21,6 +21,8 @@ SCOPES: dict[str, tuple[str, ...]] = {
     "publication.name": ("database.hostname", "database.port", "database.dbname"),
     "topic.prefix": (),
 }
+
+
 @dataclass(frozen=True)
 class Duplicate:
     """A value that must be unique, and another connector that has the same value."""
