@@ -187,7 +187,7 @@ def _has_exact_default(field: dict[str, Any]) -> bool:
     """Return whether Avro's Java library keeps a default number. It converts the number to the first numeric type."""
     default, branches = field.get("default"), field["type"] if isinstance(field["type"], list) else [field["type"]]
     kind = next((name for name in map(_branch_name, branches) if name in MAX_VALUES), None)
-    if kind is None or type(default) not in (int, float):
+    if kind is None or isinstance(default, bool) or not isinstance(default, int | float):
         return True
     is_in_range = -MAX_VALUES[kind] - 1 <= default <= MAX_VALUES[kind]
     return is_in_range and (kind in ("float", "double") or default == int(default))
