@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from operator import itemgetter
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -82,7 +83,8 @@ def admin_client(settings: Mapping[str, Any]) -> AdminClient:
     connections. A process that was forked gets its own.
     """
     client_settings = {name: value for name, value in settings.items() if name not in CONSUMER_ONLY}
-    key = os.getpid(), repr(sorted(client_settings.items(), key=itemgetter(0)))
+    # A digest, because the settings contain passwords.
+    key = os.getpid(), sha256(repr(sorted(client_settings.items(), key=itemgetter(0))).encode()).hexdigest()
     client = _ADMIN_CLIENTS.get(key)
     if client is None:
         # Without the log level, the client would warn about consumer properties.

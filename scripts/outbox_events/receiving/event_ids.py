@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from outbox_events.receiving.event import Event, Identify
-from outbox_events.receiving.handler_loop import require_body
+from outbox_events.receiving.function_bodies import require_body
 
 log = logging.getLogger("outbox_events.receiving")
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)

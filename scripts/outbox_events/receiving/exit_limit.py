@@ -48,5 +48,7 @@ def exit_limit(stop_event: Event, seconds: float | None, stacks: Callable[[], st
 def _report(thread: Thread, seconds: float | None, stacks: Callable[[], str]) -> None:
     """Log the lines in which the thread and its coroutines wait, and flush the handlers of logging."""
     stack = "".join(traceback.format_stack(sys._current_frames()[thread.ident or 0]))
-    log.critical("the receiver did not stop within %g s, the process ends in:\n%s", seconds, stack + stacks())
+    with suppress(Exception):  # a task can end while its frames are read
+        stack += stacks()
+    log.critical("the receiver did not stop within %g s, the process ends in:\n%s", seconds, stack)
     logging.shutdown()

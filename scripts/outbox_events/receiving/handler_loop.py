@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from concurrent.futures import Future
 from contextvars import copy_context
-from functools import partial
 from traceback import StackSummary
 from types import FrameType
 from typing import Any, TypeVarTuple
 
 from outbox_events.errors import ConfigurationError, RejectedError
+from outbox_events.limited_calls import ClientStuckError
+from outbox_events.receiving.function_bodies import never_run
+from outbox_events.receiving.recoverers import ReceiverStoppedError
+from outbox_events.receiving.retries import is_outage
 
+CANCEL_S = 5.0
+TASKS_HINT = "await all tasks in the handler, for example in an asyncio.TaskGroup"
 Arguments = TypeVarTuple("Arguments")
 
 
@@ -31,7 +37,7 @@ class HandlerLoop:
     def call(self, function: Callable[[*Arguments], object], *arguments: *Arguments) -> None:
         """Call the function and, if it returns a coroutine, wait until the coroutine has ended.
 
-        Raises the first error of an ExceptionGroup instead of the group, so that the receiver can classify it.
+        Raises one error of an ExceptionGroup instead of the group, so that the receiver can classify it.
         """
         try:
             result = function(*arguments)
@@ -39,9 +45,7 @@ class HandlerLoop:
                 self._finish(result)
             return
         except BaseExceptionGroup as group:
-            error: BaseException = group
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
+            error = min(_errors(group), key=_rank)
         raise error  # not in the `except` block, which would replace the context of the error
 
     def stacks(self) -> str:
@@ -56,7 +60,9 @@ class HandlerLoop:
 
     def _finish(self, result: object) -> None:
         if inspect.isgenerator(result) or inspect.isasyncgen(result):
-            raise _never_run(result)
+            raise never_run(result)
+        if isinstance(result, Future):
+            raise ConfigurationError("a handler returned a Future before it was done", "await asyncio.wrap_future(...)")
         if inspect.isawaitable(result):
             self._run(result)
 
@@ -76,7 +82,8 @@ class HandlerLoop:
 async def _without_tasks_left(result: Awaitable[object]) -> None:
     """Await the result, and cancel the tasks that it left, because they would run in a transaction of later events.
 
-    Raises ConfigurationError if there were such tasks, because their effects are not complete.
+    Raises ConfigurationError if there were such tasks, because their effects are not complete, and
+    ReceiverStoppedError if a task has not ended CANCEL_S after it was cancelled.
     """
     try:
         await result
@@ -84,11 +91,29 @@ async def _without_tasks_left(result: Awaitable[object]) -> None:
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for task in left:
             task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        running = (await asyncio.wait(left, timeout=CANCEL_S))[1] if left else set()
+        if running:
+            raise ReceiverStoppedError(f"tasks of a handler ignore their cancellation: {_names(running)}", TASKS_HINT)
     if left:
-        names = ", ".join(sorted(getattr(task.get_coro(), "__qualname__", task.get_name()) for task in left))
-        hint = "await all tasks in the handler, for example in an asyncio.TaskGroup"
-        raise ConfigurationError(f"a handler ended before its tasks: {names}", hint)
+        raise ConfigurationError(f"a handler ended before its tasks: {_names(left)}", TASKS_HINT)
+
+
+def _names(tasks: Iterable[asyncio.Task[Any]]) -> str:
+    return ", ".join(sorted(getattr(task.get_coro(), "__qualname__", task.get_name()) for task in tasks))
+
+
+def _errors(error: BaseException) -> Iterator[BaseException]:
+    """Yield the errors of a group and of the groups in it."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _errors(inner)
+    else:
+        yield error
+
+
+def _rank(error: BaseException) -> int:
+    """Rank an error: first errors that stop the receiver, then outages, because the event is not their cause."""
+    return 0 if isinstance(error, ReceiverStoppedError | ClientStuckError) else 1 if is_outage(error) else 2
 
 
 def _frames(task: asyncio.Task[Any]) -> Iterator[tuple[FrameType, int]]:
@@ -97,21 +122,3 @@ def _frames(task: asyncio.Task[Any]) -> Iterator[tuple[FrameType, int]]:
     while (frame := getattr(waiting, "cr_frame", None)) is not None:
         yield frame, frame.f_lineno
         waiting = waiting.cr_await
-
-
-def require_body(function: Callable[..., Any] | None, *, can_be_async: bool = False) -> None:
-    """Raise ConfigurationError for a generator or coroutine function, because calling it would not run its body.
-
-    With `can_be_async`, coroutine functions are accepted.
-    """
-    while isinstance(function, partial):
-        function = function.func
-    for called in (function, type(function).__call__):
-        if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
-            raise _never_run(function)
-        if inspect.iscoroutinefunction(called) and not can_be_async:
-            raise _never_run(function, "define it with `def`")
-
-
-def _never_run(function: object, hint: str = "define it without yield") -> ConfigurationError:
-    return ConfigurationError(f"the body of {getattr(function, '__qualname__', function)} would never run", hint)

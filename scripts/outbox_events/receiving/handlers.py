@@ -12,7 +12,8 @@ from typing import Any, Generic, TypeVar
 from outbox_events.errors import ConfigurationError
 from outbox_events.extras import extra
 from outbox_events.receiving.event import Event, Value
-from outbox_events.receiving.handler_loop import HandlerLoop, require_body
+from outbox_events.receiving.function_bodies import require_body
+from outbox_events.receiving.handler_loop import HandlerLoop
 from outbox_events.receiving.observed import Observe, handled
 from outbox_events.receiving.strategy import Context
 

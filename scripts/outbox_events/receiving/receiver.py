@@ -20,7 +20,8 @@ from outbox_events.limited_calls import ClientStuckError
 from outbox_events.receiving.client_log import ClientLog
 from outbox_events.receiving.event import Decode, Event, from_message
 from outbox_events.receiving.exit_limit import exit_limit
-from outbox_events.receiving.handler_loop import HandlerLoop, require_body
+from outbox_events.receiving.function_bodies import require_body
+from outbox_events.receiving.handler_loop import HandlerLoop
 from outbox_events.receiving.handlers import Handlers
 from outbox_events.receiving.observed import Observe, committed
 from outbox_events.receiving.partition_states import Partition

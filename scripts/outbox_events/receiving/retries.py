@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from outbox_events.errors import ConfigurationError, OutboxError, UnreachableError, WaitTimeoutError
 from outbox_events.kafka.topic_requests import NO_LEADER, kafka_error
 from outbox_events.producing.errors import NotCommittedError, NotDeliveredError, is_unusable
-from outbox_events.receiving.handler_loop import require_body
+from outbox_events.receiving.function_bodies import require_body
 
 # Connection, read-only after a failover, resources, shutdown and start of the server, and its file system.
 SQLSTATES = ("08", "25006", "53", "57P", "58")

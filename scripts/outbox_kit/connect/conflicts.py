@@ -103,7 +103,8 @@ def refuse_duplicates(name: str, config: dict[str, str], other_connectors: Mappi
     shared_values = duplicates(name, config, other_connectors) or shared_topics(name, config, other_connectors)
     if not shared_values:
         return
-    hint = "use a different slot, publication and prefix in the pipeline file, or delete the other connector"
+    names = dict.fromkeys("prefix" if entry.key == "topic" else entry.key for entry in shared_values)
+    hint = f"set another {' and '.join(names)} in the pipeline file, or delete the other connector"
     slot_users = [duplicate.other_connector for duplicate in shared_values if duplicate.key == "slot.name"]
     foreign = next((user for user in slot_users if PIPELINE_KEY not in other_connectors[user].config), None)
     if foreign:

@@ -23,7 +23,6 @@ class DeadLetterSource:
     name: str
     acknowledgement_topic: str
     of_connector: bool
-    prefix: str
 
     @property
     def option(self) -> str:
@@ -37,20 +36,14 @@ class DeadLetterSource:
             message = f"topic {self.name} is not a dead letter topic: its record {place} is not a dead letter"
             raise RefusedError(message, "give --topic the name of a consumer's dead letter topic")
 
-    def require_own(self, record: Message) -> None:
-        """Raise RefusedError if the dead letter in a consumer's topic is of another pipeline.
-
-        Consumers also read topics of other systems. Only records of a pipeline have a source_sequence.
-        """
+    def require_of_consumer(self, record: Message) -> None:
+        """Raise RefusedError if this is a consumer's topic and the dead letter is of the connector of a pipeline."""
         dead_letter = parse_dead_letter(record)
-        failed_topic = dead_letter.failed.topic if dead_letter.failed else ""
-        if self.of_connector or not dead_letter.source_sequence or failed_topic.startswith(f"{self.prefix}."):
-            return
-        origin = f"is of topic {failed_topic}" if failed_topic else "is not of a consumer"
-        raise RefusedError(
-            f"dead letter {dead_letter.place} of topic {self.name} {origin}; it was not changed",
-            "select the pipeline of the topic with -p",
-        )
+        if not self.of_connector and dead_letter.failed is None and dead_letter.source_sequence:
+            raise RefusedError(
+                f"dead letter {dead_letter.place} of topic {self.name} is of a connector; it was not changed",
+                "select the pipeline of the connector with -p",
+            )
 
     @property
     def list_hint(self) -> str:
@@ -65,7 +58,6 @@ def dead_letter_source(pipeline: Pipeline, name: str | None = None) -> DeadLette
         name,
         pipeline.acknowledgement_topic,
         of_connector=name == pipeline.dead_letter_topic,
-        prefix=pipeline.prefix,
     )
 
 
@@ -189,7 +181,7 @@ def _acknowledge(
 ) -> int:
     """Acknowledge the selected dead letters in the partitions of `bounds`, and return their number.
 
-    Raises RefusedError if a selected dead letter is of another pipeline.
+    Raises RefusedError if a selected dead letter is of another pipeline's connector.
     Unless `with_removed` is set, offsets that were removed before they were acknowledged remain unacknowledged.
     """
     messages = _read_after(client, source, bounds, acknowledged)
@@ -197,7 +189,7 @@ def _acknowledge(
     selected = set(filter(is_selected, places))
     for message in messages:
         if Place(message.partition() or 0, message.offset() or 0) in selected:
-            source.require_own(message)
+            source.require_of_consumer(message)
     changed = {}
     for number, bound in bounds.items():
         added, others = (

@@ -7,7 +7,9 @@ written to the lock file immediately.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from contextlib import suppress
 
+from outbox_events.errors import OutboxError
 from outbox_kit.connect import apply as connect_apply
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.offset_seeding import StartPosition
@@ -19,6 +21,7 @@ from outbox_kit.deployment.lag import wait_until_reading
 from outbox_kit.deployment.plan import all_subjects, connector_config, lock_for, make_plan, plan_connect
 from outbox_kit.deployment.plan_model import Plan
 from outbox_kit.deployment.preconditions import refuse_dangerous, refuse_missing_prerequisites
+from outbox_kit.deployment.recorded_objects import UNRECORDED
 from outbox_kit.kafka import apply as kafka_apply
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.kafka.topic_identity import require_backfill
@@ -94,6 +97,8 @@ def apply_prerequisites(deployment: Deployment, plan: Plan, progress: Reporter) 
         deployment.write_lock(lock)
     if systems & {"registry", "connect"}:
         lock = _apply_registry(deployment, lock, plan, progress)
+    if lock.system_identifier is None:
+        lock = _with_database(deployment, lock)
     preconditions.refuse_unplanned_config(deployment, plan, lock)
     return lock
 
@@ -115,14 +120,23 @@ def _begin_recovery(deployment: Deployment, plan: Plan, progress: Reporter) -> N
 
 def _apply_postgres(deployment: Deployment, lock: Lock, changes: list[Change], progress: Reporter) -> Lock:
     pipeline, environment = deployment.pipeline, deployment.environment
-    if any(change.danger for change in changes):
+    if any(change.danger not in ("", UNRECORDED) for change in changes):
         # These changes lose rows. The loss is recorded first, so that an interruption does not hide it.
         lock = _with_required_backfill(deployment, lock)
     with postgres_client.connected(environment.source) as connection:
         postgres_apply.apply(connection, pipeline, environment, changes, progress)
         source = postgres_apply.source_identity(connection, pipeline, environment, lock.source, changes)
-    lock = lock.model_copy(update={"source": source, "destroyed_system_identifier": None})
+    lock = lock.model_copy(update={"source": source, "database_identifier": None})
     deployment.write_lock(lock)
+    return lock
+
+
+def _with_database(deployment: Deployment, lock: Lock) -> Lock:
+    """Record the database, if it responds, because the relay must not send the rows of another database."""
+    with suppress(OutboxError), postgres_client.connected(deployment.environment.source) as connection:
+        identifier = postgres_client.read_system_identifier(connection)
+        lock = lock.model_copy(update={"database_identifier": identifier})
+        deployment.write_lock(lock)
     return lock
 
 

@@ -27,7 +27,10 @@ CLUSTERS: tuple[System, ...] = ("kafka", "connect")
 IDENTIFIED_SYSTEMS: tuple[System, ...] = ("postgres", *CLUSTERS)
 # Time limit for each request, because a system that the command does not need can be down.
 READ_LIMIT_S = 5
-DATABASE_HINT = f"check source.host and source.database; after a restore or migration: {RECOVER_HINT}"
+DATABASE_HINT = (
+    f"check source.host, source.database, --set and the variables OUTBOX__...; after a restore or migration: "
+    f"{RECOVER_HINT}, or start the relay with --new-database"
+)
 DATABASE_KEYS = ("database.hostname", "database.port", "database.dbname")
 NAME_KEYS = ("slot.name", "publication.name", "topic.prefix", "table.include.list")
 IDENTITY_KEYS = (*NAME_KEYS, *DATABASE_KEYS)
@@ -51,6 +54,9 @@ def refuse_foreign_systems(
     if deployment.lock() is None and not is_first:
         message = f"lock file {deployment.lock_file} does not exist: the objects may belong to another environment"
         hint = "check -p and -e, or restore the lock file from version control"
+        if set(needs) == {"connect"}:  # a recovery would start the connector
+            url = f"{deployment.connect.url}/connectors/{deployment.pipeline.connector.name}"
+            raise RefusedError(message, f"{hint}; to stop the connector in an emergency, run `curl -X PUT {url}/stop`")
         raise RefusedError(message, f"{hint}; if the file is lost, {APPLY_RECOVER_HINT}")
 
     def report(system: System, error: OutboxError) -> None:

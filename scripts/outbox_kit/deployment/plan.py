@@ -26,7 +26,7 @@ from outbox_kit.deployment.preconditions import (
     refuse_used_slot,
     refuse_violated_rules,
 )
-from outbox_kit.deployment.recorded_objects import with_unrecorded_dangers
+from outbox_kit.deployment.recorded_objects import adoptions, with_unrecorded_dangers
 from outbox_kit.deployment.source_epochs import next_epoch, refuse_relayed_states
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.kafka.topic_identity import types_with_pending_backfill
@@ -63,9 +63,10 @@ def make_plan(
     systems = SYSTEMS if CONNECTOR in requested_systems or not requested_systems else requested_systems
     plan = _plan_systems(deployment, lock, systems, recover=recover)
     if not takes_over:
-        if not recover and {"postgres", CONNECTOR} & set(systems):
-            refuse_used_slot(deployment, lock)
-        plan = replace(plan, changes=tuple(with_unrecorded_dangers(plan.changes, lock)))
+        if {"postgres", CONNECTOR} & set(systems):
+            refuse_used_slot(deployment)
+        changes = with_unrecorded_dangers(plan.changes, lock)
+        plan = replace(plan, changes=(*adoptions(deployment, lock, systems, plan.schemas), *changes))
     if not requested_systems:
         return plan
     waits_for = tuple(change.object for change in plan.changes if change.system not in requested_systems)
@@ -290,7 +291,7 @@ def plan_connect(
     changes = _with_loss(changes, deployment.pipeline, harmful_keys) if harmful_keys else changes
     has_new_schema = any(change.kind == "schema" for change in changes_before)
     if (changes or has_new_schema) and state == "running" and not is_recovery:
-        refuse_relayed_states(lock, database)
+        refuse_relayed_states(deployment.pipeline.prefix, lock, database)
         _refuse_unsafe_start(deployment, lock, connect_state.stored_lsn(actual), database.slot)
     if changes:
         connect_apply.refuse_missing_plugins(deployment.connect, config)

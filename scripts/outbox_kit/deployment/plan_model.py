@@ -57,8 +57,8 @@ class Plan:
         return self.only or SYSTEMS
 
     def changes_of(self, system: System) -> list[Change]:
-        """Return the changes of one system."""
-        return [change for change in self.changes if change.system == system]
+        """Return the changes that apply makes to one system. Adopted objects are only recorded."""
+        return [change for change in self.changes if change.system == system and change.action != "adopt"]
 
     @property
     def dangerous(self) -> list[Change]:

@@ -13,6 +13,7 @@ from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.identity import refuse_unapplied_names
 from outbox_kit.deployment.plan_model import EXCLUDED_OBJECTS_MESSAGE, Plan
+from outbox_kit.deployment.recorded_objects import has_own_connector
 from outbox_kit.deployment.source_epochs import highest_epoch, highest_version
 from outbox_kit.pipeline import Lock, LockedSchema, LockedSource
 from outbox_kit.pipeline.lock import RETAINED_VERSIONS
@@ -93,22 +94,26 @@ def refuse_lost_lock(deployment: Deployment, lock: Lock | None) -> None:
         )
 
 
-def refuse_used_slot(deployment: Deployment, lock: Lock | None) -> None:
-    """Raise RefusedError if the lock file does not record the slot, but a client has read it.
+def refuse_used_slot(deployment: Deployment) -> None:
+    """Raise RefusedError if a client has read the slot, and the slot is not the recorded one of this server.
 
-    The client can be the connector of another pipeline, also at another Connect cluster.
+    The client can be the connector of another pipeline, also at another Connect cluster. Without a record, the live
+    connector of the pipeline proves that the slot is its own.
     """
-    name = deployment.pipeline.source.slot
-    if lock is not None and (lock.source is not None or lock.unfinished == "recover"):
+    name, lock = deployment.pipeline.source.slot, deployment.lock()
+    recorded = lock.source if lock else None
+    if recorded is None and ((lock and lock.unfinished == "recover") or has_own_connector(deployment)):
         return
     with postgres_client.connected(deployment.environment.source) as connection:
+        if recorded and recorded.system_identifier == postgres_client.read_system_identifier(connection):
+            return
         slot, counters = read_slot(connection, name), read_counters(connection, name)
     if slot is not None and (slot.active or (counters is not None and counters.total_txns)):
         raise RefusedError(
-            f"a client {'reads' if slot.active else 'has read'} slot {name!r}, which lock file {deployment.lock_file} "
-            "does not record: the slot may belong to another pipeline",
-            "set source.slot to another name, or restore the lock file from version control; if the file is lost, "
-            f"{APPLY_RECOVER_HINT}",
+            f"a client {'reads' if slot.active else 'has read'} slot {name!r} of this server, which lock file "
+            f"{deployment.lock_file} does not record: the slot may belong to another pipeline",
+            "check source.host and source.slot, or restore the lock file from version control; if no other pipeline "
+            f"uses the slot, run `select pg_drop_replication_slot('{name}')`, then {APPLY_RECOVER_HINT}",
         )
 
 

@@ -1,12 +1,17 @@
-"""Tell which objects the lock file records. Any other existing object can belong to another pipeline."""
+"""Find existing objects that the lock file does not record, because they can belong to another pipeline."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from outbox_kit.pipeline import Lock
-from outbox_kit.results.changes import Change
+from outbox_events.errors import UnreachableError
+from outbox_kit.connect.config_diff import PIPELINE_KEY
+from outbox_kit.deployment.deployment import Deployment
+from outbox_kit.kafka import state as kafka_state
+from outbox_kit.pipeline import Lock, LockedSchema
+from outbox_kit.registry import state as registry_state
+from outbox_kit.results.changes import Change, System
 
 UNRECORDED = "it exists, but the lock file does not record it: it may belong to another pipeline"
 
@@ -20,19 +25,48 @@ def recorded_names(lock: Lock | None) -> dict[str, set[str]]:
     }
 
 
-def with_unrecorded_dangers(changes: Iterable[Change], lock: Lock | None) -> Iterator[Change]:
-    """Add a danger to each update of a publication or a subject that the lock file does not record.
+def has_own_connector(deployment: Deployment) -> bool:
+    """Return whether the live connector is of this pipeline and prefix, which proves the ownership of its objects."""
+    pipeline = deployment.pipeline
+    try:
+        config = deployment.connect.config(pipeline.connector.name) or {}
+    except UnreachableError:
+        return False
+    return (config.get(PIPELINE_KEY), config.get("topic.prefix")) == (pipeline.name, pipeline.prefix)
 
-    The subject of a referenced type, which pipelines share, is recorded if the lock file has any subject. Topics with
-    records of a pipeline are not changed without a lock file.
+
+def adoptions(
+    deployment: Deployment, lock: Lock | None, systems: Iterable[System], schemas: dict[str, list[LockedSchema]]
+) -> Iterator[Change]:
+    """Yield a dangerous change for each existing topic with records, and each subject, that the lock file lacks.
+
+    A subject of a recorded topic is new to the lock file if an apply was interrupted. `schemas` contains the registered
+    versions.
     """
-    subjects = recorded_names(lock)["schema"]
+    if has_own_connector(deployment):
+        return
+    recorded = recorded_names(lock)
+    if "kafka" in systems:
+        desired = kafka_state.desired_topics(deployment.pipeline, deployment.environment)
+        names = {topic.name for topic in desired} - recorded["topic"]
+        partitions = {name: count for name, (count, _) in deployment.kafka.topics().items() if name in names}
+        for name in sorted(partitions):
+            if deployment.kafka.has_records(name, partitions[name]):
+                yield Change("kafka", "topic", name, "adopt", "the topic has records", danger=UNRECORDED)
+    if "registry" in systems:
+        is_other = lock is None or lock.registry_url != deployment.registry.url
+        for subject in registry_state.desired_subjects(deployment.pipeline):
+            topic = deployment.pipeline.topic_of(subject.aggregate_type)
+            is_proven = not is_other and (subject.name in recorded["schema"] or topic in recorded["topic"])
+            if schemas.get(subject.aggregate_type) and not is_proven:
+                yield Change("registry", "schema", subject.name, "adopt", "the subject has versions", danger=UNRECORDED)
+
+
+def with_unrecorded_dangers(changes: Iterable[Change], lock: Lock | None) -> Iterator[Change]:
+    """Add a danger to each update of a publication that the lock file does not record."""
     for change in changes:
-        is_recorded = bool(lock and lock.source)
-        if change.system == "registry":
-            is_recorded = change.name in subjects or (bool(subjects) and not change.name.endswith("-value"))
-        if change.kind in ("publication", "compatibility", "schema") and change.action == "update" and not is_recorded:
-            danger = f"{change.danger}; {UNRECORDED}" if change.danger else UNRECORDED
-            yield replace(change, danger=danger)
+        is_unrecorded = lock is None or lock.source is None
+        if (change.kind, change.action) == ("publication", "update") and is_unrecorded:
+            yield replace(change, danger=change.danger or UNRECORDED)
         else:
             yield change

@@ -22,9 +22,17 @@ def connector_epoch(deployment: Deployment) -> int:
         return 0
 
 
-def refuse_relayed_states(lock: Lock | None, database: ActualDatabase) -> None:
-    """Raise RefusedError if the relay's source epoch is higher than the epoch with which a connector would start."""
+def refuse_relayed_states(prefix: str, lock: Lock | None, database: ActualDatabase) -> None:
+    """Raise RefusedError if a relay sends the rows to another prefix, or has a higher source epoch than the connector.
+
+    The epoch of the connector is that of the lock file.
+    """
     epoch, lock_epoch = database.relay_epoch, lock.source_epoch if lock else 1
+    if epoch and database.relay_prefix != prefix:
+        raise RefusedError(
+            f"the relay of the topics {database.relay_prefix}.* sends the rows of this outbox table",
+            "set source.table to a table of its own",
+        )
     if epoch > lock_epoch:
         raise RefusedError(
             f"the relay has source epoch {epoch}, but the connector has {lock_epoch}: every consumer would ignore the "
@@ -61,7 +69,7 @@ def next_epoch(deployment: Deployment, lock: Lock) -> int:
     """
     written = highest_epoch(deployment, complete=True)
     with postgres_client.connected(deployment.environment.source) as connection:
-        relay = postgres_client.read_relay_epoch(connection, deployment.pipeline.source.table)
+        relay, _ = postgres_client.read_relay(connection, deployment.pipeline.source.table)
     epoch = max(lock.source_epoch, written, connector_epoch(deployment), relay)
     if epoch == MAX_EPOCH:
         raise RefusedError(f"a record has source epoch {epoch}, which is the highest possible epoch", MOVE_HINT)

@@ -306,6 +306,6 @@ def _update_lock(deployment: Deployment, deleted_topics: set[str], *, resets: bo
     if lock.source is not None:
         reset_fields = {"source": None, "source_epoch": lock.source_epoch + 1, "unfinished": None, "config": None}
         # A second destroy compares this identifier, so that it does not delete objects in another database.
-        identifier = {"destroyed_system_identifier": lock.source.system_identifier}
+        identifier = {"database_identifier": lock.source.system_identifier}
         lock = lock.model_copy(update=reset_fields | identifier)
     deployment.write_lock(lock)

@@ -11,18 +11,16 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, ValidationError
+from pydantic_core import from_json
 
 from outbox_events.errors import ConfigurationError
 from outbox_kit.pipeline.avro import parse_bounded
 from outbox_kit.pipeline.names import Model
 
-RESTORE_HINT = (
-    "restore the lock file from version control; only outbox-kit writes it. If it is lost, delete this file and run "
-    "`outbox apply --recover`"
-)
+RESTORE_HINT = "restore the version of the last `outbox apply` from version control; only outbox-kit writes the file"
 MAX_BYTES = 20_000_000
 RETAINED_VERSIONS = 3
 """Number of schema versions per aggregate type in the connector config. Rows in the WAL can need old versions."""
@@ -74,8 +72,8 @@ class Lock(Model):
         description="Operation that apply did not complete. The connector remains stopped. Null if there is none.",
     )
     source: LockedSource | None = None
-    destroyed_system_identifier: str | None = Field(
-        default=None, description="System identifier of the database in which destroy dropped the slot."
+    database_identifier: str | None = Field(
+        default=None, description="System identifier of the database, if there is no slot: only a relay, or destroyed."
     )
     cluster_id: str | None = Field(default=None, description="Id of the Kafka cluster.")
     registry_url: str | None = Field(default=None, description="Address of the schema registry.")
@@ -91,13 +89,7 @@ class Lock(Model):
     @property
     def system_identifier(self) -> str | None:
         """System identifier of the database, even after destroy. None before the first apply."""
-        return self.source.system_identifier if self.source else self.destroyed_system_identifier
-
-
-class _LockFile(Lock):
-    """Lock with the SHA-256 of its values, which detects changes by hand."""
-
-    sha256: str = ""
+        return self.source.system_identifier if self.source else self.database_identifier
 
 
 def read_lock(path: Path) -> Lock | None:
@@ -112,13 +104,17 @@ def read_lock(path: Path) -> Lock | None:
     if len(content) > MAX_BYTES:
         raise ConfigurationError(f"lock file {path}: larger than {MAX_BYTES} bytes", RESTORE_HINT)
     try:
-        file = _LockFile.model_validate_json(content)
+        document = from_json(content)
+    except ValueError as error:
+        raise ConfigurationError(f"lock file {path}: invalid JSON: {error}", RESTORE_HINT) from None
+    digest = document.pop("sha256", None) if isinstance(document, dict) else None
+    try:
+        lock = Lock.model_validate(document)
     except ValidationError as error:
         first_error = error.errors(include_url=False, include_input=False)[0]
         place = [f"lock file {path}", ".".join(map(str, first_error["loc"])), first_error["msg"]]
         raise ConfigurationError(": ".join(filter(None, place)), RESTORE_HINT) from None
-    lock = Lock.model_validate(file.model_dump(exclude={"sha256"}))
-    if file.sha256 != _digest(lock):
+    if digest != _digest(document):
         raise ConfigurationError(f"lock file {path}: changed by hand, or by a merge of two versions", RESTORE_HINT)
     _refuse_invalid_schemas(path, lock)
     return lock
@@ -135,15 +131,15 @@ def _refuse_invalid_schemas(path: Path, lock: Lock) -> None:
                 raise ConfigurationError(f"{subject}: not valid JSON", RESTORE_HINT) from None
 
 
-def _digest(lock: Lock) -> str:
-    return hashlib.sha256(json.dumps(lock.model_dump(), sort_keys=True).encode()).hexdigest()
+def _digest(document: dict[str, Any]) -> str:
+    """Return the SHA-256 of the values in the file, which detects changes by hand."""
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 def write_lock(path: Path, lock: Lock) -> None:
     """Replace the lock file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    document = lock.model_dump()
     temporary_file = path.with_suffix(path.suffix + ".partial")
-    temporary_file.write_text(
-        json.dumps(lock.model_dump() | {"sha256": _digest(lock)}, indent=2) + "\n", encoding="utf-8"
-    )
+    temporary_file.write_text(json.dumps({**document, "sha256": _digest(document)}, indent=2) + "\n", encoding="utf-8")
     os.replace(temporary_file, path)  # noqa: PTH105 - atomic

@@ -40,7 +40,7 @@ TABLE_COLUMNS: LiteralString = """
     where a.attrelid = to_regclass(%s) and a.attnum > 0 and not a.attisdropped order by a.attnum"""
 TABLE_OID: LiteralString = "select to_regclass(%s)::oid::bigint as oid"
 RELAY_TABLE: LiteralString = "select to_regclass(%s) is not null as found"
-RELAY_EPOCH = sql.SQL("select source_epoch from {}.outbox_relay where outbox = %s")
+RELAY = sql.SQL("select source_epoch, prefix from {}.outbox_relay where outbox = %s")
 PUBLICATION: LiteralString = """
     select p.oid::bigint as oid, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate, p.pubviaroot,
            p.puballtables,
@@ -213,14 +213,14 @@ def has_rows(connection: Connection, table: str) -> bool:
         return False
 
 
-def read_relay_epoch(connection: Connection, outbox: str) -> int:
-    """Return the source epoch of the polling relay; 0 if the relay was never started for this outbox table."""
+def read_relay(connection: Connection, outbox: str) -> tuple[int, str]:
+    """Return source epoch and prefix of the polling relay; (0, "") if it was never started for this outbox table."""
     schema = ddl.schema_of(outbox)
     parameters = (f"{schema.as_string(None)}.outbox_relay",)
     if not connection.execute(RELAY_TABLE, parameters).fetchall()[0]["found"]:
-        return 0
-    found = connection.execute(RELAY_EPOCH.format(schema), (outbox,)).fetchone()
-    return 0 if found is None else int(found["source_epoch"])
+        return 0, ""
+    found = connection.execute(RELAY.format(schema), (outbox,)).fetchone()
+    return (0, "") if found is None else (int(found["source_epoch"]), str(found["prefix"]))
 
 
 def read_publication(connection: Connection, name: str) -> Row | None:

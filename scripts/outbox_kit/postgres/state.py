@@ -56,6 +56,7 @@ class ActualDatabase:
     role: client.Row | None
     table_oid: int | None = None
     relay_epoch: int = 0
+    relay_prefix: str = ""
 
     @property
     def retained_bytes(self) -> int | None:
@@ -75,6 +76,7 @@ def read_actual(
     if system_identifier is None:
         system_identifier = client.read_system_identifier(connection)
     source, slot = pipeline.source, read_slot(connection, pipeline.source.slot)
+    relay_epoch, relay_prefix = client.read_relay(connection, source.table)
     server = client.read_server(connection)
     if server["is_standby"]:
         server["timeline"] = client.read_standby_timeline(connection)
@@ -86,7 +88,8 @@ def read_actual(
         slot=slot,
         role=client.read_role(connection, environment.source.connector.user, source.table),
         table_oid=client.read_table_oid(connection, source.table) if source.uses_table else None,
-        relay_epoch=client.read_relay_epoch(connection, source.table),
+        relay_epoch=relay_epoch,
+        relay_prefix=relay_prefix,
     )
 
 
@@ -233,7 +236,9 @@ def _refuse_wrong_slot(source: Source, actual: ActualDatabase, slot: Slot, *, is
         f"run `outbox stop` and `select pg_drop_replication_slot('{source.slot}')`, which loses undelivered rows, "
         f"then {APPLY_RECOVER_HINT}"
     )
-    recover = RECOVER_HINT if is_locked else replace_slot
+    recover = RECOVER_HINT
+    if not is_locked:
+        recover = f"set source.slot to another name; if no other connector needs the slot, {replace_slot}"
     if slot.wal_status == "lost":
         raise RefusedError(
             f"slot {source.slot!r} is lost: the server has removed WAL that the connector needs",

@@ -53,7 +53,7 @@ def required_epoch(
     Such records can be from the connector, or from the relay before the database was restored. Raises UnreachableError,
     WaitTimeoutError, and RefusedError if the epoch is already the highest possible epoch.
     """
-    current = client.read_relay_epoch(connection, tables.outbox_name)
+    current = client.read_relay(connection, tables.outbox_name)[0]
     connector = connector_epoch(deployment) if with_connect else 0
     # The topics are read before the last batch number, because other processes continue to send.
     highest = highest_version(deployment)
@@ -102,7 +102,7 @@ def raise_on_other_server(deployment: Deployment, connection: Connection, tables
 
 def _read(connection: Connection, tables: RelayTables) -> Row | None:
     """Return epoch, prefix and server of the relay; None if no relay has been started for this outbox table."""
-    if not client.read_relay_epoch(connection, tables.outbox_name):
+    if not client.read_relay(connection, tables.outbox_name)[0]:
         return None
     return connection.execute(READ.format(schema=tables.schema), (tables.outbox_name,)).fetchone()
 

@@ -89,7 +89,7 @@ def prepare(process: RelayProcess, lock: Lock) -> None:
         client.connected(source) as connection,
     ):
         epochs.refuse_other_pipeline(connection, relay_tables)
-        current = client.read_relay_epoch(connection, relay_tables.outbox_name)
+        current = client.read_relay(connection, relay_tables.outbox_name)[0]
         if not current:
             refuse_published_table(connection, deployment.pipeline.source)
         _create_tables(process, lock, connection)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 System = Literal["postgres", "kafka", "registry", "connect"]
-Action = Literal["create", "update", "delete"]
+Action = Literal["create", "update", "delete", "adopt"]
+"""`adopt` records an existing object in the lock file, which does not contain it."""
 DatabaseKind = Literal["table", "grant to", "publication", "slot"]
 ConnectorKind = Literal["connector", "offsets", "start", "state"]
 Kind = Literal[DatabaseKind, "topic", "compatibility", "schema", ConnectorKind]

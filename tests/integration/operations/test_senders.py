@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -27,7 +28,7 @@ def world(library: Deployment, source_dsn: str, state: StackState) -> Iterator[W
     with psycopg.connect(source_dsn) as connection:
         create_tables(connection)
     with ExitStack() as cleanup:
-        yield World(source_dsn, state.kafka, cleanup)
+        yield World(source_dsn, state.kafka, cleanup, prefix="library.")
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         for (gid,) in connection.execute("select gid from pg_prepared_xacts where database = current_database()"):
             connection.tpc_rollback(gid)
@@ -69,3 +70,14 @@ def test_senders_that_do_not_start_again_are_recovered(outbox_here: Outbox, worl
     assert outbox_here("senders", "recover", "", "--older-than", "0", "--yes").code == 0
     assert left(outbox_here) == set()
     assert world.column("select gid from pg_prepared_xacts") == [FOREIGN]
+
+
+def test_all_excludes_senders_to_topics_of_other_pipelines(outbox_here: Outbox, world: World) -> None:
+    with world.connect() as connection:
+        connection.execute("insert into purchase values ('unproven')")
+        record = dataclasses.replace(world.record("unproven"), topic="other.book")
+        DeliveryProof(sender="other").save(connection, [record])
+    remaining = {("delivery-proof", "other", "other.book")}
+    done = outbox_here(*ALL, "--yes")
+    assert (done.code, left(outbox_here)) == (0, remaining), done.output
+    assert "'other' sends to other.book" in done.stderr

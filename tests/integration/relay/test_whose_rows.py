@@ -7,7 +7,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from tests.integration.relay.conftest import WITHOUT_CONNECT, relay_once
-from tests.integration.support import Deploy
+from tests.integration.support import Deploy, Outbox
 from tests.integration.transforms.test_records import book, send
 
 from outbox_events.errors import RefusedError
@@ -46,6 +46,20 @@ def test_deletes_nothing_while_another_pipeline_can_send_the_rows(deploy: Deploy
         assert "owned_p" in refusal()
         connection.execute("alter publication owned_p drop table public.owned_event")
         assert relay_once(copy).sent == 1
+
+
+def test_sends_no_rows_of_another_database(relayed: Deployment, outbox: Outbox) -> None:
+    """The lock file of a pipeline without a connector records the database, too."""
+    lock = relayed.lock()
+    assert lock is not None
+    assert lock.source is None
+    assert lock.system_identifier is not None
+    relayed.write_lock(lock.model_copy(update={"database_identifier": "1"}))
+    refused = outbox("relay", "--once", "--no-connect", pipeline=relayed.pipeline.name)
+    assert (refused.code, "system identifier" in refused.stderr) == (1, True), refused.output
+    accepted = outbox("relay", "--once", "--no-connect", "--new-database", pipeline=relayed.pipeline.name)
+    assert accepted.code == 0, accepted.output
+    relayed.write_lock(lock)
 
 
 def test_only_the_first_of_two_pipelines_that_start_together_sends_the_rows(

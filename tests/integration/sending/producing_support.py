@@ -70,9 +70,9 @@ class LosingConnection(psycopg.Connection[Any]):
 class World:
     """One topic and one database, and functions that read their content."""
 
-    def __init__(self, dsn: str, bootstrap: str, cleanup: ExitStack) -> None:
+    def __init__(self, dsn: str, bootstrap: str, cleanup: ExitStack, *, prefix: str = "") -> None:
         self.dsn = dsn
-        self.topic = f"producing-{uuid4().hex[:12]}"
+        self.topic = f"{prefix}producing-{uuid4().hex[:12]}"
         self.transactional_id = f"{self.topic}-sender"
         self.settings = {"bootstrap.servers": bootstrap}
         self._kafka = KafkaClient(Kafka(bootstrap_servers=bootstrap))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -40,10 +41,10 @@ def test_a_new_lock_starts_at_epoch_one() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", r"a\.lock\.json: Invalid JSON"),
-        (b"{", "Invalid JSON"),
-        (b"<<<<<<< ours\n{}", "Invalid JSON"),
-        (b"[]", "object"),
+        (b"", r"a\.lock\.json: invalid JSON"),
+        (b"{", "invalid JSON"),
+        (b"<<<<<<< ours\n{}", "invalid JSON"),
+        (b"[]", "dictionary"),
         (b"{}", "pipeline: Field required"),
         (b'{"pipeline": "p", "environment": "e", "extra": 1}', "extra: Extra inputs"),
         (b'{"pipeline": "p", "environment": "e", "source_epoch": "x"}', "source_epoch: "),
@@ -51,7 +52,7 @@ def test_a_new_lock_starts_at_epoch_one() -> None:
             b'{"pipeline": "p", "environment": "e", "schemas": {"a": [{}]}}',
             r"schemas\.a\.0\.subject: Field required",
         ),
-        (b'{"pipeline": "\xff"}', "lock file"),
+        (b'{"pipeline": "\xff"}', "invalid JSON"),
         # written by a version that did not record the timeline
         (
             b'{"pipeline": "p", "environment": "e", "source": '
@@ -95,6 +96,17 @@ def test_keeps_the_old_file_when_a_write_fails(tmp_path: Path, lock: Lock) -> No
         write_lock(path, lock.model_copy(update={"source_epoch": 9}))
     assert path.read_bytes() == before
     assert json.loads(before)["source_epoch"] == 2
+
+
+def test_a_later_release_can_add_a_field(tmp_path: Path, lock: Lock) -> None:
+    """The digest contains the values of the file, not the defaults of the release that reads it."""
+    path = tmp_path / "a.lock.json"
+    write_lock(path, lock)
+    document = json.loads(path.read_text())
+    del document["sha256"], document["registry_url"]
+    digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+    path.write_text(json.dumps({**document, "sha256": digest}))
+    assert read_lock(path) == lock
 
 
 @pytest.mark.parametrize("change", [{"cluster_id": "another"}, {"pipeline": "another"}, {"sha256": ""}])

@@ -13,7 +13,7 @@ import psycopg
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
-from outbox_events.errors import ConfigurationError, RejectedError
+from outbox_events.errors import ConfigurationError, RejectedError, UnreachableError
 from outbox_events.producing.database import rows_of
 from outbox_events.receiving.recoverers import ReceiverStoppedError, describe
 from outbox_events.receiving.retries import needs_connection
@@ -127,6 +127,8 @@ def _committed(connection: psycopg.Connection[Any]) -> Iterator[None]:
                 raise RejectedError(
                     "a handler ignored a database error, so its transaction cannot commit", SAVEPOINT_HINT
                 )
+            if not _has_status(connection, TransactionStatus.INTRANS):  # psycopg would not report it
+                raise UnreachableError("the connection to the database was lost before COMMIT", "check the database")
     except Exception as error:
         if needs_connection(error):
             connection.close()  # after a failover, its server might be read-only permanently
@@ -137,10 +139,10 @@ def _committed(connection: psycopg.Connection[Any]) -> Iterator[None]:
 def _not_ended(connection: psycopg.Connection[Any]) -> Iterator[None]:
     """Raise TransactionEndedError after the block if a handler has executed COMMIT or ROLLBACK as a statement.
 
-    Its calls of `commit` and `rollback` are refused, which also affects `with connection:`.
+    Its calls of `commit`, `rollback` and `close` are refused, which also affects `with connection:`.
     """
     try:
-        with refused(connection, "commit", "rollback"):
+        with refused(connection, "commit", "rollback", "close"):
             yield
     finally:
         if _has_status(connection, TransactionStatus.IDLE):

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session, scoped_session
 
 from outbox_events.errors import ConfigurationError
 from outbox_events.receiving.retries import needs_connection
-from outbox_events.receiving.strategies.ended_transactions import refuse, refused
+from outbox_events.receiving.strategies.ended_transactions import TransactionEndedError, refuse, refused
 from outbox_events.sending.sqlalchemy_writer import connection_of
 
 log = logging.getLogger("outbox_events.receiving")
@@ -57,7 +57,7 @@ def committed(session: Session, first_statement: str, values: dict[str, str]) ->
     Raises ReceiverStoppedError if a handler commits or rolls back, also by a statement, which would separate its
     effects from the effects of the other events.
     """
-    with session, session.begin():
+    with session, session.begin() as transaction:
         try:
             connection = session.connection()
             connection_info = connection.info  # kept by the pool
@@ -65,6 +65,8 @@ def committed(session: Session, first_statement: str, values: dict[str, str]) ->
                 session.execute(text(first_statement), values)
             with _refused_end(session, connection):
                 yield session
+            if session.get_transaction() is not transaction or connection.closed:
+                raise TransactionEndedError
             # Fails if a handler ignored an error, because COMMIT would silently roll back.
             session.execute(text("select 1"))
         except Exception as error:
@@ -95,7 +97,7 @@ def _refused_end(session: Session, connection: Connection) -> Iterator[None]:
         event.listen(*listener)
     try:
         # Not with listeners, because SQLAlchemy itself rolls back after a flush has failed.
-        with refused(session, "rollback", "close"), refused(connection, "rollback"):
+        with refused(session, "rollback", "close"), refused(connection, "rollback", "close"):
             yield
     finally:
         for listener in listeners:

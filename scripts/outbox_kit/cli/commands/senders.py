@@ -66,7 +66,9 @@ def _to_dict(entry: UnfinishedSender) -> dict[str, object]:
 def recover(
     common: CommonOptions,
     sender: Annotated[str | None, typer.Argument(metavar="SENDER", help="Sender shown by `senders list`.")] = None,
-    recover_all: Annotated[bool, typer.Option("--all", help="Recover all senders.")] = False,
+    recover_all: Annotated[
+        bool, typer.Option("--all", help="Recover all senders that send to topics of the pipeline.")
+    ] = False,
     older_than: Annotated[
         float,
         typer.Option("--older-than", min=0, metavar="SECONDS", help="With --all, skip senders without older rows."),
@@ -88,7 +90,12 @@ def recover(
     ):
         found = unfinished_senders(connection, store_table=store_table, proof_table=proof_table)
         if recover_all:
-            chosen = [entry for entry in found if entry.since <= time.time() - older_than]
+            prefix = f"{deployment.pipeline.prefix}."
+            old = [entry for entry in found if entry.since <= time.time() - older_than]
+            chosen = [entry for entry in old if any(topic.startswith(prefix) for topic in entry.topics)]
+            for entry in old:
+                if entry not in chosen:
+                    print_message(f"{entry.sender!r} sends to {', '.join(entry.topics)}: name it to recover it")
         else:
             chosen = [entry for entry in found if entry.sender == sender]
         if sender is not None and not chosen:

@@ -87,6 +87,7 @@ def test_a_handler_that_ignores_an_error_loses_no_other_event(
     [
         (False, lambda connection: connection.commit()),
         (False, lambda connection: connection.rollback()),
+        (False, lambda connection: connection.close()),
         (True, lambda session: session.rollback()),
         (True, lambda session: session.close()),
         (True, lambda session: session.commit()),
@@ -115,6 +116,48 @@ def test_a_call_that_would_end_the_transaction_stops_the_receiver(
         run_until(receiver, "the events", lambda: receiver.counters.handled == 3)
         assert receiver.counters.recovered == 0
     assert service.effects() == ["1", "bad", "2"]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda session: session.reset(),
+        lambda session: session.get_transaction().rollback(),
+        lambda session: session.connection().close(),
+    ],
+)
+def test_a_transaction_that_ended_below_the_session_stops_the_receiver(
+    service: Service, end: Callable[[Any], None]
+) -> None:
+    service.handlers.otherwise(bad_then_good(service, end))
+    service.send(("a", "1"), ("a", "bad"), partition=0)
+    strategy = ProcessedEvents(sessions_of(service), service.group)
+    with (
+        service.receiver(strategy, recoverer=recoverers.log_and_continue) as receiver,
+        pytest.raises(ReceiverStoppedError),
+    ):
+        run_until(receiver, "an error", lambda: False)
+    assert service.effects() == []
+
+
+@pytest.mark.parametrize("kind", [ProcessedEvents, StoredOffsets, WithoutDeduplication])
+def test_events_of_a_lost_connection_are_applied_again(service: Service, kind: type[Any]) -> None:
+    """The handler ignores the error, and psycopg does not report it when the transaction ends."""
+    is_lost = False
+
+    def handle(event: Event, connection: psycopg.Connection[Any]) -> None:
+        nonlocal is_lost
+        run(connection, f"insert into effect (consumer_group, event_id) values ('{service.group}', '{event.event_id}')")
+        if event.event_id == "bad" and not is_lost:
+            is_lost = True
+            with suppress(psycopg.Error):
+                connection.execute("select pg_terminate_backend(pg_backend_pid())")
+
+    service.handlers.otherwise(handle)
+    service.send(("a", "1"), ("a", "bad"), ("a", "2"), partition=0)
+    with service.receiver(kind(service.connect), recoverer=recoverers.log_and_continue) as receiver:
+        run_until(receiver, "the events", lambda: service.effects() == ["1", "bad", "2"])
+        assert receiver.counters.recovered == 0
 
 
 def test_a_recoverer_that_ends_the_transaction_stops_the_receiver(service: Service) -> None:
