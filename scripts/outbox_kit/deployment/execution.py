@@ -148,13 +148,17 @@ def _with_required_backfill(deployment: Deployment, lock: Lock) -> Lock:
 
 
 def _existing_topics(deployment: Deployment) -> dict[str, LockedTopic]:
-    """Return the existing topics of a pipeline whose lock file was lost, or predates the recording of topics."""
+    """Return the existing topics of a pipeline whose lock file was lost."""
     topics = kafka_state.desired_topics(deployment.pipeline, deployment.environment)
     return kafka_apply.existing_topics(deployment.kafka, topics, {})
 
 
 def _apply_registry(deployment: Deployment, lock: Lock, plan: Plan, progress: Reporter) -> Lock:
-    registry_apply.apply(deployment.registry, all_subjects(deployment), plan.changes_of("registry"), progress)
+    changes = plan.changes_of("registry")
+    if changes:  # before the first change, so that an interrupted apply recognizes its subjects
+        lock = lock.model_copy(update={"registry_url": deployment.registry.url})
+        deployment.write_lock(lock)
+    registry_apply.apply(deployment.registry, all_subjects(deployment), changes, progress)
     subjects = registry_state.desired_subjects(deployment.pipeline)
     schemas = registry_apply.recorded_schemas(deployment.registry, subjects)
     lock = lock.model_copy(update={"schemas": schemas, "registry_url": deployment.registry.url})

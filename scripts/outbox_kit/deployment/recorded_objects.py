@@ -54,10 +54,11 @@ def adoptions(
             if deployment.kafka.has_records(name, partitions[name]):
                 yield Change("kafka", "topic", name, "adopt", "the topic has records", danger=UNRECORDED)
     if "registry" in systems:
-        is_other = lock is None or lock.registry_url != deployment.registry.url
+        url = lock.registry_url if lock else None
         for subject in registry_state.desired_subjects(deployment.pipeline):
             topic = deployment.pipeline.topic_of(subject.aggregate_type)
-            is_proven = not is_other and (subject.name in recorded["schema"] or topic in recorded["topic"])
+            is_proven = subject.name in recorded["schema"] and url in (None, deployment.registry.url)
+            is_proven |= topic in recorded["topic"] and url == deployment.registry.url
             if schemas.get(subject.aggregate_type) and not is_proven:
                 yield Change("registry", "schema", subject.name, "adopt", "the subject has versions", danger=UNRECORDED)
 

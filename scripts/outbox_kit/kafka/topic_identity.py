@@ -8,7 +8,7 @@ from outbox_kit.kafka.client import ActualTopic
 from outbox_kit.pipeline import LockedTopic
 
 RecordedTopics = Mapping[str, LockedTopic]
-"""Topics in the lock file, by name. Empty if the file was written by a release that did not record topics."""
+"""Topics in the lock file, by name."""
 
 
 def is_recreated(actual: ActualTopic, recorded: LockedTopic | None) -> bool:

@@ -125,6 +125,7 @@ def test_plan_with_recover_accepts_a_lost_slot(
     message: str,
 ) -> None:
     database.actual = replace(DEPLOYED, **changes)
+    database.is_read = lambda: False
     deployed().write_lock(lock)
     registry = serve(registered(lock))
     connect = serve(deployed_connector(deployed().render(lock), lsn=DEPLOYED.wal_position + 1))

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
-from tests.unit.deployment.samples import Deployed, Serve, service
+from tests.unit.deployment.samples import NAME, Deployed, Serve, service
 from tests.unit.fake_connect import FakeConnect
 from tests.unit.fake_kafka import FakeKafka
 from tests.unit.fake_postgres import FakePostgres
@@ -14,6 +14,7 @@ from tests.unit.fake_postgres import FakePostgres
 from outbox_events.contract.source_sequence import Version
 from outbox_events.errors import RefusedError, UnreachableError
 from outbox_events.kafka.topic_requests import Bounds
+from outbox_kit.connect.config_diff import PIPELINE_KEY
 from outbox_kit.deployment import Plan, make_plan, preconditions, source_epochs
 from outbox_kit.deployment.preconditions import (
     refuse_dangerous,
@@ -21,8 +22,8 @@ from outbox_kit.deployment.preconditions import (
     refuse_missing_prerequisites,
     refuse_violated_rules,
 )
-from outbox_kit.deployment.recorded_objects import UNRECORDED, with_unrecorded_dangers
-from outbox_kit.pipeline import Lock
+from outbox_kit.deployment.recorded_objects import UNRECORDED, adoptions, with_unrecorded_dangers
+from outbox_kit.pipeline import HttpService, Lock
 from outbox_kit.results.changes import Change
 from outbox_kit.results.checks import Check, Severity, Status
 from outbox_kit.results.repair_commands import APPLY_RECOVER_HINT
@@ -117,7 +118,7 @@ def test_slot_that_a_client_has_read_needs_the_lock_file(
     database.decoded = decoded
     deployment = deployed()
     with (
-        pytest.raises(RefusedError, match="slot 'library_outbox', which")
+        pytest.raises(RefusedError, match="slot 'library_outbox' of this server, which")
         if is_refused and not takes_over
         else nullcontext()
     ):
@@ -181,22 +182,54 @@ def test_violated_rule_stops_the_plan() -> None:
     assert caught.value.hint == "do b"
 
 
+@pytest.mark.parametrize("recorded", [True, False])
+def test_update_of_an_unrecorded_publication_is_dangerous(lock: Lock, recorded: bool) -> None:
+    change = Change("postgres", "publication", "p", "update", "")
+    [marked] = with_unrecorded_dangers([change], lock if recorded else None)
+    assert marked.danger == ("" if recorded else UNRECORDED)
+
+
+REGISTRY = "http://registry:8081"
+
+
 @pytest.mark.parametrize(
-    ("change", "is_recorded"),
+    ("topics", "schemas", "url", "adopted"),
     [
-        (Change("registry", "schema", "library.book-value", "update", ""), True),
-        (Change("registry", "schema", "shared.Address", "update", ""), True),
-        (Change("registry", "compatibility", "shop.order-value", "update", ""), False),
-        (Change("registry", "schema", "shop.order-value", "create", ""), True),
-        (Change("postgres", "publication", "p", "update", ""), True),
-        (Change("postgres", "publication", "p", "create", ""), True),
-        (Change("kafka", "topic", "shop.order", "update", ""), True),
+        (True, True, REGISTRY, []),
+        (True, True, None, []),
+        (True, True, "http://other:8081", ["schema"]),
+        (True, False, REGISTRY, []),
+        (True, False, None, ["schema"]),
+        (False, True, REGISTRY, ["topic"]),
+        (False, False, None, ["topic", "schema"]),
     ],
 )
-def test_updating_an_object_that_the_lock_file_does_not_record_is_dangerous(
-    lock: Lock, change: Change, is_recorded: bool
+@pytest.mark.parametrize("owner", ["library", "another", None])
+def test_existing_objects_that_the_lock_file_does_not_record_are_adopted(
+    serve: Serve,
+    deployed: Deployed,
+    lock: Lock,
+    kafka: FakeKafka,
+    topics: bool,
+    schemas: bool,
+    url: str | None,
+    adopted: list[str],
+    owner: str | None,
 ) -> None:
-    assert [bool(entry.danger) for entry in with_unrecorded_dangers([change], lock)] == [not is_recorded]
-    [unlocked] = with_unrecorded_dangers([replace(change, danger="other")], None)
-    needs_lock = change.action == "update" and change.system != "kafka"
-    assert unlocked.danger == (f"other; {UNRECORDED}" if needs_lock else "other")
+    """The live connector of the pipeline proves that the objects are its own."""
+    config = {**deployed().render(None), PIPELINE_KEY: owner or ""}
+    connect = serve(FakeConnect(configs={NAME: config} if owner else {}, states={NAME: "RUNNING"}))
+    deployment = deployed(connect=service(connect), registry=HttpService(url=REGISTRY))
+    kafka.bounds_by_topic = {"library.book": {0: Bounds(0, 1)}}
+    registered_versions = lock.schemas["book"]
+    lock = lock.model_copy(
+        update={
+            "registry_url": url,
+            "topics": lock.topics if topics else {},
+            "schemas": lock.schemas if schemas else {},
+        }
+    )
+    found = list(adoptions(deployment, lock, ["kafka", "registry"], {"book": registered_versions}))
+    expected = {"topic": "topic library.book", "schema": "schema library.book-value"}
+    assert [change.object for change in found] == ([] if owner == "library" else [expected[kind] for kind in adopted])
+    assert all(change.danger for change in found)
