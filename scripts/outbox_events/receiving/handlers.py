@@ -97,6 +97,11 @@ class Handlers(Generic[Context]):
         self._duplicate = handler
         return handler
 
+    @property
+    def topics(self) -> set[str]:
+        """Topics for which a handler is registered."""
+        return {topic for topic, _ in self._handlers if topic is not None}
+
     def apply(
         self, events: Sequence[Event], context: Context, loop: HandlerLoop, observe: Observe | None = None
     ) -> int:
@@ -124,6 +129,10 @@ class Handlers(Generic[Context]):
         self, event_types: Sequence[str], topic: str | None, kind: type[Any] | None, is_batch: bool, handler: Registered
     ) -> Registered:
         require_body(handler, can_be_async=True)
+        if not event_types or not all(isinstance(name, str) for name in event_types):
+            raise ConfigurationError(
+                "a handler has no event types", 'write @handlers.on("TYPE") or @handlers.batch("TYPE")'
+            )
         registered = _Registered[Context](handler, is_batch, _conversion(kind))
         for event_type in event_types:
             if (topic, event_type) in self._handlers:
@@ -154,6 +163,8 @@ def _conversion(kind: type[Any] | None) -> Callable[[Event], Event] | None:
     """Return the function that converts the value of an event to `kind`."""
     if kind is None:
         return None
+    if not isinstance(kind, type):
+        raise ConfigurationError(f"type={kind!r} is not a class")
     with extra():
         from outbox_events.receiving.typed_values import typed  # noqa: PLC0415 - an optional dependency
     return lambda event: typed(event, kind)

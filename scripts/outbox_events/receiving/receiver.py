@@ -100,6 +100,9 @@ class Receiver(Generic[Context]):
         require_at_least(1, "batch_size", batch_size)
         if isinstance(topics, str) or not all(topics) or not topics:
             raise ConfigurationError(f"topics must be a non-empty list of topic names, not {topics!r}")
+        unread = handlers.topics - set(topics)
+        if unread and not any(name.startswith("^") for name in topics):  # a pattern
+            raise ConfigurationError(f"handlers are registered for topics that are not received: {sorted(unread)}")
         self.counters = counters or Counters()
         self._strategy = strategy
         self._handlers = handlers

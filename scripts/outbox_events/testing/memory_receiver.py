@@ -65,7 +65,7 @@ class TestReceiver(Generic[Context]):
         self._error: Exception | None = None
         self.receiver: Receiver[Context] = Receiver(
             {"bootstrap.servers": "memory", "group.id": group, "partition.assignment.strategy": "cooperative-sticky"},
-            [DEFAULT_TOPIC],
+            [DEFAULT_TOPIC, *handlers.topics],
             cast("Strategy[Context]", _WithRollback(strategy)),
             handlers,
             decode=self._decode,

@@ -127,8 +127,7 @@ def _committed(connection: psycopg.Connection[Any]) -> Iterator[None]:
                 raise RejectedError(
                     "a handler ignored a database error, so its transaction cannot commit", SAVEPOINT_HINT
                 )
-            if not _has_status(connection, TransactionStatus.INTRANS):  # psycopg would not report it
-                raise UnreachableError("the connection to the database was lost before COMMIT", "check the database")
+            _require_connected(connection)  # psycopg would not report it
     except Exception as error:
         if needs_connection(error):
             connection.close()  # after a failover, its server might be read-only permanently
@@ -149,6 +148,12 @@ def _not_ended(connection: psycopg.Connection[Any]) -> Iterator[None]:
             raise TransactionEndedError
 
 
+def _require_connected(connection: psycopg.Connection[Any]) -> None:
+    """Raise UnreachableError if a handler has ignored that the connection was lost."""
+    if _has_status(connection, TransactionStatus.UNKNOWN):
+        raise UnreachableError("the connection to the database was lost before COMMIT", "check the database")
+
+
 def max_poll_interval_ms(settings: Mapping[str, Any]) -> int:
     """Return the consumer's max.poll.interval.ms."""
     return int(settings.get("max.poll.interval.ms", MAX_POLL_INTERVAL_MS))
@@ -161,6 +166,7 @@ def _has_status(connection: psycopg.Connection[Any], status: TransactionStatus) 
 def execute(connection: SyncConnection, statement: str, table: str, **values: object) -> list[tuple[Any, ...]]:
     """Execute a statement with named parameters through psycopg or SQLAlchemy, and return its rows."""
     if isinstance(connection, psycopg.Connection):
+        _require_connected(connection)
         refuse_autocommit(connection)
         return rows_of(connection, composed(statement, table, tuple(values)), values)
     if is_sqlalchemy(connection):

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, event, text
 from sqlalchemy.exc import UnboundExecutionError
 from sqlalchemy.orm import Session, scoped_session
 
-from outbox_events.errors import ConfigurationError
+from outbox_events.errors import ConfigurationError, UnreachableError
 from outbox_events.receiving.retries import needs_connection
 from outbox_events.receiving.strategies.ended_transactions import TransactionEndedError, refuse, refused
 from outbox_events.sending.sqlalchemy_writer import connection_of
@@ -65,6 +65,8 @@ def committed(session: Session, first_statement: str, values: dict[str, str]) ->
                 session.execute(text(first_statement), values)
             with _refused_end(session, connection):
                 yield session
+            if connection.invalidated:
+                raise UnreachableError("the connection to the database was lost before COMMIT", "check the database")
             if session.get_transaction() is not transaction or connection.closed:
                 raise TransactionEndedError
             # Fails if a handler ignored an error, because COMMIT would silently roll back.

@@ -141,21 +141,23 @@ def test_a_transaction_that_ended_below_the_session_stops_the_receiver(
 
 
 @pytest.mark.parametrize("kind", [ProcessedEvents, StoredOffsets, WithoutDeduplication])
-def test_events_of_a_lost_connection_are_applied_again(service: Service, kind: type[Any]) -> None:
+@pytest.mark.parametrize("uses_session", [False, True])
+def test_events_of_a_lost_connection_are_applied_again(service: Service, kind: type[Any], uses_session: bool) -> None:
     """The handler ignores the error, and psycopg does not report it when the transaction ends."""
     is_lost = False
 
-    def handle(event: Event, connection: psycopg.Connection[Any]) -> None:
+    def handle(event: Event, connection: Any) -> None:  # noqa: ANN401
         nonlocal is_lost
         run(connection, f"insert into effect (consumer_group, event_id) values ('{service.group}', '{event.event_id}')")
         if event.event_id == "bad" and not is_lost:
             is_lost = True
-            with suppress(psycopg.Error):
-                connection.execute("select pg_terminate_backend(pg_backend_pid())")
+            with suppress(psycopg.Error, DBAPIError):
+                run(connection, "select pg_terminate_backend(pg_backend_pid())")
 
     service.handlers.otherwise(handle)
     service.send(("a", "1"), ("a", "bad"), ("a", "2"), partition=0)
-    with service.receiver(kind(service.connect), recoverer=recoverers.log_and_continue) as receiver:
+    strategy = kind(sessions_of(service) if uses_session else service.connect)
+    with service.receiver(strategy, recoverer=recoverers.log_and_continue) as receiver:
         run_until(receiver, "the events", lambda: service.effects() == ["1", "bad", "2"])
         assert receiver.counters.recovered == 0
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import Enum
+from typing import Any, cast
 
 import msgspec
 import pydantic
 import pytest
 
-from outbox_events import Event, Handlers, InvalidRecordError, json_value, payload_id, position_id, recoverers
+from outbox_events import Event, Handlers, InvalidRecordError, Receiver, json_value, payload_id, position_id, recoverers
 from outbox_events.errors import ConfigurationError
 from outbox_events.receiving.handler_loop import HandlerLoop
 from outbox_events.testing import InMemory, TestReceiver, event
+from outbox_events.testing.memory_consumer import MemoryConsumer
 
 EVENT = Event("library.book", 1, 7, b"b-1", b'{"loan": "l-1"}', decode=lambda _: {"loan": "l-1"})
 TOMBSTONE = replace(EVENT, raw_value=None)
@@ -34,7 +37,34 @@ def test_a_tombstone_has_an_id_if_a_function_is_given() -> None:
         payload_id("isbn", tombstones=position_id)(EVENT)
 
 
+@pytest.mark.parametrize(
+    "register",
+    [
+        lambda handlers: handlers.on()(ignore),
+        lambda handlers: handlers.on(ignore)(ignore),
+        lambda handlers: handlers.batch()(ignore),
+        lambda handlers: handlers.on("a", type="Book")(ignore),
+    ],
+)
+def test_a_handler_that_would_never_run_is_refused(register: Callable[[Handlers[None]], object]) -> None:
+    with pytest.raises(ConfigurationError):
+        register(Handlers[None]())
+
+
 # --- topics
+
+
+@pytest.mark.parametrize(("topics", "is_refused"), [(["a"], True), (["a", "b"], False), (["^.*"], False)])
+def test_handlers_of_topics_that_are_not_received_are_refused(topics: list[str], is_refused: bool) -> None:
+    handlers = Handlers[None]()
+    handlers.on("x", topic="b")(ignore)
+    settings = {
+        "bootstrap.servers": "127.0.0.1:1",
+        "group.id": "g",
+        "partition.assignment.strategy": "cooperative-sticky",
+    }
+    with pytest.raises(ConfigurationError, match="'b'") if is_refused else nullcontext():
+        Receiver(settings, topics, InMemory(None), handlers, create=lambda _: cast(Any, MemoryConsumer())).close()
 
 
 def test_a_handler_of_a_topic_has_priority() -> None:
