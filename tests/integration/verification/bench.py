@@ -167,7 +167,9 @@ class Bench:
     @contextmanager
     def edited_lock(self) -> Iterator[dict[str, Any]]:
         """Yield the lock file as JSON, and write it at the end of the block."""
-        data = json.loads(self.deployment.lock_file.read_text())
+        lock = self.deployment.lock()
+        assert lock is not None
+        data = lock.model_dump()
         yield data
         self.deployment.write_lock(Lock.model_validate(data))
 
