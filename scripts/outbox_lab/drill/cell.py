@@ -30,6 +30,7 @@ from outbox_lab.drill.senders.catalogue import open_sender
 from outbox_lab.drill.skipped_markers import partitions_without_markers
 from outbox_lab.drill.stack import DrillStack
 from outbox_lab.drill.verdict import Verdict, count_by_fault, delays_over_time, find, judge
+from outbox_lab.drill.ways.catalogue import way_named
 from outbox_lab.drill.ways.way import Deployed, Promise, Way
 from outbox_lab.drill.writer import Writer, WriterSettings, writer_name
 
@@ -58,7 +59,7 @@ class Load:
 class CellSettings:
     """Settings of a cell. `seed` is the seed of the run. `injections` is how many times the fault is injected."""
 
-    way: type[Way]
+    way_name: str
     fault: Fault
     seed: int
     repetition: int = 1
@@ -66,6 +67,11 @@ class CellSettings:
     load: Load = Load()
     materialize: bool = False
     receive: bool = False
+
+    @property
+    def way(self) -> type[Way]:
+        """Way of sending. The field is its name, because the classes of some ways cannot be passed to a process."""
+        return way_named(self.way_name)
 
     @property
     def strategies(self) -> tuple[str, ...]:
@@ -157,11 +163,11 @@ class Cell:
                 self._drain(observer, ledger)
             deliveries, missed = complete(observer, self._drill.kafka, deployed.topic)
             self._notes += [missed] if missed else []
+            tables_equal = self._materialize(deployed, ledger)  # meanwhile, the receivers read the rest of the topic
             self._notes += receivers.drain(deliveries)
             effects = receivers.count_effects(ledger, deliveries)
             states = receivers.stop(ledger)
             self._notes += states
-            tables_equal = self._materialize(deployed, ledger)
             unmarked = tuple(self._partitions_without_markers())
             if unmarked:
                 self._notes.append(f"the broker wrote no transaction marker to {', '.join(unmarked)} (KAFKA-20734)")

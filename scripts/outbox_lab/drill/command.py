@@ -19,6 +19,7 @@ from outbox_kit.stack.services.java import FAST_START_OPTIONS
 from outbox_lab.drill.cell import CellResult, Load
 from outbox_lab.drill.faults import FAULTS, fault_named
 from outbox_lab.drill.project import DrillProject
+from outbox_lab.drill.provenance import commit_of
 from outbox_lab.drill.reporting.charts import loss_chart
 from outbox_lab.drill.reporting.report import Cost, to_html, to_markdown
 from outbox_lab.drill.reporting.summary import summarize
@@ -58,6 +59,12 @@ Receive = Annotated[
 IsPlanted = Annotated[
     bool, typer.Option("--planted", help="Run ways with planted mistakes, which the drill must find.")
 ]
+Stacks = Annotated[
+    int,
+    typer.Option(
+        "--stacks", min=1, metavar="NUMBER", help="Number of ways that run at the same time, each on its own stack."
+    ),
+]
 Resume = Annotated[bool, typer.Option("--resume", help="Skip cells for which a result with this seed already exists.")]
 Report = Annotated[
     bool,
@@ -89,6 +96,7 @@ def drill(
     materialize: Materialize = False,
     receive: Receive = False,
     planted: IsPlanted = False,
+    stacks: Stacks = 1,
     resume: Resume = False,
     report: Report = False,
     per_year: PerYear = None,
@@ -103,7 +111,8 @@ def drill(
     one way of sending under one fault. The result of each cell is written to build/drill/results/. The exit code is 1
     if a way of sending breaks a promise, a planted mistake is not found, or a cell has no result.
     """
-    project = DrillProject(Path.cwd(), Options(jvm_options=FAST_START_OPTIONS if fast_start else ""))
+    folder, options = Path.cwd(), Options(jvm_options=FAST_START_OPTIONS if fast_start else "")
+    project = DrillProject(folder, options, commit_of(folder))
     if list_cells:
         _print_catalogue()
         return
@@ -125,7 +134,7 @@ def drill(
         planted=planted,
     )
     print_message(f"seed {seed}")
-    results = run_cells(project, cells, print_message, resume=resume)
+    results = run_cells(project, cells, print_message, resume=resume, stacks=stacks)
     _print_results(results, output)
     _judge(results, len(cells), seed)
 

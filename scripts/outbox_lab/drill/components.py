@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from threading import Event as Flag
@@ -144,6 +145,12 @@ class ProcessComponent:
         while not self._stopped.wait(POLL_S):
             if self._process.poll() is not None and not self._stopped.wait(RESTART_INTERVAL_S):
                 self._process = self._launch()
+
+
+def stop_all(components: Sequence[ProcessComponent]) -> None:
+    """Stop components at the same time."""
+    with ThreadPoolExecutor(max(1, len(components))) as pool:
+        list(pool.map(ProcessComponent.stop, components))
 
 
 def start_module(module: str, settings: object, folder: Path, log: Path, *, ready: bytes = b"") -> ProcessComponent:

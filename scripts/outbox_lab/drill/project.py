@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from outbox_kit.stack import Options, Stack, StackState
 from outbox_kit.stack.errors import StackError
 from outbox_kit.stack.processes import terminate
 from outbox_lab.drill.accounts import AGGREGATE
-from outbox_lab.drill.provenance import commit_of
 
 ENVIRONMENT = "drill"
 STANDBY = "standby"
@@ -51,21 +49,29 @@ class DrillProject:
 
     project_folder: Path
     stack_options: Options = field(default_factory=Options)
+    commit: str = ""
+    """Commit of the checkout, or an empty text outside a checkout."""
+    stack_name: str = ""
+    """Name that distinguishes stacks which run at the same time, or an empty text for the only stack."""
+
+    @property
+    def _build(self) -> Path:
+        return self.project_folder / "build" / "drill"
 
     @property
     def folder(self) -> Path:
         """Folder of the drill's own project."""
-        return self.project_folder / "build" / "drill"
+        return self._build / self.stack_name
 
-    @cached_property
-    def commit(self) -> str:
-        """Commit of the checkout, or an empty text outside a checkout."""
-        return commit_of(self.project_folder)
+    @property
+    def logs(self) -> Path:
+        """Folder for the logs of the processes that are not services of the stack."""
+        return self.folder / "logs"
 
     @property
     def results(self) -> Path:
-        """Folder of the results. A purge of the stack does not delete this folder."""
-        return self.folder / "results"
+        """Folder of the results of all stacks. A purge of a stack does not delete this folder."""
+        return self._build / "results"
 
     def write_environment(self, proxy_port: int) -> None:
         """Write the templates, the schema and the environment file, in which the connector's port is `proxy_port`."""

@@ -1,4 +1,4 @@
-"""Run the cells of a drill one after the other, and write each result to a file, so that a run can be resumed."""
+"""Run the cells of a drill, and write each result to a file, so that a run can be resumed."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from outbox_kit.results import Reporter
 from outbox_kit.stack.errors import StackError
 from outbox_lab.drill.cell import Cell, CellResult, CellSettings, Load
 from outbox_lab.drill.faults import FAULTS, NotApplicableError, fault_named
+from outbox_lab.drill.parallel import run_on_stacks
 from outbox_lab.drill.project import DrillProject
 from outbox_lab.drill.receivers.effects import EFFECT_COUNTS
 from outbox_lab.drill.receivers.handlers import PLANTED_HANDLERS
+from outbox_lab.drill.spark_job import SparkJob
 from outbox_lab.drill.stack import DrillStack, drill_stack
 from outbox_lab.drill.verdict import COUNTS, OTHER_COUNTS
 from outbox_lab.drill.ways.catalogue import ALL_WAYS, WAYS, way_named
@@ -47,7 +49,7 @@ def select_cells(
     """
     selected_faults = [fault_named(name) for name in faults] or list(FAULTS.values())
     cells = [
-        CellSettings(way, fault, seed, repetition, injections or fault.times, load, materialize, receive)
+        CellSettings(way.name, fault, seed, repetition, injections or fault.times, load, materialize, receive)
         for way in ([way_named(name) for name in ways] or (PLANTED_WAYS if planted else WAYS).values())
         for fault in selected_faults
         if fault.name in way.faults
@@ -62,7 +64,7 @@ def select_cells(
 
 def result_file(project: DrillProject, cell: CellSettings) -> Path:
     """Return the path of a cell's result file."""
-    name = f"{cell.way.name}--{cell.fault.name}--{cell.repetition}.json"
+    name = f"{cell.way_name}--{cell.fault.name}--{cell.repetition}.json"
     return project.results / f"seed-{cell.seed}" / name
 
 
@@ -83,26 +85,41 @@ def read_results(project: DrillProject, seed: int | None) -> list[CellResult]:
 
 
 def run_cells(
-    project: DrillProject, cells: Sequence[CellSettings], progress: Reporter, *, resume: bool
+    project: DrillProject, cells: Sequence[CellSettings], progress: Reporter, *, resume: bool, stacks: int = 1
 ) -> list[CellResult]:
-    """Run the cells on the drill's stack, and return the results.
+    """Run the cells, and return the results. With `resume`, skip cells that have a result of the same commit.
 
-    With `resume`, skip cells that have a result of the same commit.
+    With several stacks, each way runs on one of them. The cells without a fault run alone before the other cells,
+    because their delays are the baseline.
     """
     pending = [cell for cell in cells if not (resume and _has_result(project, cell))]
     for cell in pending:  # otherwise a cell that fails in this run would keep the result of an earlier run
         result_file(project, cell).unlink(missing_ok=True)
-    remaining, durations = iter(enumerate(pending, 1)), list[float]()
-    while len(durations) < len(pending):
-        try:
-            with drill_stack(project, progress) as drill:
-                _run_until_stack_is_damaged(drill, remaining, len(pending), durations)
-        except StackError as error:
-            if not durations:
-                raise
-            progress(f"no result for the remaining cells: {error.message}")
-            break
+    if stacks == 1:
+        run_on_one_stack(project, pending, progress)
+    else:
+        run_on_one_stack(project, [cell for cell in pending if cell.fault.is_none], progress)
+        disturbed = [cell for cell in pending if not cell.fault.is_none]
+        run_on_stacks(project, disturbed, progress, run_on_one_stack, stacks=stacks)
     return [_read(result_file(project, cell)) for cell in cells if result_file(project, cell).exists()]
+
+
+def run_on_one_stack(project: DrillProject, cells: Sequence[CellSettings], progress: Reporter) -> None:
+    """Run the cells one after the other. Start a new stack after a cell that damaged the stack.
+
+    Raises StackError if the first stack does not start.
+    """
+    remaining, durations = iter(enumerate(cells, 1)), list[float]()
+    with SparkJob(project) as spark_job:
+        while len(durations) < len(cells):
+            try:
+                with drill_stack(project, spark_job, progress) as drill:
+                    _run_until_stack_is_damaged(drill, remaining, len(cells), durations)
+            except StackError as error:
+                if not durations:
+                    raise
+                progress(f"no result for the remaining cells: {error.message}")
+                break
 
 
 def _has_result(project: DrillProject, cell: CellSettings) -> bool:
@@ -120,7 +137,7 @@ def _run_until_stack_is_damaged(
     """
     for number, cell in cells:
         left = _time_left(durations, total - number + 1)
-        drill.progress(f"cell {number} of {total}: {cell.way.name}, {cell.fault.name}{left}")
+        drill.progress(f"cell {number} of {total}: {cell.way_name}, {cell.fault.name}{left}")
         started = time.monotonic()
         try:
             result = Cell(drill, cell).run()

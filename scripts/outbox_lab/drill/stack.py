@@ -16,6 +16,7 @@ from outbox_kit.stack import Stack, StackState, health_checks
 from outbox_lab.drill.components import ProcessComponent, ServiceComponent
 from outbox_lab.drill.project import DrillProject
 from outbox_lab.drill.proxy import Proxy
+from outbox_lab.drill.spark_job import SparkJob
 
 EXACTLY_ONCE = "exactly.once.source.support"
 CONNECT_READY_S = 90
@@ -32,6 +33,7 @@ class DrillStack:
     stack: Stack
     state: StackState
     proxy: Proxy
+    spark_job: SparkJob
     progress: Reporter
     services: dict[str, ServiceComponent] = field(init=False)
     followers: list[ProcessComponent] = field(default_factory=list)
@@ -50,7 +52,7 @@ class DrillStack:
     @property
     def logs(self) -> Path:
         """Folder for the logs of writers and relays."""
-        return self.project.folder / "logs"
+        return self.project.logs
 
     def proxied_dsn(self) -> str:
         """Return a DSN that connects to the source database through the proxy."""
@@ -97,10 +99,10 @@ class DrillStack:
 
 
 @contextmanager
-def drill_stack(project: DrillProject, progress: Reporter) -> Iterator[DrillStack]:
+def drill_stack(project: DrillProject, spark_job: SparkJob, progress: Reporter) -> Iterator[DrillStack]:
     """Start the drill's stack and a proxy for connections to PostgreSQL. Stop both at the end of the block."""
     with project.running_stack(progress) as (stack, state), Proxy(state.postgres_port) as proxy:
         project.write_environment(proxy.port)
-        drill = DrillStack(project, stack, state, proxy, progress)
+        drill = DrillStack(project, stack, state, proxy, spark_job, progress)
         drill.logs.mkdir(parents=True, exist_ok=True)
         yield drill

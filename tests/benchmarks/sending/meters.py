@@ -19,6 +19,7 @@ from outbox_kit.pipeline import Kafka
 from outbox_kit.results import Reporter
 from outbox_lab.drill.project import PARTITIONS, DrillProject
 from outbox_lab.drill.proxy import Proxy
+from outbox_lab.drill.spark_job import SparkJob
 from outbox_lab.drill.stack import DrillStack
 
 START_SHARE = 0.05
@@ -118,7 +119,7 @@ def sending_stack(progress: Reporter) -> Iterator[DrillStack]:
         project.write_environment(state.postgres_port)
         proxy = Proxy(state.postgres_port)
         proxy.port = state.postgres_port
-        drill = DrillStack(project, stack, state, proxy, progress)
+        drill = DrillStack(project, stack, state, proxy, SparkJob(project), progress)
         drill.logs.mkdir(parents=True, exist_ok=True)
         with drill.connect_to_database() as connection:
             for statement in SERVER_SETTINGS:

@@ -18,6 +18,7 @@ from outbox_kit.stack import Stack
 from outbox_lab.drill.faults import database
 from outbox_lab.drill.project import DrillProject
 from outbox_lab.drill.proxy import Proxy
+from outbox_lab.drill.spark_job import SparkJob
 from outbox_lab.drill.stack import DrillStack
 
 pytestmark = pytest.mark.long
@@ -40,7 +41,7 @@ def drill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DrillStac
     state = stack.up(services=("postgres",))
     try:
         with Proxy(state.postgres_port) as proxy:
-            drill = DrillStack(project, stack, state, proxy, silent)
+            drill = DrillStack(project, stack, state, proxy, SparkJob(project), silent)
             drill.logs.mkdir()
             yield drill
     finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 
 from confluent_kafka import Producer
@@ -19,7 +19,7 @@ from outbox_kit.stack.services.jvm import Settings, kafka_command, write_propert
 from outbox_kit.stack.services.kafka import FORMAT_SECONDS, broker_settings
 from outbox_kit.stack.services.service import Context
 from outbox_kit.stack.tools import run_tool
-from outbox_lab.drill.components import ProcessComponent
+from outbox_lab.drill.components import ProcessComponent, stop_all
 from outbox_lab.drill.stack import DrillStack
 
 NODE_IDS = (2, 3)
@@ -35,14 +35,13 @@ def three_brokers(drill: DrillStack) -> Iterator[None]:
     """Run two more brokers during a `with` block. Topics that are created in the block have three replicas."""
     # The internal topics have one replica, which must not be on a broker that is killed. Connect created the others.
     fence(Producer({**client_settings(drill.kafka), "transactional.id": "outbox-drill"}))
-    with ExitStack() as stack:
-        brokers = [stack.enter_context(_started(drill, node_id)) for node_id in NODE_IDS]
+    try:
+        drill.followers.extend(_started(drill, node_id) for node_id in NODE_IDS)
         wait_for("three brokers", lambda: _check_brokers(drill), seconds=START_S)
-        drill.followers.extend(brokers)
-        try:
-            yield
-        finally:
-            drill.followers.clear()
+        yield
+    finally:
+        stop_all(drill.followers)
+        drill.followers.clear()
 
 
 def kill_leaders(drill: DrillStack) -> None:

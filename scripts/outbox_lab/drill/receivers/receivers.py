@@ -6,7 +6,7 @@ import random
 import shutil
 import signal
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from outbox_events.errors import OutboxError, WaitTimeoutError
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.kafka.client import KafkaClient
 from outbox_kit.pipeline import Kafka
-from outbox_lab.drill.components import READY_TIMEOUT_S, ProcessComponent, start_module
+from outbox_lab.drill.components import READY_TIMEOUT_S, ProcessComponent, start_module, stop_all
 from outbox_lab.drill.ledger import Ledger
 from outbox_lab.drill.observer import Delivery
 from outbox_lab.drill.receivers import effects_topic, latest_states, tables
@@ -57,7 +57,6 @@ class Receivers:
         self._place = place
         self._rng = random.Random(seed)  # noqa: S311 - not a secret
         self._members: list[ProcessComponent] = []
-        self._stack = ExitStack()
         self._files = place.folder / f"{place.name}.receivers"
         self._settings = MemberSettings(
             kafka=place.kafka.bootstrap_servers,
@@ -76,11 +75,11 @@ class Receivers:
             shutil.rmtree(self._files, ignore_errors=True)
             self._files.mkdir()
             for number in range(MEMBERS):
-                self._members.append(self._stack.enter_context(self._start(number)))
+                self._members.append(self._start(number))
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._stack.close()
+        stop_all(self._members)
 
     def _start(self, number: int) -> ProcessComponent:
         log = self._place.folder / f"{self._place.name}.receiver-{number}.log"
@@ -180,6 +179,6 @@ class Receivers:
 
     def stop(self, ledger: Ledger) -> list[str]:
         """Stop the members. Return the differences between their latest states and the ledger. Call `drain` first."""
-        self._stack.close()
+        stop_all(self._members)
         numbers = range(len(self._members))
         return [text for number in numbers for text in latest_states.differences(ledger, self._files, number)]

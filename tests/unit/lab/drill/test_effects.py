@@ -13,7 +13,6 @@ from outbox_lab.drill.ledger import Outcome
 from outbox_lab.drill.receivers.effects import EFFECT_COUNTS, EffectCounts, count_effects
 from outbox_lab.drill.receivers.strategies import ONCE_PER_EVENT, ONCE_PER_RECORD, STORES_POSITIONS, STRATEGIES
 from outbox_lab.drill.run import broken_promises, effect_lines
-from outbox_lab.drill.ways.catalogue import WAYS
 
 COMMITTED, ROLLED_BACK = Outcome.COMMITTED, Outcome.ROLLED_BACK
 LEDGER = ledger_of(("a", 1, COMMITTED), ("b", 2, COMMITTED), ("c", 3, ROLLED_BACK))
@@ -118,6 +117,6 @@ def test_groups_of_strategies_are_known() -> None:
 
 
 def test_no_receiver_runs_if_its_database_is_restored() -> None:
-    cells = {fault: CellSettings(WAYS["cdc"], FAULTS[fault], 1, receive=True) for fault in FAULTS}
+    cells = {fault: CellSettings("cdc", FAULTS[fault], 1, receive=True) for fault in FAULTS}
     assert {fault for fault, cell in cells.items() if not cell.strategies} == {"restore-postgres"}
-    assert CellSettings(WAYS["cdc"], FAULTS["none"], 1).strategies == ()
+    assert CellSettings("cdc", FAULTS["none"], 1).strategies == ()

@@ -33,6 +33,7 @@ from outbox_lab.drill.run import (
     undiscovered_mistakes,
     write_result,
 )
+from outbox_lab.drill.spark_job import SparkJob
 from outbox_lab.drill.verdict import judge
 from outbox_lab.drill.ways.catalogue import WAYS
 from outbox_lab.drill.ways.planted import PLANTED_WAYS
@@ -234,7 +235,7 @@ def stacks(monkeypatch: pytest.MonkeyPatch) -> list[MagicMock]:
     started: list[MagicMock] = []
 
     @contextmanager
-    def drill_stack(project: DrillProject, progress: Reporter) -> Iterator[MagicMock]:
+    def drill_stack(project: DrillProject, _: SparkJob, progress: Reporter) -> Iterator[MagicMock]:
         started.append(MagicMock(project=project, progress=progress))
         yield started[-1]
 
