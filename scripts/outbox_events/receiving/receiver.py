@@ -132,7 +132,7 @@ class Receiver(Generic[Context]):
             message = f"the strategy {type(strategy).__name__} already belongs to another receiver"
             raise ConfigurationError(message, "create a strategy for each Receiver")
         strategy.bind(self.consumer, merged)
-        self.consumer.subscribe(list(topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
+        self.consumer.subscribe(list(topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
         IN_USE[id(strategy)] = strategy
 
     def __enter__(self) -> Self:
@@ -421,6 +421,11 @@ class Receiver(Generic[Context]):
         except Exception as error:  # the next poll raises the error; here, it would make the client lose polled records
             self._revocation_error = error
         self._assignments.remove(partitions)
+
+    def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Remove the partitions. The group has removed the receiver, which must join it again."""
+        self._revoked(consumer, partitions)
+        self._assignments.has_joined = False
 
 
 def _error_of(action: Callable[[Argument], None], argument: Argument) -> Exception | None:

@@ -24,7 +24,7 @@ class ReceiverStatus:
 
     is_closed: bool
     has_joined: bool
-    """Whether the group has assigned partitions, or none, since the start."""
+    """Whether the group has assigned partitions, or none, since the start, and has not removed the receiver since."""
     seconds_since_poll: float
     """Time since the client was last polled. It includes the time for which the current batch has been applied."""
     max_poll_interval_s: float

@@ -17,7 +17,13 @@ from outbox_events.errors import ConfigurationError, RejectedError, UnreachableE
 from outbox_events.producing.database import rows_of
 from outbox_events.receiving.recoverers import ReceiverStoppedError, describe
 from outbox_events.receiving.retries import needs_connection
-from outbox_events.receiving.strategies.ended_transactions import TransactionEndedError, refused
+from outbox_events.receiving.strategies.ended_transactions import (
+    MARK,
+    MARKED,
+    READ_MARK,
+    TransactionEndedError,
+    refused,
+)
 from outbox_events.sending.emit import is_sqlalchemy
 from outbox_events.sending.psycopg_writer import refuse_autocommit
 
@@ -121,6 +127,7 @@ def _committed(connection: psycopg.Connection[Any]) -> Iterator[None]:
     connection.autocommit = True  # otherwise psycopg would begin a new transaction after a handler has ended this one
     try:
         with connection.transaction():
+            rows_of(connection, MARK, [])
             with _not_ended(connection):
                 yield
             if _has_status(connection, TransactionStatus.INERROR):
@@ -144,7 +151,10 @@ def _not_ended(connection: psycopg.Connection[Any]) -> Iterator[None]:
         with refused(connection, "commit", "rollback", "close"):
             yield
     finally:
-        if _has_status(connection, TransactionStatus.IDLE):
+        is_open = _has_status(connection, TransactionStatus.INTRANS)
+        if _has_status(connection, TransactionStatus.IDLE) or (
+            is_open and rows_of(connection, READ_MARK, []) != MARKED
+        ):
             raise TransactionEndedError
 
 

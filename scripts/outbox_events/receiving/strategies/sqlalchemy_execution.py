@@ -10,12 +10,19 @@ from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import Connection, event, text
-from sqlalchemy.exc import UnboundExecutionError
+from sqlalchemy.exc import SQLAlchemyError, UnboundExecutionError
 from sqlalchemy.orm import Session, scoped_session
 
 from outbox_events.errors import ConfigurationError, UnreachableError
 from outbox_events.receiving.retries import needs_connection
-from outbox_events.receiving.strategies.ended_transactions import TransactionEndedError, refuse, refused
+from outbox_events.receiving.strategies.ended_transactions import (
+    MARK,
+    MARKED,
+    READ_MARK,
+    TransactionEndedError,
+    refuse,
+    refused,
+)
 from outbox_events.sending.sqlalchemy_writer import connection_of
 
 log = logging.getLogger("outbox_events.receiving")
@@ -57,25 +64,35 @@ def committed(session: Session, first_statement: str, values: dict[str, str]) ->
     Raises ReceiverStoppedError if a handler commits or rolls back, also by a statement, which would separate its
     effects from the effects of the other events.
     """
-    with session, session.begin() as transaction:
+    with session, session.begin():
+        connection = session.connection()
         try:
-            connection = session.connection()
             connection_info = connection.info  # kept by the pool
             if "outbox_events" not in connection_info:
                 session.execute(text(first_statement), values)
+            session.execute(text(MARK))
             with _refused_end(session, connection):
                 yield session
             if connection.invalidated:
                 raise UnreachableError("the connection to the database was lost before COMMIT", "check the database")
-            if session.get_transaction() is not transaction or connection.closed:
-                raise TransactionEndedError
             # Fails if a handler ignored an error, because COMMIT would silently roll back.
-            session.execute(text("select 1"))
+            if [tuple(row) for row in session.execute(text(READ_MARK))] != MARKED:
+                raise TransactionEndedError
         except Exception as error:
             if needs_connection(error):
                 session.invalidate()  # after a failover, its server might be read-only permanently
+            elif _is_replaced(connection):
+                raise TransactionEndedError from error
             raise
     connection_info["outbox_events"] = True
+
+
+def _is_replaced(connection: Connection) -> bool:
+    """Return whether a handler has begun the current transaction. If a statement fails, the transaction is aborted."""
+    try:
+        return not connection.closed and [tuple(row) for row in connection.execute(text(READ_MARK))] != MARKED
+    except SQLAlchemyError:
+        return False
 
 
 @contextmanager

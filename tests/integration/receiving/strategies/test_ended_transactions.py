@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pytest
@@ -93,6 +93,7 @@ def test_a_handler_that_ignores_an_error_loses_no_other_event(
         (True, lambda session: session.commit()),
         (True, lambda session: session.connection().commit()),
         (True, lambda session: session.connection().rollback()),
+        (True, lambda session: session.connection().close()),
         (True, lambda session: session.get_transaction().commit()),
         (True, lambda session: run(session, "/* all */ commit")),
         (True, lambda session: run(session, "rollback")),
@@ -118,26 +119,41 @@ def test_a_call_that_would_end_the_transaction_stops_the_receiver(
     assert service.effects() == ["1", "bad", "2"]
 
 
+def raw(session: Session) -> psycopg.Connection[Any]:
+    connection: Any = session.connection().connection.driver_connection
+    return cast(psycopg.Connection[Any], connection)
+
+
+@pytest.mark.parametrize("raises", [False, True])
 @pytest.mark.parametrize(
-    "end",
+    ("uses_session", "replace"),
     [
-        lambda session: session.reset(),
-        lambda session: session.get_transaction().rollback(),
-        lambda session: session.connection().close(),
+        (False, lambda connection: connection.execute("rollback and chain")),
+        (False, lambda connection: connection.execute("commit and chain")),
+        (False, lambda connection: connection.execute("rollback; begin")),
+        (True, lambda session: raw(session).rollback()),
+        (True, lambda session: raw(session).commit()),
+        (True, lambda session: session.connection().exec_driver_sql("select 1; rollback")),
     ],
 )
-def test_a_transaction_that_ended_below_the_session_stops_the_receiver(
-    service: Service, end: Callable[[Any], None]
+def test_a_transaction_that_a_handler_has_replaced_stops_the_receiver(
+    service: Service, uses_session: bool, replace: Callable[[Any], None], raises: bool
 ) -> None:
-    service.handlers.otherwise(bad_then_good(service, end))
-    service.send(("a", "1"), ("a", "bad"), partition=0)
-    strategy = ProcessedEvents(sessions_of(service), service.group)
+    """Otherwise the effects of the events before it would be lost, or be committed twice."""
+
+    def fail(connection: Any) -> None:  # noqa: ANN401
+        replace(connection)
+        if raises:
+            raise ValueError
+
+    service.handlers.otherwise(bad_then_good(service, fail))
+    service.send(("a", "1"), ("a", "bad"), ("a", "2"), partition=0)
+    strategy = ProcessedEvents(sessions_of(service) if uses_session else service.connect, service.group)
     with (
         service.receiver(strategy, recoverer=recoverers.log_and_continue) as receiver,
-        pytest.raises(ReceiverStoppedError),
+        pytest.raises(ReceiverStoppedError, match="ended the transaction"),
     ):
         run_until(receiver, "an error", lambda: False)
-    assert service.effects() == []
 
 
 @pytest.mark.parametrize("kind", [ProcessedEvents, StoredOffsets, WithoutDeduplication])
