@@ -12,6 +12,7 @@ deleted when a mail server has accepted a mail.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -20,15 +21,18 @@ from psycopg import sql
 
 from outbox_events.kafka import offsets
 from outbox_events.kafka.record import Record
+from outbox_events.kafka.topic_requests import kafka_error
 from outbox_events.producing import stored_record
 from outbox_events.producing.database import Connection, roll_back, rows_of
 from outbox_events.producing.delivered import READ_S, compacted_topics, find_delivered
 from outbox_events.producing.deliveries import DELIVERY_S, Deliveries
+from outbox_events.producing.errors import NotDeliveredError, is_unusable
 from outbox_events.producing.locks import locked, recovery_lock, sending_lock, shared
 from outbox_events.producing.stored_record import DELETE_DELIVERED, Recovered, message_event_id
 from outbox_events.sending.psycopg_writer import refuse_autocommit
 from outbox_events.waiting import Deadline
 
+log = logging.getLogger("outbox_events.producing")
 DEFAULT_TABLE = "public.unproven_record"
 MIN_AGE_S = 60.0
 SAVE = sql.SQL(
@@ -162,19 +166,26 @@ class DeliveryProof:
                 for event_id, record in records.items()
                 if event_id not in found.event_ids and record.topic not in found.missing_topics
             }
-            sent, superseded = 0, list[str]()
+            sent, superseded, rejected = 0, list[str](), list[str]()
             if missing:
                 with locked(connection, self._locks[1], seconds=seconds):
-                    sent, superseded = self._resend(connection, producer, settings, missing)
+                    sent, superseded, rejected = self._resend(connection, producer, settings, missing)
         topics = tuple(sorted(found.missing_topics))
-        return Recovered(proven=proven, resent=sent, superseded=tuple(superseded), missing_topics=topics)
+        return Recovered(
+            proven=proven,
+            resent=sent,
+            superseded=tuple(superseded),
+            missing_topics=topics,
+            rejected=tuple(rejected),
+        )
 
     def _resend(
         self, connection: Connection, producer: Producer, settings: Mapping[str, Any], missing: Mapping[str, Record]
-    ) -> tuple[int, list[str]]:
+    ) -> tuple[int, list[str], list[str]]:
         """Send the missing records, except superseded records of compacted topics.
 
-        Return the number of sent records, and the ids of the superseded records, whose rows are deleted. The caller's
+        Return the number of sent records, the ids of the superseded records, whose rows are deleted, and the ids of the
+        records that the client rejects. The caller's
         lock ensures that a newer record is either saved or sent afterwards. DELIVERY_S limits all waits for the brokers
         together.
         """
@@ -184,12 +195,30 @@ class DeliveryProof:
         older = [event_id for event_id, is_superseded in states.items() if is_superseded]
         compacted = compacted_topics(settings, {missing[event_id].topic for event_id in older}, deadline.seconds_left)
         superseded = [event_id for event_id in older if missing[event_id].topic in compacted]
-        sent = [record for key, record in missing.items() if key in states and key not in superseded]
+        sent = {key: record for key, record in missing.items() if key in states and key not in superseded}
         try:
-            Deliveries(producer, seconds=DELIVERY_S, deadline=deadline).deliver(sent)
+            rejected = _deliver_all(Deliveries(producer, seconds=DELIVERY_S, deadline=deadline), sent)
         except BaseException:
             producer.purge()  # otherwise it could deliver an old state after the lock is released
             raise
         with connection.transaction():
             self.delete(connection, superseded)
-        return len(states) - len(superseded), superseded
+        return len(sent) - len(rejected), superseded, rejected
+
+
+def _deliver_all(deliveries: Deliveries, records: Mapping[str, Record]) -> list[str]:
+    """Send all records. Return the ids of the records that the client rejects, for example because of their size.
+
+    Otherwise, such a record would prevent the delivery of all later records in each recovery.
+    """
+    rejected = []
+    for event_id, record in records.items():
+        try:
+            deliveries.send(record)
+        except NotDeliveredError as error:
+            if not isinstance(error.__cause__, KafkaException) or is_unusable(kafka_error(error.__cause__)):
+                raise
+            log.error("event %s was not sent again, and its row remains: %s", event_id, error.message)
+            rejected.append(event_id)
+    deliveries.wait()
+    return rejected

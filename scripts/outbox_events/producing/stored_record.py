@@ -52,7 +52,7 @@ class Recovered:
     database. Its rows remain. `phantoms`: the record is on its topic and cannot be withdrawn, but the database
     transaction did not commit. `superseded`: the record was missing but was not sent, because its topic is compacted
     and a newer record of its key was sent. `missing_topics`: these topics do not exist. The rows of their records
-    remain.
+    remain. `rejected`: the client rejects these records, for example because of their size. Their rows remain.
     """
 
     proven: int = 0
@@ -62,6 +62,7 @@ class Recovered:
     phantoms: tuple[str, ...] = ()
     superseded: tuple[str, ...] = ()
     missing_topics: tuple[str, ...] = ()
+    rejected: tuple[str, ...] = ()
 
 
 def event_id(record: Record) -> str:

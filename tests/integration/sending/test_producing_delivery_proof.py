@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from dataclasses import replace
 from functools import partial
 from threading import Event as StopEvent
 from typing import Any
@@ -168,6 +169,16 @@ def test_row_of_another_service_or_with_a_missing_topic_does_not_block(world: Wo
     assert run_recovery(world) == Recovered(resent=1, missing_topics=(missing,))
     assert world.delivered() == {"lost": 1}
     assert world.column(ROWS) == ["other", "lost", "elsewhere"]
+
+
+def test_record_that_the_client_rejects_does_not_block_other_records(world: World) -> None:
+    large = replace(world.record("large"), value=bytes(2_000_000))
+    with world.connect() as connection:
+        PROOF.save(connection, [large, world.record("small")])
+    recovered = run_recovery(world)
+    assert (recovered.resent, recovered.rejected) == (1, ("large",))
+    assert run_recovery(world).proven == 1
+    assert world.column(ROWS) == ["large"]
 
 
 def test_concurrent_recoveries_send_a_record_once(world: World) -> None:

@@ -121,4 +121,4 @@ def _recover(deployment: Deployment, connection: postgres_client.Connection, ent
         return False
     counts = ", ".join(f"{key} {value}" for key, value in result.items() if value)
     print_message(f"{entry.sender} ({entry.way}): {counts or 'nothing to recover'}")
-    return not (result.get("undecided") or result.get("missing_topics"))
+    return not any(result.get(name) for name in ("undecided", "missing_topics", "rejected"))
