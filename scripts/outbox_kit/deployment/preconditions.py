@@ -95,25 +95,24 @@ def refuse_lost_lock(deployment: Deployment, lock: Lock | None) -> None:
 
 
 def refuse_used_slot(deployment: Deployment) -> None:
-    """Raise RefusedError if a client has read the slot, and the slot is not the recorded one of this server.
+    """Raise RefusedError if a client has read the slot, and the lock file does not record a slot.
 
-    The client can be the connector of another pipeline, also at another Connect cluster. Without a record, the live
-    connector of the pipeline proves that the slot is its own.
+    The client can be the connector of another pipeline, also at another Connect cluster. The live connector of the
+    pipeline proves that the slot is its own.
     """
     name, lock = deployment.pipeline.source.slot, deployment.lock()
-    recorded = lock.source if lock else None
-    if recorded is None and ((lock and lock.unfinished == "recover") or has_own_connector(deployment)):
+    if lock is not None and (lock.source is not None or lock.unfinished == "recover"):
+        return
+    if has_own_connector(deployment):
         return
     with postgres_client.connected(deployment.environment.source) as connection:
-        if recorded and recorded.system_identifier == postgres_client.read_system_identifier(connection):
-            return
         slot, counters = read_slot(connection, name), read_counters(connection, name)
     if slot is not None and (slot.active or (counters is not None and counters.total_txns)):
         raise RefusedError(
-            f"a client {'reads' if slot.active else 'has read'} slot {name!r} of this server, which lock file "
-            f"{deployment.lock_file} does not record: the slot may belong to another pipeline",
-            "check source.host and source.slot, or restore the lock file from version control; if no other pipeline "
-            f"uses the slot, run `select pg_drop_replication_slot('{name}')`, then {APPLY_RECOVER_HINT}",
+            f"a client {'reads' if slot.active else 'has read'} slot {name!r}, which lock file {deployment.lock_file} "
+            "does not record: the slot may belong to another pipeline",
+            "set another source.slot, or restore the lock file from version control; if no other pipeline uses the "
+            f"slot, run `select pg_drop_replication_slot('{name}')`, then {APPLY_RECOVER_HINT}",
         )
 
 

@@ -118,7 +118,7 @@ def test_slot_that_a_client_has_read_needs_the_lock_file(
     database.decoded = decoded
     deployment = deployed()
     with (
-        pytest.raises(RefusedError, match="slot 'library_outbox' of this server, which")
+        pytest.raises(RefusedError, match="slot 'library_outbox', which")
         if is_refused and not takes_over
         else nullcontext()
     ):

@@ -64,7 +64,7 @@ def committed(session: Session, first_statement: str, values: dict[str, str]) ->
     Raises ReceiverStoppedError if a handler commits or rolls back, also by a statement, which would separate its
     effects from the effects of the other events.
     """
-    with session, session.begin():
+    with session, session.begin() as transaction:
         connection = session.connection()
         try:
             connection_info = connection.info  # kept by the pool
@@ -81,7 +81,7 @@ def committed(session: Session, first_statement: str, values: dict[str, str]) ->
         except Exception as error:
             if needs_connection(error):
                 session.invalidate()  # after a failover, its server might be read-only permanently
-            elif _is_replaced(connection):
+            elif transaction.is_active and _is_replaced(connection):  # a failed flush ends it, too
                 raise TransactionEndedError from error
             raise
     connection_info["outbox_events"] = True
