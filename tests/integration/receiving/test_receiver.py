@@ -407,7 +407,7 @@ def test_a_dead_letter_is_sent_once_however_often_its_transaction_fails(
         send(failure, connection)
         calls.append(failure.event.event_id)
         if len(calls) < 4:
-            connection.close()
+            connection.execute("select pg_terminate_backend(pg_backend_pid())")
 
     @service.handlers.otherwise
     def fail(event: Event, _: psycopg.Connection) -> None:
