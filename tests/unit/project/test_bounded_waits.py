@@ -48,6 +48,7 @@ ALLOWED = {
     ("scripts/outbox_kit/relay/worker.py", "call.result()"): ENDED,
     ("scripts/outbox_kit/relay/worker.py", "self._completion.exception()"): STATEMENTS,
     ("scripts/outbox_kit/relay/worker.py", "self._completion.result()"): STATEMENTS,
+    ("scripts/outbox_events/producing/delivery_proof.py", "deliveries.wait()"): BOUNDED,
     ("scripts/outbox_events/producing/deliveries.py", "while True"): DEADLINE,
     ("scripts/outbox_events/producing/deliveries.py", "self._deliveries.wait()"): BOUNDED,
     ("scripts/outbox_events/producing/deliveries.py", "self.wait()"): BOUNDED,
