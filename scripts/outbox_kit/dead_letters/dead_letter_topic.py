@@ -54,11 +54,8 @@ class DeadLetterSource:
 def dead_letter_source(pipeline: Pipeline, name: str | None = None) -> DeadLetterSource:
     """Return a consumer's dead letter topic, or the connector's if `name` is None or names the connector's topic."""
     name = pipeline.dead_letter_topic if name is None else name
-    return DeadLetterSource(
-        name,
-        pipeline.acknowledgement_topic,
-        of_connector=name == pipeline.dead_letter_topic,
-    )
+    of_connector = name == pipeline.dead_letter_topic
+    return DeadLetterSource(name, pipeline.acknowledgement_topic, of_connector=of_connector)
 
 
 def read_dead_letters(

@@ -28,7 +28,7 @@ IDENTIFIED_SYSTEMS: tuple[System, ...] = ("postgres", *CLUSTERS)
 # Time limit for each request, because a system that the command does not need can be down.
 READ_LIMIT_S = 5
 DATABASE_HINT = (
-    f"check source.host, source.database, --set and the variables OUTBOX__...; after a restore or migration: "
+    "check source.host, source.database, --set and the variables OUTBOX__...; after a restore or migration: "
     f"{RECOVER_HINT}, or start the relay with --new-database"
 )
 DATABASE_KEYS = ("database.hostname", "database.port", "database.dbname")

@@ -103,11 +103,10 @@ def refuse_used_slot(deployment: Deployment) -> None:
     name, lock = deployment.pipeline.source.slot, deployment.lock()
     if lock is not None and (lock.source is not None or lock.unfinished == "recover"):
         return
-    if has_own_connector(deployment):
-        return
     with postgres_client.connected(deployment.environment.source) as connection:
         slot, counters = read_slot(connection, name), read_counters(connection, name)
-    if slot is not None and (slot.active or (counters is not None and counters.total_txns)):
+    is_used = slot is not None and (slot.active or (counters is not None and counters.total_txns > 0))
+    if slot is not None and is_used and not has_own_connector(deployment):
         raise RefusedError(
             f"a client {'reads' if slot.active else 'has read'} slot {name!r}, which lock file {deployment.lock_file} "
             "does not record: the slot may belong to another pipeline",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from outbox_events.errors import UnreachableError
+from outbox_events.errors import OutboxError
 from outbox_kit.connect.config_diff import PIPELINE_KEY
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.kafka import state as kafka_state
@@ -30,7 +30,7 @@ def has_own_connector(deployment: Deployment) -> bool:
     pipeline = deployment.pipeline
     try:
         config = deployment.connect.config(pipeline.connector.name) or {}
-    except UnreachableError:
+    except OutboxError:  # a plan of other systems does not need Connect
         return False
     return (config.get(PIPELINE_KEY), config.get("topic.prefix")) == (pipeline.name, pipeline.prefix)
 
@@ -43,8 +43,14 @@ def adoptions(
     A subject of a recorded topic is new to the lock file if an apply was interrupted. `schemas` contains the registered
     versions.
     """
-    if has_own_connector(deployment):
-        return
+    unrecorded = list(_unrecorded(deployment, lock, systems, schemas))
+    if unrecorded and not has_own_connector(deployment):
+        yield from unrecorded
+
+
+def _unrecorded(
+    deployment: Deployment, lock: Lock | None, systems: Iterable[System], schemas: dict[str, list[LockedSchema]]
+) -> Iterator[Change]:
     recorded = recorded_names(lock)
     if "kafka" in systems:
         desired = kafka_state.desired_topics(deployment.pipeline, deployment.environment)
