@@ -112,7 +112,7 @@ def _errors(error: BaseException) -> Iterator[BaseException]:
 
 
 def _rank(error: BaseException) -> int:
-    """Rank an error: first errors that stop the receiver, then outages, because the event is not their cause."""
+    """Return 0 for errors that stop the receiver, 1 for outages, and 2 for errors that the event can have caused."""
     return 0 if isinstance(error, ReceiverStoppedError | ClientStuckError) else 1 if is_outage(error) else 2
 
 

@@ -66,7 +66,7 @@ class Strategy(Protocol[Context]):
 
 
 class BaseStrategy:
-    """Defaults of strategies: start at the committed offsets of the consumer group, and use at most a database."""
+    """Base class of strategies that start at the committed offsets of the consumer group."""
 
     database: Database[Any] | None = None
 

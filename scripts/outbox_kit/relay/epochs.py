@@ -76,7 +76,7 @@ def _above(epoch: int) -> int:
 
 
 def write_epoch(connection: Connection, tables: RelayTables, epoch: int) -> None:
-    """Store the epoch. Raises RefusedError if another pipeline's relay has started meanwhile."""
+    """Store the epoch. Raises RefusedError if the relay of another pipeline stored its epoch first."""
     parameters = (tables.outbox_name, epoch, tables.pipeline.prefix, *_server(connection))
     if not connection.execute(WRITE.format(schema=tables.schema), parameters).rowcount:
         refuse_other_pipeline(connection, tables)

@@ -37,7 +37,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
 
 @pytest.fixture(scope="module")
 def first(deploy_once: Deploy, source_dsn: str) -> Deployment:
-    """The first pipeline, which has a record on each system."""
+    """The first pipeline, with a connector that has sent a record to a topic."""
     deployment = deploy_once(NAME)
     key = str(uuid4())
     event_id = send(source_dsn, "book", key, book(key), table=f"public.{NAME}_event")

@@ -57,11 +57,8 @@ def relay(
     options = RelayOptions(after_send == "mark", once, batch, interval_ms / 1000, not no_connect, metrics_file)
     with common.deployment(shows_waiting=False) as deployment:
         systems: tuple[System, ...] = ("postgres", "kafka")
-        compared = [
-            system
-            for system in IDENTIFIED_SYSTEMS
-            if not (system == "connect" and no_connect) and not (system == "postgres" and new_database)
-        ]
+        excluded = {"connect": no_connect, "postgres": new_database}
+        compared = [system for system in IDENTIFIED_SYSTEMS if not excluded.get(system)]
         refuse_foreign_systems(deployment, print_message, needs=systems, compared=compared)
         counters = run_relay(deployment, options, stop, print_message)
     print_message(f"{plural(counters.sent, 'record')} sent, {plural(counters.dead_letters, 'dead letter')}")
