@@ -77,7 +77,7 @@ def slots_of(connectors: Iterable[LiveConnector]) -> set[str]:
 
 
 def readers_of(table: str, database: str, connectors: Mapping[str, LiveConnector]) -> list[str]:
-    """Return the connectors that read the table of a database of this name, on any server, as in slots_of()."""
+    """Return the connectors that read the table of a database of this name, on any server."""
     return sorted(
         name
         for name, connector in connectors.items()

@@ -21,15 +21,15 @@ from outbox_kit.postgres.replication_slot import Slot, read_slot
 from outbox_kit.postgres.state import ActualDatabase
 from outbox_kit.results import Reporter
 from outbox_kit.results.changes import System
-from outbox_kit.results.repair_commands import APPLY_RECOVER_HINT, RECOVER_HINT
+from outbox_kit.results.repair_commands import APPLY_RECOVER_HINT, NEW_DATABASE_HINT
 
 CLUSTERS: tuple[System, ...] = ("kafka", "connect")
 IDENTIFIED_SYSTEMS: tuple[System, ...] = ("postgres", *CLUSTERS)
 # Time limit for each request, because a system that the command does not need can be down.
 READ_LIMIT_S = 5
 DATABASE_HINT = (
-    "check source.host, source.database, --set and the variables OUTBOX__...; after a restore or migration: "
-    f"{RECOVER_HINT}, or start the relay with --new-database"
+    f"check source.host, source.database, --set and the variables OUTBOX__...; {NEW_DATABASE_HINT}, or start the relay "
+    "with --new-database"
 )
 DATABASE_KEYS = ("database.hostname", "database.port", "database.dbname")
 NAME_KEYS = ("slot.name", "publication.name", "topic.prefix", "table.include.list")
@@ -168,10 +168,16 @@ def refuse_other_registry(deployment: Deployment, lock: Lock | None) -> None:
         raise RefusedError(message, "check -e and --set; if the registry has a new address, run `outbox apply`")
 
 
-def refuse_foreign_slot(deployment: Deployment) -> None:
-    """Raise RefusedError if the slot decodes another database, because a slot can be dropped from any database."""
+def refuse_foreign_database(deployment: Deployment, *, is_new: bool) -> None:
+    """Raise RefusedError if the server is not that of the lock file or the slot decodes another database.
+
+    If the database `is_new`, accept another server. A slot can be dropped from any database of its server.
+    """
     name = deployment.pipeline.source.slot
     with postgres_client.connected(deployment.environment.source) as connection:
+        if not is_new:
+            for problem in _database_differences(deployment.lock(), postgres_client.read_system_identifier(connection)):
+                raise RefusedError(problem, f"check source.host; {NEW_DATABASE_HINT}")
         for problem in _slot_differences(read_slot(connection, name), _database(connection)):
             replace_slot = f"run `outbox stop`, `select pg_drop_replication_slot('{name}')`, then `outbox recover`"
             raise RefusedError(problem, f"correct source.database; if this database replaced the other: {replace_slot}")

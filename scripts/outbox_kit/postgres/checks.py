@@ -14,7 +14,7 @@ from outbox_kit.postgres.role_limits import RoleProblem, limit_problems, privile
 from outbox_kit.postgres.state import ActualDatabase, column_problems, has_new_table, renamed_column, wrong_columns
 from outbox_kit.postgres.verify_queries import AdditionalState
 from outbox_kit.results.checks import Finding, Rules, Severity
-from outbox_kit.results.repair_commands import RECOVER_HINT, RESEND_HINT, recover_steps, resend_steps
+from outbox_kit.results.repair_commands import NEW_DATABASE_HINT, RECOVER_HINT, RESEND_HINT, recover_steps, resend_steps
 
 # Maximum age of a prepared transaction. Until it ends, the slot does not advance past it, and the server retains WAL.
 MAX_PREPARED_AGE_S = 3600
@@ -64,7 +64,7 @@ def _primary(state: DatabaseState) -> Finding:
 @RULES.rule(
     "postgres.identity",
     condition="the database has the identity in the lock file: it was not replaced, restored or promoted",
-    remedy=f"check source.host; if the database was replaced, restored or promoted: {RECOVER_HINT}",
+    remedy=f"check source.host; after a promotion: {RECOVER_HINT}; {NEW_DATABASE_HINT}",
 )
 def _identity(state: DatabaseState) -> Finding:
     actual, locked_source = state.actual, state.locked_source
@@ -77,7 +77,8 @@ def _identity(state: DatabaseState) -> Finding:
         remedy = f"restore the lock file from version control; if it is lost, {recover_steps(state.pipeline)}"
         return Finding(False, identity, "a lock file with the identity of the database", remedy)
     expected = f"system identifier {locked_source.system_identifier}, timeline {locked_source.timeline}"
-    remedy = f"check source.host; if the database was replaced, restored or promoted: {RECOVER_HINT}"
+    is_same_server = actual.system_identifier == locked_source.system_identifier
+    remedy = f"check source.host; {f'after a promotion: {RECOVER_HINT}' if is_same_server else NEW_DATABASE_HINT}"
     return Finding(identity == expected, identity, expected, remedy)
 
 

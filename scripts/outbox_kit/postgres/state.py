@@ -11,7 +11,7 @@ from outbox_kit.pipeline import Environment, LockedSource, Pipeline, Source
 from outbox_kit.postgres import client, ddl
 from outbox_kit.postgres.replication_slot import Slot, read_slot
 from outbox_kit.results.changes import Change
-from outbox_kit.results.repair_commands import APPLY_RECOVER_HINT, RECOVER_HINT, RESEND_HINT
+from outbox_kit.results.repair_commands import APPLY_RECOVER_HINT, NEW_DATABASE_HINT, RECOVER_HINT, RESEND_HINT
 
 FAILOVER_SLOTS_SINCE = 170000
 COLUMN_TYPES = {
@@ -264,7 +264,7 @@ def _refuse_other_source(source: Source, actual: ActualDatabase, locked_source: 
         raise RefusedError(
             f"the system identifier of the database is {actual.system_identifier}, "
             f"but the lock file has {locked_source.system_identifier}",
-            f"check source.host; after a restore or migration: {RECOVER_HINT}",
+            f"check source.host; {NEW_DATABASE_HINT}",
         )
     if locked_source.timeline != actual.timeline:
         raise RefusedError(

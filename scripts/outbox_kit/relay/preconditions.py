@@ -11,11 +11,11 @@ from outbox_events.text import plural
 from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.client import LiveConnector
 from outbox_kit.connect.config_diff import PIPELINE_KEY
-from outbox_kit.connect.conflicts import readers_of
+from outbox_kit.connect.conflicts import DEBEZIUM_DEFAULTS, readers_of
 from outbox_kit.deployment import Deployment
 from outbox_kit.deployment.teardown import delivered_position
-from outbox_kit.pipeline import Pipeline, Source
-from outbox_kit.postgres import ddl
+from outbox_kit.pipeline import Pipeline, Source, SourceDatabase
+from outbox_kit.postgres import client, ddl
 from outbox_kit.postgres.client import Connection
 from outbox_kit.postgres.count_undelivered import count_undelivered
 from outbox_kit.postgres.replication_slot import read_slot
@@ -45,7 +45,11 @@ def refuse_other_senders(deployment: Deployment) -> None:
     except UnreachableError as error:
         hint = "check connect.url; if no connector reads the table, run `outbox relay --no-connect`"
         raise UnreachableError(error.message, hint) from None
-    readers = readers_of(pipeline.source.table, deployment.environment.source.database, connectors)
+    readers = [
+        reader
+        for reader in readers_of(pipeline.source.table, deployment.environment.source.database, connectors)
+        if _may_read_server(deployment.environment.source, connectors[reader].config)
+    ]
     for reader in readers:
         _refuse_other_owner(pipeline, reader, connectors[reader])
     for reader in sorted({*readers, name} & connectors.keys()):
@@ -58,14 +62,23 @@ def refuse_other_senders(deployment: Deployment) -> None:
             )
 
 
+def _may_read_server(source: SourceDatabase, config: dict[str, str]) -> bool:
+    """Return whether a connector has the address of this server, which can have several, or a slot of this server."""
+    settings = {**DEBEZIUM_DEFAULTS, **config}
+    address = settings.get("database.hostname"), settings["database.port"]
+    if address == (source.connector.host or source.host, str(source.connector.port or source.port)):
+        return True
+    with client.connected(source) as connection:
+        return read_slot(connection, settings["slot.name"]) is not None
+
+
 def _refuse_other_owner(pipeline: Pipeline, name: str, connector: LiveConnector) -> None:
     owner, prefix = connector.config.get(PIPELINE_KEY), connector.config.get("topic.prefix")
     if owner is not None and (owner, prefix) != (pipeline.name, pipeline.prefix):
         raise RefusedError(
             f"connector {name!r} of pipeline {owner!r} reads table {pipeline.source.table} and sends its rows to the "
             f"topics {prefix}.*, not {pipeline.prefix}.*: a row is sent only once",
-            "use one pipeline per outbox table; if the other is no longer used, run `outbox destroy` for it; if its "
-            "connector reads another server, run `outbox relay --no-connect`",
+            "use one pipeline per outbox table; if the other is no longer used, run `outbox destroy` for it",
         )
 
 

@@ -11,6 +11,8 @@ from outbox_kit.pipeline import Pipeline
 RESEND_HINT = "`outbox backfill --restart`, then `outbox stuck --resend`"
 # Hint for errors whose cause `outbox recover` can identify. `outbox recover` requires the lock file.
 RECOVER_HINT = "run `outbox recover`"
+# Hint for errors about another system identifier. The option states that the new database replaces the other one.
+NEW_DATABASE_HINT = "after a restore or migration: run `outbox recover --new-database`"
 # Hint for errors about a slot, source or lock file whose cause `outbox recover` cannot identify.
 APPLY_RECOVER_HINT = f"run `outbox apply --recover`, {RESEND_HINT}"
 

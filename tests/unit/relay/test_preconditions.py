@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import cast
@@ -13,6 +14,8 @@ from outbox_events.errors import RefusedError, UnreachableError
 from outbox_kit.connect.client import ConnectorStatus, LiveConnector
 from outbox_kit.connect.config_diff import PIPELINE_KEY
 from outbox_kit.deployment import Deployment
+from outbox_kit.postgres import client
+from outbox_kit.relay import preconditions
 from outbox_kit.relay.preconditions import refuse_other_senders
 
 TABLE, DATABASE = "public.outbox_event", "library"
@@ -47,8 +50,20 @@ def deployment(connect: Connect) -> Deployment:
     source = SimpleNamespace(table=TABLE)
     connector = SimpleNamespace(name="library-outbox")
     pipeline = SimpleNamespace(name="library", prefix="library", source=source, connector=connector)
-    environment = SimpleNamespace(source=SimpleNamespace(database=DATABASE))
+    login = SimpleNamespace(host="db", port=None)
+    environment = SimpleNamespace(
+        source=SimpleNamespace(database=DATABASE, host="localhost", port=5432, connector=login)
+    )
     return cast(Deployment, SimpleNamespace(pipeline=pipeline, environment=environment, connect=connect))
+
+
+@pytest.fixture(autouse=True)
+def slots(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Names of the slots of the server. Initially, all connectors of these tests read one of them."""
+    names = {"debezium"}
+    monkeypatch.setattr(client, "connected", lambda _source: nullcontext(names))
+    monkeypatch.setattr(preconditions, "read_slot", lambda connection, name: name if name in connection else None)
+    return names
 
 
 def refusal(name: str, config: dict[str, str], status: ConnectorStatus | None) -> RefusedError | None:
@@ -106,6 +121,17 @@ def test_connectors_that_do_not_read_the_table_can_run(changes: dict[str, str]) 
     assert (
         refusal("other-outbox", {**CONFIG, PIPELINE_KEY: "other", "topic.prefix": "other", **changes}, RUNNING) is None
     )
+
+
+def test_a_connector_that_reads_another_server_can_run(slots: set[str]) -> None:
+    config = {**CONFIG, PIPELINE_KEY: "other", "topic.prefix": "other"}
+    elsewhere = {"database.hostname": "10.0.0.7"}
+    assert refusal("other-outbox", config | elsewhere, RUNNING) is not None
+    slots.clear()
+    assert refusal("other-outbox", config | elsewhere, RUNNING) is None
+    assert refusal("other-outbox", config | {"database.port": "5433"}, RUNNING) is None
+    assert refusal("other-outbox", config, RUNNING) is not None
+    assert refusal("library-outbox", CONFIG | elsewhere, RUNNING) is not None
 
 
 def test_starts_without_connectors() -> None:

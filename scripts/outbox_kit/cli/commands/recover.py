@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Annotated
 
 import typer
 
@@ -16,7 +17,7 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.deployment.identity import (
     CLUSTERS,
     NAME_KEYS,
-    refuse_foreign_slot,
+    refuse_foreign_database,
     refuse_foreign_systems,
     refuse_unapplied_names,
 )
@@ -29,6 +30,10 @@ def recover(
     common: CommonOptions,
     max_deletions: MaxDeletionsOption = DEFAULT_LIMIT,
     wait_seconds: SlotWaitOption = 120,
+    new_database: Annotated[
+        bool,
+        typer.Option("--new-database", help="Continue with another database than `outbox apply` recorded."),
+    ] = False,
 ) -> None:
     """Recover from a lost slot or a replaced database.
 
@@ -38,10 +43,10 @@ def recover(
     """
     limit = parse_limit(max_deletions)
     with common.deployment() as deployment:
-        # The database is not compared, because the command is for replaced databases.
+        # An address of a database that was promoted or replaced can be new.
         refuse_foreign_systems(deployment, print_message, needs=CLUSTERS, compared=CLUSTERS)
         refuse_unapplied_names(deployment, deployment.lock(), NAME_KEYS)
-        refuse_foreign_slot(deployment)
+        refuse_foreign_database(deployment, is_new=new_database)
         cause = recovery.diagnose(deployment)
         if cause is not None:
             print_message(f"{cause.name}: {cause.text}")
