@@ -108,6 +108,11 @@ class ProcessComponent:
         """Return whether the command is running and has logged the text `ready` since it was last started."""
         return self._check_ready().value is not None
 
+    @property
+    def exit_code(self) -> int | None:
+        """Exit code of the process, negative if a signal ended it; None while it is running."""
+        return self._process.poll()
+
     def has_logged(self, text: bytes) -> bool:
         """Return whether the command is running and has logged a text since it was last started."""
         if self._process.poll() is not None:

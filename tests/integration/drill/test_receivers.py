@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event as Flag
@@ -12,10 +13,12 @@ from confluent_kafka import Consumer, TopicPartition
 from tests.integration.drill.service import ledger_of, produce, write_accounts
 from tests.integration.support import temporary_database
 
+from outbox_events.receiving.exit_limit import EXIT_CODE
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.kafka.client import client_settings
 from outbox_kit.pipeline import Kafka
 from outbox_lab.drill import accounts
+from outbox_lab.drill.components import ProcessComponent
 from outbox_lab.drill.ledger import Event, Outcome
 from outbox_lab.drill.observer import read_deliveries
 from outbox_lab.drill.receivers import receivers as receivers_module
@@ -96,6 +99,24 @@ def test_a_receiver_that_skips_or_repeats_an_event_is_found(place: Place, source
     assert repeating.repeated_events == (duplicate.event_id,)
     effects = tables.read_effects(place.dsn, f"{place.topic}.without-deduplication")
     assert count_effects("processed-events", ledger, effects, deliveries).broken["repeated"] == 1
+
+
+def test_a_member_that_ended_with_an_error_still_writes_its_states(
+    place: Place, source_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing = f"import os; os._exit({EXIT_CODE})"  # as after a call of a client that does not return
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            receivers_module,
+            "start_module",
+            lambda _module, _settings, folder, log, ready: ProcessComponent(
+                [sys.executable, "-c", failing], folder, log, ready=ready
+            ),
+        )
+        receivers = Receivers(place, "1", ["processed-events"]).__enter__()
+    events = write_accounts(source_dsn, count=ACCOUNTS)
+    produce(place.kafka, place.topic, *events)
+    assert receivers.stop(ledger_of((events, Outcome.COMMITTED))) == []
 
 
 def test_a_wait_for_the_end_of_the_topic_tells_what_is_missing(

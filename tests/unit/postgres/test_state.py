@@ -11,7 +11,7 @@ from tests.unit.postgres.samples import DEPLOYED, EMPTY, LOCKED, PUBLICATION, SL
 from outbox_events.errors import RefusedError
 from outbox_kit.pipeline import Columns, Environment, LockedSource, Pipeline
 from outbox_kit.postgres.state import COLUMN_TYPES, ActualDatabase, column_problems, diff, refuse_unsafe
-from outbox_kit.results.repair_commands import APPLY_RECOVER_HINT, RECOVER_HINT
+from outbox_kit.results.repair_commands import APPLY_RECOVER_HINT, NEW_DATABASE_HINT, RECOVER_HINT
 
 
 def objects(pipeline: Pipeline, environment: Environment, actual: ActualDatabase) -> list[str]:
@@ -168,7 +168,7 @@ UNSAFE: list[tuple[dict[str, Any], LockedSource | None, str, str]] = [
         {"system_identifier": "7302"},
         LOCKED,
         "the system identifier of the database is 7302, but the lock file has 7301",
-        f"check source.host; after a restore or migration: {RECOVER_HINT}",
+        f"check source.host; {NEW_DATABASE_HINT}",
     ),
     (
         {"timeline": 2},

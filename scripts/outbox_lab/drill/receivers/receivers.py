@@ -181,4 +181,20 @@ class Receivers:
         """Stop the members. Return the differences between their latest states and the ledger. Call `drain` first."""
         stop_all(self._members)
         numbers = range(len(self._members))
+        for number in numbers:
+            if self._members[number].exit_code != 0:  # a client was stuck, or the process had just been started
+                self._members[number] = self._stop_again(number)
         return [text for number in numbers for text in latest_states.differences(ledger, self._files, number)]
+
+    def _stop_again(self, number: int) -> ProcessComponent:
+        """Start and stop a member that ended with an error, so that it writes its latest states."""
+        member = self._start(number)
+        try:
+            wait_for(f"member {number} to start", partial(_joins, member), seconds=READY_TIMEOUT_S, interval=0.1)
+        finally:
+            member.stop()
+        return member
+
+
+def _joins(member: ProcessComponent) -> Observation[bool]:
+    return Observation(member.has_logged(JOINING.encode()) or None, f"exit code {member.exit_code}")
