@@ -22,6 +22,10 @@ UNKNOWN_COMMIT_HINT = "open a new connection, then run the recovery or, without 
 Order = Literal["database-first", "kafka-first"]
 LOST_SQLSTATES = ("08", "57P")
 ORDERS = ("database-first", "kafka-first")
+# A transaction that the block of a sender or a handler has begun lacks the setting, also after `commit and chain`.
+MARK = "select set_config('outbox_events.transaction', 'open', true)"
+READ_MARK = "select current_setting('outbox_events.transaction', true)"
+MARKED = [("open",)]
 
 
 def require_idle(connection: Connection) -> None:
@@ -90,6 +94,11 @@ def rows_of(
     with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
         cursor.execute(statement, values)  # type: ignore[arg-type]
         return cursor.fetchall() if cursor.description else []
+
+
+def is_marked(connection: Connection) -> bool:
+    """Return whether MARK was executed in the current transaction."""
+    return rows_of(connection, READ_MARK, []) == MARKED
 
 
 def require_order(order: Order) -> Order:

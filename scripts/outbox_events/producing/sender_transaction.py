@@ -16,7 +16,7 @@ from psycopg.rows import tuple_row
 
 from outbox_events.errors import RefusedError
 from outbox_events.kafka.record import Record
-from outbox_events.producing.database import Connection, limited, require_idle, roll_back
+from outbox_events.producing.database import MARK, Connection, is_marked, limited, require_idle, roll_back
 from outbox_events.producing.deliveries import DELIVERY_S, KafkaTransaction
 from outbox_events.producing.locks import shared
 
@@ -27,15 +27,18 @@ GUARDED = ("commit", "rollback", "transaction")
 class SenderTransaction:
     """Open database transaction of a sender, and the records that are sent when its block has ended."""
 
-    def __init__(self, connection: Connection, transaction_id: str = "") -> None:
+    def __init__(self, connection: Connection, transaction_id: str = "", *, seconds: float = DELIVERY_S) -> None:
         self.connection = connection
         self.transaction_id = transaction_id
         """The xid of the database transaction, or '' if it was not read."""
         self.records: list[Record] = []
-        self._is_rollback_only = False
+        self._seconds = seconds
+        self._is_rollback_only = self._has_ended = False
 
     def send(self, record: Record) -> None:
-        """Add a record, which is sent when the block has ended."""
+        """Add a record, which is sent when the block has ended. Raises RefusedError after the end of the block."""
+        if self._has_ended:
+            raise RefusedError("send() was called after the block of the sender had ended", "call it in the block")
         self.records.append(record)
 
     @contextmanager
@@ -60,6 +63,7 @@ class SenderTransaction:
         try:
             yield
         finally:
+            self._has_ended = True
             for name in GUARDED:
                 del vars(self.connection)[name]
         self._require_committable()
@@ -87,12 +91,17 @@ class SenderTransaction:
         if self._is_rollback_only:
             raise RefusedError("a nested block has failed, so the transaction cannot commit")
         status = self.connection.info.transaction_status
-        if status == TransactionStatus.IDLE:
+        if status == TransactionStatus.IDLE or (status == TransactionStatus.INTRANS and self._is_replaced()):
             message = "the block has ended its database transaction itself, for example with COMMIT; no record was sent"
             raise RefusedError(message, "do not execute COMMIT or ROLLBACK; compare the tables with the topic")
         if status != TransactionStatus.INTRANS:
             message = f"the database transaction cannot commit: its status is {status.name}"
             raise RefusedError(message, "execute statements that may fail in a block of `connection.transaction()`")
+
+    def _is_replaced(self) -> bool:
+        """Return whether the block has ended the sender's transaction and begun the current one."""
+        with limited(self.connection, self._seconds):
+            return not is_marked(self.connection)
 
 
 @contextmanager
@@ -110,7 +119,7 @@ def open_transaction(
     connection.autocommit = True
     try:
         transaction_id = _begin(connection, sender, sending_lock, seconds=seconds)
-        yield SenderTransaction(connection, transaction_id)
+        yield SenderTransaction(connection, transaction_id, seconds=seconds)
     except BaseException:
         roll_back(connection)
         raise
@@ -131,6 +140,7 @@ def _begin(connection: Connection, sender: str | None, sending_lock: str | None,
         psycopg.Cursor(connection, row_factory=tuple_row) as cursor,
     ):
         cursor.execute(_begin_statement(connection))
+        cursor.execute(MARK)
         if sender is None:
             return ""
         cursor.execute(BEGIN_SENDER, {"sender": sender, "sending_lock": sending_lock})

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from functools import partial
 from typing import Any, Protocol
 
 import psycopg
@@ -70,12 +71,25 @@ def commit_and_go_on(connection: psycopg.Connection[Any]) -> None:
     connection.execute(INSERT, ["after"])
 
 
+def replace_transaction(end: str) -> Callable[[psycopg.Connection[Any]], None]:
+    def replace(connection: psycopg.Connection[Any]) -> None:
+        connection.execute(end)
+        connection.execute("begin")
+        connection.execute(INSERT, ["after"])
+
+    return replace
+
+
 ENDS: dict[str, Callable[[psycopg.Connection[Any]], object]] = {
     "commit()": lambda connection: connection.commit(),
     "rollback()": lambda connection: connection.rollback(),
     "COMMIT": execute("commit"),
     "ROLLBACK": execute("rollback"),
     "COMMIT and more": commit_and_go_on,
+    "COMMIT and BEGIN": replace_transaction("commit"),
+    "ROLLBACK and BEGIN": replace_transaction("rollback"),
+    "COMMIT AND CHAIN": execute("commit and chain"),
+    "ROLLBACK AND CHAIN": execute("rollback and chain"),
 }
 
 
@@ -94,11 +108,22 @@ def test_a_block_that_ends_its_transaction_sends_nothing(world: World, way: str,
     with pytest.raises(RefusedError):
         buy("a", ENDS[end])
     assert world.column(SAVED) == []
+    assert "after" not in world.purchases() or end == "COMMIT and more"
     connection = buy("next", lambda _: None)  # the sender can be used again
     assert world.delivered() == {"next": 1}
     assert connection.info.transaction_status == TransactionStatus.IDLE
     assert not connection.autocommit
     assert "commit" not in vars(connection)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_sending_after_the_block_is_refused(world: World, way: str) -> None:
+    sender, _ = open_sender(world, way)
+    with sender.transaction() as transaction:
+        transaction.send(world.record("a"))
+    with pytest.raises(RefusedError, match="had ended"):
+        transaction.send(world.record("b"))
+    assert world.delivered() == {"a": 1}
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -194,6 +219,29 @@ def test_a_frozen_broker(world: World, stack: Stack, way: str) -> None:
 @pytest.mark.parametrize("way", ["database-first+store", "two-phase"])
 def test_a_frozen_database(world: World, way: str) -> None:
     """The server might have received COMMIT or PREPARE TRANSACTION, so only the recovery determines the outcome."""
+    sender, producer = open_sender(world, way, HookedProducer, seconds=1.0)
+    with ExitStack() as resources:
+
+        def freeze(connection: psycopg.Connection[Any]) -> None:
+            resources.enter_context(frozen(connection.info.backend_pid))
+
+        def change() -> None:
+            with sender.transaction() as transaction:
+                producer.after_flush = partial(freeze, transaction.connection)
+                transaction.connection.execute(INSERT, ["a"])
+                transaction.send(world.record("a"))
+
+        with pytest.raises(UnknownOutcomeError):
+            change()
+    if way == "two-phase":
+        two_phase.recover(world.connect(), world.producer(), world.transactional_id, world.settings)
+    else:
+        run_recovery(world)
+    assert world.delivered() == dict.fromkeys(world.purchases(), 1)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_database_that_freezes_in_the_block(world: World, way: str) -> None:
     sender, _ = open_sender(world, way, seconds=1.0)
 
     def change(resources: ExitStack) -> None:
@@ -202,13 +250,10 @@ def test_a_frozen_database(world: World, way: str) -> None:
             transaction.send(world.record("a"))
             resources.enter_context(frozen(transaction.connection.info.backend_pid))
 
-    with ExitStack() as resources, pytest.raises(UnknownOutcomeError):
+    with ExitStack() as resources, pytest.raises(psycopg.OperationalError):
         change(resources)
-    if way == "two-phase":
-        two_phase.recover(world.connect(), world.producer(), world.transactional_id, world.settings)
-    else:
-        run_recovery(world)
-    assert world.delivered() == dict.fromkeys(world.purchases(), 1)
+    assert world.column(SAVED) == []
+    assert world.delivered() == {}
 
 
 def run_recovery(world: World) -> Recovered:

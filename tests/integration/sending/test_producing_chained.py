@@ -153,7 +153,7 @@ def test_resent_record_equals_the_saved_one(world: World) -> None:
     assert world.delivered().total() == 2
 
 
-def test_executes_two_statements_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_executes_four_statements_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     service = Service(world)
     statements: list[str] = []
 
@@ -166,7 +166,14 @@ def test_executes_two_statements_more(world: World, monkeypatch: pytest.MonkeyPa
     with service.sender.transaction() as transaction:
         for _ in range(5):
             transaction.send(world.record())
-    assert [statement.split()[0] for statement in statements] == ["begin", "select", "insert", "with"]
+    assert [statement.split()[0] for statement in statements] == [
+        "begin",
+        "select",
+        "select",
+        "select",
+        "insert",
+        "with",
+    ]
     assert world.delivered().total() == 5
 
 

@@ -145,16 +145,14 @@ def test_recovery_waits_for_a_fenced_process_before_its_prepare(world: World) ->
 
 
 def test_connection_lost_at_prepare_commits_nothing(world: World) -> None:
-    service, connection = sender(world)
-
-    def lose_the_connection() -> None:
-        with service.transaction() as transaction:
-            connection.execute("insert into purchase values ('a')")
-            transaction.send(world.record("a"))
+    class LosingProducer(Producer):
+        def flush(self, *arguments: float) -> int:
             world.terminate(connection)
+            return super().flush(*arguments)
 
+    service, connection = sender(world, kind=LosingProducer)
     with pytest.raises(UnknownOutcomeError):
-        lose_the_connection()
+        buy(service, connection, world, "a")
     assert run_recovery(world).committed == 0
     assert world.purchases() == set()
     assert world.delivered() == {}

@@ -14,16 +14,10 @@ from psycopg import sql
 from psycopg.pq import TransactionStatus
 
 from outbox_events.errors import ConfigurationError, RejectedError, UnreachableError
-from outbox_events.producing.database import rows_of
+from outbox_events.producing.database import MARK, is_marked, rows_of
 from outbox_events.receiving.recoverers import ReceiverStoppedError, describe
 from outbox_events.receiving.retries import needs_connection
-from outbox_events.receiving.strategies.ended_transactions import (
-    MARK,
-    MARKED,
-    READ_MARK,
-    TransactionEndedError,
-    refused,
-)
+from outbox_events.receiving.strategies.ended_transactions import TransactionEndedError, refused
 from outbox_events.sending.emit import is_sqlalchemy
 from outbox_events.sending.psycopg_writer import refuse_autocommit
 
@@ -152,9 +146,7 @@ def _not_ended(connection: psycopg.Connection[Any]) -> Iterator[None]:
             yield
     finally:
         is_open = _has_status(connection, TransactionStatus.INTRANS)
-        if _has_status(connection, TransactionStatus.IDLE) or (
-            is_open and rows_of(connection, READ_MARK, []) != MARKED
-        ):
+        if _has_status(connection, TransactionStatus.IDLE) or (is_open and not is_marked(connection)):
             raise TransactionEndedError
 
 

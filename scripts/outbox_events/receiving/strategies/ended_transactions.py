@@ -11,10 +11,6 @@ from typing import NoReturn
 
 from outbox_events.receiving.recoverers import ReceiverStoppedError
 
-# A transaction that a handler has begun lacks the setting, also after `commit and chain` or `commit; begin`.
-MARK = "select set_config('outbox_events.transaction', 'open', true)"
-READ_MARK = "select current_setting('outbox_events.transaction', true)"
-MARKED = [("open",)]
 HINT = "remove commit and rollback from the handlers, and execute statements that may fail in a savepoint"
 CHECK_HINT = "remove SQL such as commit and rollback from the handlers, and check the effects of these events"
 

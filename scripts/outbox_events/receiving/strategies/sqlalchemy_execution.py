@@ -14,15 +14,9 @@ from sqlalchemy.exc import SQLAlchemyError, UnboundExecutionError
 from sqlalchemy.orm import Session, scoped_session
 
 from outbox_events.errors import ConfigurationError, UnreachableError
+from outbox_events.producing.database import MARK, MARKED, READ_MARK
 from outbox_events.receiving.retries import needs_connection
-from outbox_events.receiving.strategies.ended_transactions import (
-    MARK,
-    MARKED,
-    READ_MARK,
-    TransactionEndedError,
-    refuse,
-    refused,
-)
+from outbox_events.receiving.strategies.ended_transactions import TransactionEndedError, refuse, refused
 from outbox_events.sending.sqlalchemy_writer import connection_of
 
 log = logging.getLogger("outbox_events.receiving")
@@ -76,7 +70,7 @@ def committed(session: Session, first_statement: str, values: dict[str, str]) ->
             if connection.invalidated:
                 raise UnreachableError("the connection to the database was lost before COMMIT", "check the database")
             # Fails if a handler ignored an error, because COMMIT would silently roll back.
-            if [tuple(row) for row in session.execute(text(READ_MARK))] != MARKED:
+            if not _is_marked(session):
                 raise TransactionEndedError
         except Exception as error:
             if needs_connection(error):
@@ -90,9 +84,13 @@ def committed(session: Session, first_statement: str, values: dict[str, str]) ->
 def _is_replaced(connection: Connection) -> bool:
     """Return whether a handler has begun the current transaction. If a statement fails, the transaction is aborted."""
     try:
-        return not connection.closed and [tuple(row) for row in connection.execute(text(READ_MARK))] != MARKED
+        return not connection.closed and not _is_marked(connection)
     except SQLAlchemyError:
         return False
+
+
+def _is_marked(bind: Session | Connection) -> bool:
+    return [tuple(row) for row in bind.execute(text(READ_MARK))] == MARKED
 
 
 @contextmanager
