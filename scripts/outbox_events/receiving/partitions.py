@@ -82,7 +82,7 @@ class Assignments:
         except ClientStuckError:
             raise
         except Exception as error:
-            reaction = self._retries.reaction(error)
+            reaction = self._retries.reaction_to(error)
             if reaction is Reaction.STOP:
                 raise stopped_error("partitions cannot be assigned", error) from error
             if reaction not in (Reaction.WAIT, Reaction.TRANSIENT) and not isinstance(error, TimeoutError):

@@ -316,7 +316,7 @@ class Receiver(Generic[Context]):
             error = _error_of(self._in_transaction, events)
             if error is None:
                 return
-            if self._retries.reaction(error) is Reaction.WAIT:
+            if self._retries.reaction_to(error) is Reaction.WAIT:
                 self._wait(events, error)
                 return
         for number, event in enumerate(events):
@@ -332,7 +332,7 @@ class Receiver(Generic[Context]):
         error = _error_of(self._in_transaction, [event])
         if error is None:
             return
-        reaction = self._retries.reaction(error)
+        reaction = self._retries.reaction_to(error)
         if reaction is Reaction.STOP:
             raise stopped_error(f"event {event.place} cannot be applied", error) from error
         if reaction is Reaction.WAIT:

@@ -164,6 +164,14 @@ class Retries:
         if self.jitter > 1:
             raise ConfigurationError(f"jitter must be at most 1, not {self.jitter:g}")
 
+    def reaction_to(self, error: Exception) -> Reaction:
+        """Return the result of `reaction`. Raises ConfigurationError if it is not a Reaction."""
+        reaction = self.reaction(error)
+        if not isinstance(reaction, Reaction):
+            message = f"the function `reaction` returned {reaction!r} for {type(error).__name__}"
+            raise ConfigurationError(message, "return default_reaction(error) for all other errors") from error
+        return reaction
+
     def delay_s(self, failures: int) -> float:
         """Return the delay in seconds after this number of failures of an event."""
         exponent = min(failures - 1, MAX_EXPONENT)

@@ -117,7 +117,7 @@ class TestReceiver(Generic[Context]):
 
     def _reaction(self, error: Exception) -> Reaction:
         self._error = error
-        return self._retries.reaction(error)
+        return self._retries.reaction_to(error)
 
 
 MakeReceiver: TypeAlias = Callable[..., TestReceiver[Any]]

@@ -132,3 +132,15 @@ def test_an_error_of_the_driver_is_described_by_the_line_of_the_handler() -> Non
 def test_retries_without_an_attempt_or_a_delay_are_refused(numbers: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         Retries(**numbers)
+
+
+def test_a_reaction_that_returns_nothing_is_an_error() -> None:
+    def reaction(error: Exception) -> Reaction:
+        if isinstance(error, KeyError):
+            return Reaction.RECOVER
+        return None  # type: ignore[return-value]
+
+    retries = Retries(reaction=reaction)
+    assert retries.reaction_to(KeyError()) is Reaction.RECOVER
+    with pytest.raises(ConfigurationError, match="OperationalError"):
+        retries.reaction_to(psycopg.OperationalError())
