@@ -14,7 +14,7 @@ from outbox_kit.postgres.role_limits import RoleProblem, limit_problems, privile
 from outbox_kit.postgres.state import ActualDatabase, column_problems, has_new_table, renamed_column, wrong_columns
 from outbox_kit.postgres.verify_queries import AdditionalState
 from outbox_kit.results.checks import Finding, Rules, Severity
-from outbox_kit.results.repair_commands import NEW_DATABASE_HINT, RECOVER_HINT, RESEND_HINT, recover_steps, resend_steps
+from outbox_kit.results.repair_commands import NEW_DATABASE_HINT, RECOVER_HINT, RESEND_HINT, resend_steps
 
 # Maximum age of a prepared transaction. Until it ends, the slot does not advance past it, and the server retains WAL.
 MAX_PREPARED_AGE_S = 3600
@@ -28,7 +28,7 @@ NOT_NULL_COLUMNS = ("id", "aggregate_type", "aggregate_id", "event_type", "creat
 class DatabaseState:
     pipeline: Pipeline
     environment: Environment
-    locked_source: LockedSource | None
+    locked_source: LockedSource
     actual: ActualDatabase
     additional: AdditionalState
 
@@ -73,9 +73,6 @@ def _identity(state: DatabaseState) -> Finding:
         remedy = f"run `grant execute on function pg_control_system() to {role}` as an administrator"
         return Finding(None, f"{role} has no permission to execute pg_control_system()", "a readable identity", remedy)
     identity = f"system identifier {actual.system_identifier}, timeline {actual.timeline}"
-    if locked_source is None:
-        remedy = f"restore the lock file from version control; if it is lost, {recover_steps(state.pipeline)}"
-        return Finding(False, identity, "a lock file with the identity of the database", remedy)
     expected = f"system identifier {locked_source.system_identifier}, timeline {locked_source.timeline}"
     is_same_server = actual.system_identifier == locked_source.system_identifier
     remedy = f"check source.host; {f'after a promotion: {RECOVER_HINT}' if is_same_server else NEW_DATABASE_HINT}"
@@ -197,7 +194,7 @@ def _table_identity(state: DatabaseState) -> Finding:
     expected, actual_oid = "the oid in the lock file", state.actual.table_oid
     if not state.uses_table:
         return Finding(True, NO_TABLE, "messages")
-    if actual_oid is None or state.locked_source is None or state.locked_source.table_oid is None:
+    if actual_oid is None or state.locked_source.table_oid is None:
         actual = "no table" if actual_oid is None else "the lock file has no oid of the table"
         return Finding(None, actual, expected, "run `outbox apply`, which records the oid")
     remedy = f'run `outbox apply --allow "table {state.pipeline.source.table}"`; then {resend_steps(state.pipeline)}'

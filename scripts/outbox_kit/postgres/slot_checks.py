@@ -39,7 +39,7 @@ def _publication(state: DatabaseState) -> Finding:
     source, publication = state.pipeline.source, state.actual.publication
     expected = f"insert of {source.table}, with publish_via_partition_root = true"
     if publication is None:
-        return Finding(False, f"no publication {source.publication}", expected, _recovery_remedy(state))
+        return Finding(False, f"no publication {source.publication}", expected, RECOVER_HINT)
     if not state.uses_table:
         return Finding(True, f"{NO_TABLE}, which need no entry in the publication", "a publication")
     operations = [name for name in ("insert", "update", "delete", "truncate") if publication[f"pub{name}"]]
@@ -50,7 +50,7 @@ def _publication(state: DatabaseState) -> Finding:
     actual, omits_rows = f"{', '.join(operations)} of {', '.join(tables)}, with {option}", source.table not in tables
     if (publication["puballtables"] or not state.actual.columns) and not _is_recorded(state, publication):
         drop = ddl.replace_publication(source)[0].as_string(None)
-        remedy = f"run `{drop}`; then {_recovery_remedy(state)}"
+        remedy = f"run `{drop}`; then {RECOVER_HINT}"
         return Finding(passed, actual, expected, remedy if state.actual.columns else _replacement_remedy(state))
     if publication["puballtables"] or not state.actual.columns:
         return Finding(passed, actual, expected, "run `outbox apply`")
@@ -131,28 +131,22 @@ def _generated_columns(state: DatabaseState, names: list[str], expected: str) ->
 )
 def _publication_identity(state: DatabaseState) -> Finding:
     locked_source, publication = state.locked_source, state.actual.publication
-    expected = f"oid {locked_source.publication_oid if locked_source else '?'}, the oid in the lock file"
+    expected = f"oid {locked_source.publication_oid}, the oid in the lock file"
     if publication is None:
         return Finding(None, "no publication", expected)
-    passed = _is_recorded(state, publication)
-    return Finding(passed, f"oid {publication['oid']}", expected, _recovery_remedy(state))
+    return Finding(_is_recorded(state, publication), f"oid {publication['oid']}", expected)
 
 
 def _is_recorded(state: DatabaseState, publication: Row) -> bool:
     """Return whether the publication is the one in the lock file, and was not recreated by another client."""
-    return state.locked_source is not None and publication["oid"] == state.locked_source.publication_oid
-
-
-def _recovery_remedy(state: DatabaseState) -> str:
-    """Return the remedy for an unusable slot: `outbox recover`, or a new slot if the lock file does not contain one."""
-    return RECOVER_HINT if state.locked_source else _replacement_remedy(state)
+    return bool(publication["oid"] == state.locked_source.publication_oid)
 
 
 def _replacement_remedy(state: DatabaseState) -> str:
-    """Return the commands that replace the slot and send its undelivered rows; without a lock file, the states."""
+    """Return the commands that replace the slot and send its undelivered rows; without a table, the states."""
     slot = sql.Literal(state.pipeline.source.slot)
     steps = f"run `outbox stop`, then `{sql.SQL('select pg_drop_replication_slot({})').format(slot).as_string(None)}`"
-    if state.locked_source and state.actual.columns:
+    if state.actual.columns:
         return f"{steps}; then {RECOVER_HINT}"
     return (
         f"{steps}, which discards the rows that the slot has not delivered, including those that are written before "
@@ -169,9 +163,7 @@ def _slot(state: DatabaseState) -> Finding:
     expected = f"pgoutput in database {state.actual.database}"
     slot = state.actual.slot
     if slot is None:
-        steps = recover_steps(state.pipeline)
-        remedy = RECOVER_HINT if state.locked_source else f"the rows that the slot had not delivered are lost: {steps}"
-        return Finding(False, f"no slot {state.pipeline.source.slot}", expected, remedy)
+        return Finding(False, f"no slot {state.pipeline.source.slot}", expected, RECOVER_HINT)
     actual = f"{slot.plugin} in database {slot.database}"
     remedy = f"if no other connector needs this slot, {_replacement_remedy(state)}"
     return Finding(actual == expected, actual, expected, remedy)
@@ -184,8 +176,8 @@ def _slot(state: DatabaseState) -> Finding:
 )
 def _slot_identity(state: DatabaseState) -> Finding:
     slot, locked_source = state.actual.slot, state.locked_source
-    if slot is None or slot.confirmed_flush is None or locked_source is None:
-        return Finding(None, "no slot in the database or in the lock file", "the slot in the lock file")
+    if slot is None or slot.confirmed_flush is None:
+        return Finding(None, "no slot in the database", "the slot in the lock file")
     passed = slot.name == locked_source.slot and slot.confirmed_flush >= lsn.parse(locked_source.slot_lsn)
     actual = f"{slot.name} at {lsn.format_lsn(slot.confirmed_flush)}"
     remedy = f"the slot was recreated, or the server was restored: {recover_steps(state.pipeline)}"
@@ -219,7 +211,7 @@ def _slot_wal(state: DatabaseState) -> Finding:
         return Finding(None, "no slot", expected)
     reason = slot.invalidation_reason
     actual = f"{slot.wal_status} ({reason})" if reason else str(slot.wal_status)
-    remedy = "" if slot.wal_status == "unreserved" else _recovery_remedy(state)
+    remedy = "" if slot.wal_status == "unreserved" else RECOVER_HINT
     return Finding(slot.wal_status in ("reserved", "extended") and not reason, actual, expected, remedy)
 
 

@@ -16,7 +16,7 @@ from outbox_kit.results.checks import Finding, Rules
 class RegistryState:
     subjects: list[Subject]
     actual: dict[str, ActualSubject]
-    lock: Lock | None
+    lock: Lock
     url: str = ""
 
 
@@ -67,7 +67,7 @@ def _later_versions(state: RegistryState, subject: Subject) -> range:
     If the subject was deleted, another client can have registered a version with a number in the lock file.
     """
     latest = state.actual[subject.name].latest
-    recorded = state.lock.schemas.get(subject.aggregate_type, []) if state.lock else []
+    recorded = state.lock.schemas.get(subject.aggregate_type, [])
     own = [entry.version for entry in recorded if same_schema(entry.text, subject.text)]
     if latest is None or not own:
         return range(0)
@@ -87,8 +87,7 @@ def _ids(state: RegistryState) -> Finding:
     problems, remedy = [], ""
     for subject in state.subjects:
         latest = state.actual[subject.name].latest
-        recorded_schemas = state.lock.schemas.get(subject.aggregate_type, []) if state.lock else []
-        recorded_ids = [entry.id for entry in recorded_schemas]
+        recorded_ids = [entry.id for entry in state.lock.schemas.get(subject.aggregate_type, [])]
         if latest is not None and latest.id not in recorded_ids:
             problems.append(f"{subject.name} has id {latest.id}, but the lock file has {recorded_ids}")
             remedy = "see registry.schemas" if _later_versions(state, subject) else remedy

@@ -21,7 +21,7 @@ from outbox_kit.kafka import verify_queries as kafka_queries
 from outbox_kit.kafka.checks import KafkaState
 from outbox_kit.kafka.client import ActualTopic, KafkaClient
 from outbox_kit.kafka.verify_queries import read_internal_topics
-from outbox_kit.pipeline import Lock
+from outbox_kit.pipeline import Lock, LockedSource
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import state as postgres_state
 from outbox_kit.postgres import verify_queries as postgres_queries
@@ -91,7 +91,7 @@ def connect_database(deployment: Deployment) -> AbstractContextManager[postgres_
     return postgres_client.connected(source, source.verifier, seconds=deployment.read_seconds)
 
 
-def read_live_state(deployment: Deployment, lock: Lock, progress: Reporter) -> LiveState:
+def read_live_state(deployment: Deployment, lock: Lock, source: LockedSource, progress: Reporter) -> LiveState:
     """Read PostgreSQL, Kafka and the registry concurrently, so that several unresponsive systems cause only one delay.
 
     Connect is read after PostgreSQL, so that the connector's offset is not older than the slot's LSN. Values that
@@ -100,7 +100,7 @@ def read_live_state(deployment: Deployment, lock: Lock, progress: Reporter) -> L
     for system in ("postgres", "kafka", "registry"):
         progress(f"read {system}")
     with ThreadPoolExecutor() as executor:
-        postgres_future = executor.submit(try_read, partial(_read_postgres, deployment, lock))
+        postgres_future = executor.submit(try_read, partial(_read_postgres, deployment, source))
         kafka_future = executor.submit(try_read, partial(_read_kafka, deployment, lock))
         registry_future = executor.submit(try_read, partial(_read_registry, deployment, lock))
     postgres, kafka, registry = postgres_future.result(), kafka_future.result(), registry_future.result()
@@ -161,7 +161,7 @@ def _read_registered(deployment: Deployment, config: dict[str, str]) -> Register
     }
 
 
-def _read_postgres(deployment: Deployment, lock: Lock) -> DatabaseState:
+def _read_postgres(deployment: Deployment, source: LockedSource) -> DatabaseState:
     pipeline, environment = deployment.pipeline, deployment.environment
     with connect_database(deployment) as connection:
         # If the identifier cannot be read, it is set to an empty text, and the check postgres.identity is unknown.
@@ -169,7 +169,7 @@ def _read_postgres(deployment: Deployment, lock: Lock) -> DatabaseState:
         actual = postgres_state.read_actual(connection, pipeline, environment, system_identifier=identifier)
         role_exists = actual.role is not None
         additional = postgres_queries.read_additional_state(connection, pipeline, environment, role_exists=role_exists)
-    return DatabaseState(pipeline, environment, lock.source, actual, additional)
+    return DatabaseState(pipeline, environment, source, actual, additional)
 
 
 def _read_kafka(deployment: Deployment, lock: Lock) -> KafkaState:

@@ -14,7 +14,7 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.deployment.preconditions import refuse_lost_lock
 from outbox_kit.kafka import checks as kafka_checks
 from outbox_kit.operations.state_comparison import StateComparison
-from outbox_kit.pipeline import CANARY_AGGREGATE, Lock
+from outbox_kit.pipeline import CANARY_AGGREGATE, Lock, LockedSource
 from outbox_kit.postgres import checks as postgres_checks
 from outbox_kit.postgres import slot_checks
 from outbox_kit.registry import checks as registry_checks
@@ -67,9 +67,10 @@ def verify(
     `canary_seconds` limits the wait for each record of the canary. If it is None, no canary is sent. If `states` is
     None, states are not compared, and the checks of states are omitted. Raises RefusedError before the first apply.
     """
-    lock = deployed_lock(deployment)
+    lock, source = deployed_lock(deployment)
     with deployment.bounded(READ_LIMIT_S) as bounded_deployment:
-        checks = _default_checks(read_live_state(bounded_deployment, lock, progress), canary_seconds, progress)
+        live_state = read_live_state(bounded_deployment, lock, source, progress)
+        checks = _default_checks(live_state, canary_seconds, progress)
     # Even if the connector has sent records after the start of an open transaction, consumers do not see them yet.
     passed_ids = {check.id for check in checks if check.status is Status.PASS}
     canary_arrived = passed_ids >= {"canary.delivered", OPEN_TRANSACTIONS}
@@ -118,8 +119,8 @@ def _with_start_remedies(checks: list[Check]) -> list[Check]:
     ]
 
 
-def deployed_lock(deployment: Deployment) -> Lock:
-    """Return the content of the lock file. Raises RefusedError before the first apply, and during a recovery.
+def deployed_lock(deployment: Deployment) -> tuple[Lock, LockedSource]:
+    """Return the lock file and its `source`. Raises RefusedError before the first apply, and during a recovery.
 
     Also raises RefusedError if topics have records although there is no lock file, for example in another checkout.
     """
@@ -131,7 +132,7 @@ def deployed_lock(deployment: Deployment) -> Lock:
         with suppress(UnreachableError, RejectedError), deployment.bounded(READ_LIMIT_S) as bounded_deployment:
             refuse_lost_lock(bounded_deployment, lock)
         raise RefusedError(f"pipeline {pipeline!r} is not deployed to {environment!r} yet", "run `outbox apply`")
-    return lock
+    return lock, lock.source
 
 
 def _system_checks(

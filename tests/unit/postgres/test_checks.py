@@ -370,13 +370,6 @@ def test_reports_constraints_that_accept_an_empty_key(state: DatabaseState, cons
     ]
 
 
-def test_identity_is_unknown_without_a_lock_file(state: DatabaseState) -> None:
-    actual = run(replace(state, locked_source=None))
-    failed = [check.id for check in actual.values() if check.status is Status.FAIL]
-    assert failed == ["postgres.identity", "postgres.publication-older-than-slot"]
-    assert actual["postgres.slot-identity"].status is Status.UNKNOWN
-
-
 def test_expectation_and_remedy_of_identity(state: DatabaseState) -> None:
     check = run(replace(state, actual=replace(DEPLOYED, timeline=2)))["postgres.identity"]
     assert check.expected == "system identifier 7301, timeline 1"
