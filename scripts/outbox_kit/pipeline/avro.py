@@ -200,21 +200,14 @@ def _branch_name(branch: Any) -> str:  # noqa: ANN401 - any branch of a union
     return str(fullname(branch) if "name" in branch else branch.get("type"))
 
 
-def same_schema(schema: str, other_schema: str, references: Sequence[str] = ()) -> bool:
+def same_schema(schema: str, other_schema: str) -> bool:
     """Return whether two schemas are equal, regardless of notation.
 
     Confluent's registry changes white space, the order of keys, and whether full names and types such as `"string"` are
-    written in short or long form, so the comparison ignores these differences. `references` contains the texts of the
-    types that both schemas use by name, in dependency order.
+    written in short or long form, so the comparison ignores these differences.
     """
-    return bool(_normalized_schema(schema, references) == _normalized_schema(other_schema, references))
-
-
-def _normalized_schema(text: str, references: Sequence[str]) -> Any:  # noqa: ANN401 - any node of a schema
-    types: dict[str, Any] = {}
-    for reference in references:
-        parse_schema(json.loads(reference), types)
-    return _in_short_notation(parse_schema(json.loads(text), types))
+    first, second = (_in_short_notation(parse_schema(json.loads(text), {})) for text in (schema, other_schema))
+    return bool(first == second)
 
 
 def _in_short_notation(node: Any) -> Any:  # noqa: ANN401 - any node of a schema

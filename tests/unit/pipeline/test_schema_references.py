@@ -16,7 +16,7 @@ from fastavro.schema import parse_schema
 from outbox_events.errors import ConfigurationError
 from outbox_events.schemas.avro_schema import inline
 from outbox_kit.pipeline import Aggregate
-from outbox_kit.pipeline.avro import fingerprint, read_schema, same_schema
+from outbox_kit.pipeline.avro import fingerprint, read_schema
 from outbox_kit.pipeline.schema_references import NamedSchema, inlined_schema, read_references, registered_schema
 
 SPACE = "io.acme"
@@ -216,15 +216,6 @@ def test_reports_a_missing_reference_file(tmp_path: Path) -> None:
         inlined_schema(actual)
     assert caught.value.message == f"schema file {tmp_path}/2-Currency.avsc: No such file or directory"
     assert "`references:`" in caught.value.hint
-
-
-def test_compares_texts_with_their_references(tmp_path: Path) -> None:
-    actual = aggregate(tmp_path, record("Order", "Money"), MONEY, CURRENCY)
-    references = [entry.text for entry in read_references(actual)]
-    other_notation = {"name": "io.acme.Order", "type": "record", "fields": [{"name": "f0", "type": "io.acme.Money"}]}
-    assert same_schema(registered_schema(actual).text, json.dumps(other_notation), references)
-    different = {**other_notation, "fields": [{"name": "f0", "type": "io.acme.Currency"}]}
-    assert not same_schema(registered_schema(actual).text, json.dumps(different), references)
 
 
 def test_inline_accepts_texts(tmp_path: Path) -> None:
