@@ -89,7 +89,7 @@ def apply_prerequisites(deployment: Deployment, plan: Plan, progress: Reporter) 
     if "kafka" in systems:
         topics = kafka_state.desired_topics(deployment.pipeline, deployment.environment)
         changes = plan.changes_of("kafka")
-        kafka_apply.apply(deployment.kafka, deployment.environment, topics, changes, progress)
+        kafka_apply.apply(deployment.kafka, topics, changes, progress)
         recorded_topics = kafka_apply.recorded_topics(deployment.kafka, topics, changes, lock.topics)
         if "postgres" in systems:
             recorded_topics = require_backfill(recorded_topics, topics_without_states(deployment, lock, changes))

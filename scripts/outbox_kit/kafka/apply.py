@@ -7,16 +7,14 @@ from outbox_events.waiting import Observation, wait_for
 from outbox_kit.kafka.client import ActualTopic, KafkaClient
 from outbox_kit.kafka.state import Topic
 from outbox_kit.kafka.topic_identity import RecordedTopics, is_recreated, locked_topic
-from outbox_kit.pipeline import Environment, LockedTopic
+from outbox_kit.pipeline import LockedTopic
 from outbox_kit.results import Reporter
 from outbox_kit.results.changes import Change
 
 TOPIC_TIMEOUT_S = 30
 
 
-def apply(
-    client: KafkaClient, environment: Environment, topics: list[Topic], changes: list[Change], progress: Reporter
-) -> None:
+def apply(client: KafkaClient, topics: list[Topic], changes: list[Change], progress: Reporter) -> None:
     """Execute `changes`, which state.diff() returned for `topics`. Raises RejectedError and UnreachableError."""
     topics_by_name = {topic.name: topic for topic in topics}
     actual_topics = client.topics() if any(change.action == "update" for change in changes) else {}
@@ -24,7 +22,7 @@ def apply(
         progress(change.title)
         topic = topics_by_name[change.name]
         if change.action == "create":
-            factor = environment.kafka.replication_factor
+            factor = topic.replication_factor
             client.create(topic.name, partitions=topic.partitions, replication_factor=factor, config=topic.config)
             continue
         if actual_topics[topic.name][0] < topic.partitions:

@@ -71,7 +71,7 @@ def test_apply_makes_the_changes_of_diff(library: Pipeline, environment: Environ
     book = next(topic for topic in topics if topic.name == "library.book")
     changes = diff(topics, {"library.book": kafka_client.ActualTopic(2, 3, {})}, {})
     client, messages = _Recorder({"library.book": (2, 3)}), list[str]()
-    apply(client, environment, topics, changes, messages.append)
+    apply(client, topics, changes, messages.append)
     assert client.calls[0] == ("create", "library.author", 4, 3, topics[0].config)
     assert client.calls[1:3] == [("grow", "library.book", 4), ("set", "library.book", book.config)]
     assert len(client.calls) == len(topics) + 1
@@ -86,5 +86,5 @@ def test_apply_stops_at_the_first_rejection(library: Pipeline, environment: Envi
     topics = desired_topics(library, environment)
     messages: list[str] = []
     with pytest.raises(RejectedError, match=r"no library\.author"):
-        apply(Rejecting(), environment, topics, diff(topics, {}, {}), messages.append)
+        apply(Rejecting(), topics, diff(topics, {}, {}), messages.append)
     assert messages == ["create topic library.author"]
