@@ -308,10 +308,9 @@ def _internal_topics(state: KafkaState) -> Finding:
     if state.internal_topics is None:
         remedy = "grant DESCRIBE and DESCRIBE_CONFIGS on the internal topics of Connect to the login in kafka.client"
         return Finding(None, "the settings of the internal topics could not be read", expected, remedy)
-    problems = list(internal_topic_problems(state.internal_topics, state.kafka))
+    problems = dict(internal_topic_problems(state.internal_topics, state.kafka))
     if problems:
-        texts, remedies = [problem.text for problem in problems], [problem.remedy for problem in problems]
-        return Finding(False, "; ".join(texts), expected, "; ".join(remedies))
+        return Finding(False, "; ".join(problems), expected, "; ".join(problems.values()))
     missing = [topic for topic in state.internal_topics if topic.actual is None]
     if missing:
         text = f"not found, or not visible to this login: {', '.join(topic.name for topic in missing)}"

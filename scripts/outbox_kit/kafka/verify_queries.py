@@ -64,14 +64,6 @@ class InternalTopic:
     actual: ActualTopic | None
 
 
-@dataclass(frozen=True)
-class TopicProblem:
-    """Description of a problem with a topic, and its remedy."""
-
-    text: str
-    remedy: str
-
-
 def read_internal_topics(client: KafkaClient, service: Connect) -> list[InternalTopic]:
     """Read the internal topics. If the environment file does not name a topic, its default name is used."""
     named: dict[str, str | None] = {key: getattr(service, key) for key in DEFAULT_NAMES}
@@ -80,8 +72,8 @@ def read_internal_topics(client: KafkaClient, service: Connect) -> list[Internal
     return [InternalTopic(key, name, bool(named[key]), actual.get(name)) for key, name in names.items()]
 
 
-def internal_topic_problems(topics: list[InternalTopic], kafka: Kafka) -> Iterator[TopicProblem]:
-    """Yield the problems of existing internal topics that can cause Connect to lose offsets, configs or states."""
+def internal_topic_problems(topics: list[InternalTopic], kafka: Kafka) -> Iterator[tuple[str, str]]:
+    """Yield the problems of existing internal topics that can cause Connect to lose data, each with its remedy."""
     for topic in topics:
         if topic.actual is not None:
             yield from _problems(topic.name, topic.key, topic.actual, kafka)
@@ -95,18 +87,18 @@ def set_config(kafka: Kafka, topic: str, settings: str) -> str:
     return f"`{command} --add-config {settings}`{requirement if kafka.client else ''}"
 
 
-def _problems(name: str, key: str, actual: ActualTopic, kafka: Kafka) -> Iterator[TopicProblem]:
+def _problems(name: str, key: str, actual: ActualTopic, kafka: Kafka) -> Iterator[tuple[str, str]]:
     policy = actual.config.get(POLICY, "")
     if policy != "compact":
         remedy = f"run {set_config(kafka, name, f'{POLICY}=compact')}, then `outbox offsets show`"
-        yield TopicProblem(f"{name}: {POLICY} is {policy}, so Kafka deletes old entries", remedy)
+        yield f"{name}: {POLICY} is {policy}, so Kafka deletes old entries", remedy
     if key == CONFIG_TOPIC and actual.partitions != 1:
         remedy = (
             "create a topic with one partition, set config.storage.topic of every worker to it, then `outbox apply`"
         )
-        yield TopicProblem(f"{name} has {actual.partitions} partitions, so workers read configs out of order", remedy)
+        yield f"{name} has {actual.partitions} partitions, so workers read configs out of order", remedy
     if actual.replication_factor < kafka.replication_factor:
         text = (
             f"{name} has {actual.replication_factor} replicas, kafka.replication_factor is {kafka.replication_factor}"
         )
-        yield TopicProblem(text, f"add replicas to {name} with kafka-reassign-partitions")
+        yield text, f"add replicas to {name} with kafka-reassign-partitions"
