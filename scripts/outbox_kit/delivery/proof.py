@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from outbox_events.contract.source_sequence import Version, WalPosition
-from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.dead_letters.dead_letter import DeadLetter
 from outbox_kit.delivery.outbox_rows import StoredRow
 from outbox_kit.deployment import Deployment
@@ -76,8 +75,7 @@ class ProofReader:
     epoch: int
 
     def __post_init__(self) -> None:
-        pipeline, kafka = self.deployment.pipeline, self.deployment.kafka
-        dead_letters = dead_letter_topic.read_dead_letters(kafka, pipeline, list_all=True, seconds=READ_TIMEOUT_S)
+        dead_letters = self.deployment.dead_letters().read(list_all=True, seconds=READ_TIMEOUT_S)
         self._dead_letters = first_versions(dead_letters)
         self._current: tuple[str, Proof] | None = None
 

@@ -12,10 +12,10 @@ from outbox_events.contract.source_sequence import Version, version_of
 from outbox_events.kafka.record import text_headers
 from outbox_events.kafka.topic_reader import read_records
 from outbox_events.kafka.topic_requests import Bounds
-from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.dead_letters.dead_letter import DeadLetter, FailedRecord, Place
-from outbox_kit.dead_letters.dead_letter_topic import dead_letter_source
+from outbox_kit.dead_letters.dead_letter_topic import DeadLetterTopic
 from outbox_kit.delivery.proof import first_versions, is_superseded
+from outbox_kit.deployment import Deployment
 from outbox_kit.kafka.client import KafkaClient, client_settings
 from outbox_kit.kafka.latest_records import READ_TIMEOUT_S, LatestRecord, LatestRecords
 from outbox_kit.pipeline import Pipeline
@@ -71,18 +71,16 @@ def was_delivered_again(dead_letter: DeadLetter, failed: FailedRecord, records: 
     )
 
 
-def list_stale(
-    client: KafkaClient, pipeline: Pipeline, *, topic: str | None = None, list_all: bool = False
-) -> list[DeadLetter]:
-    """Read dead letters with read_dead_letters(), and return only the stale ones.
+def list_stale(deployment: Deployment, topic: DeadLetterTopic, *, list_all: bool) -> list[DeadLetter]:
+    """Read dead letters with DeadLetterTopic.read(), and return only the stale ones.
 
     Dead letters of types that have no topic are not stale. Raises UnreachableError, RejectedError, WaitTimeoutError.
     """
-    dead_letters = dead_letter_topic.read_dead_letters(client, pipeline, topic=topic, list_all=list_all)
-    if not dead_letter_source(pipeline, topic).of_connector:
-        return _stale_of_consumer(client, dead_letters)
-    every = dead_letter_topic.read_dead_letters(client, pipeline, list_all=True)
-    return _stale_of_connector(client, pipeline, dead_letters, first_versions(every))
+    dead_letters = topic.read(list_all=list_all)
+    if not topic.of_connector:
+        return _stale_of_consumer(deployment.kafka, dead_letters)
+    first = first_versions(topic.read(list_all=True))
+    return _stale_of_connector(deployment.kafka, deployment.pipeline, dead_letters, first)
 
 
 def _stale_of_connector(

@@ -15,7 +15,6 @@ import psycopg
 from outbox_events.errors import OutboxError, RejectedError, UnreachableError
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect.lifecycle import is_running
-from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.demo import workload
 from outbox_kit.demo.compare_values import compare, json_rows, table_rows
 from outbox_kit.demo.report import DemoReport
@@ -92,18 +91,17 @@ class Demo:
         with open_deployment(self.pipeline_file, ENVIRONMENT) as deployment:
             with report.step("apply"):
                 self._apply(deployment, state)
-            dead_letters_before = dead_letter_topic.count(deployment.kafka, deployment.pipeline)
+            dead_letters = deployment.dead_letters()
+            count_before = dead_letters.count()
             with report.step("workload"):
                 self._run_workload(report, state)
             with report.step("verify"):
                 self._wait_running(deployment, state)
                 self._verify(deployment)
-            report.dead_letter_count = (
-                dead_letter_topic.count(deployment.kafka, deployment.pipeline) - dead_letters_before
-            )
+            report.dead_letter_count = dead_letters.count() - count_before
             # Acknowledge the dead letters for the next `outbox verify`, unless some are older than the demo.
-            if not dead_letters_before:
-                dead_letter_topic.acknowledge(deployment.kafka, deployment.pipeline, None)
+            if not count_before:
+                dead_letters.acknowledge()
         with report.step("spark"):
             self._materialize()
         with report.step("compare"):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from outbox_events.errors import ConfigurationError, OutboxError
 from outbox_kit.connect.client import ConnectClient
+from outbox_kit.dead_letters.dead_letter_topic import DeadLetterTopic
 from outbox_kit.kafka.client import KafkaClient
 from outbox_kit.pipeline import (
     Environment,
@@ -85,6 +86,12 @@ class Deployment:
     def kafka(self) -> KafkaClient:
         """Kafka client. It is created on first use, because a new client immediately connects in the background."""
         return KafkaClient(self.environment.kafka, seconds=self.read_seconds)
+
+    def dead_letters(self, topic: str | None = None) -> DeadLetterTopic:
+        """Return a consumer's dead letter topic, or the connector's if `topic` is None or names the connector's."""
+        own_topic = self.pipeline.dead_letter_topic
+        name, acknowledgements = own_topic if topic is None else topic, self.pipeline.acknowledgement_topic
+        return DeadLetterTopic(self.kafka, name, acknowledgements, of_connector=name == own_topic)
 
     @contextmanager
     def bounded(self, seconds: float) -> Iterator[Deployment]:

@@ -16,7 +16,6 @@ from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.client import root_cause
 from outbox_kit.connect.config_diff import short_fingerprint
 from outbox_kit.connect.lifecycle import has_failed
-from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.deployment import Deployment
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.replication_slot import Slot, read_retention_limit, read_slot
@@ -169,7 +168,7 @@ def _read_systems(deployment: Deployment, errors: list[OutboxError]) -> dict[str
     offset_errors: list[OutboxError] = []
     connector = _try_read(errors, lambda: _read_connector(deployment, offset_errors))
     database = _try_read(errors, lambda: _read_database(deployment))
-    letters = _try_read(errors, lambda: dead_letter_topic.count(deployment.kafka, pipeline))
+    letters = _try_read(errors, lambda: deployment.dead_letters().count())
     # Not every broker supports the request for the newest timestamps, so its failure is not a problem.
     ages = None if letters is None else _try_read([], lambda: _read_ages(deployment))
     errors += offset_errors  # after the errors of Kafka, from which the worker reads the offset

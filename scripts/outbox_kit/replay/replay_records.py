@@ -11,7 +11,6 @@ from outbox_events.contract.dead_letter_headers import CONSUMER_HEADERS
 from outbox_events.errors import RefusedError, UnreachableError
 from outbox_events.kafka.record import Record, header_pairs
 from outbox_events.kafka.topic_requests import Bounds
-from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.dead_letters.dead_letter import DeadLetter, FailedRecord
 from outbox_kit.delivery.stale_dead_letters import KeyRecord, read_key_records
 from outbox_kit.deployment import Deployment
@@ -54,7 +53,7 @@ def replay_records(deployment: Deployment, topic: str, dead_letters: Collection[
     if records:
         _send(client, records)
     places = [dead_letter.place for dead_letter in result.replayed]
-    dead_letter_topic.acknowledge_places(client, deployment.pipeline, places, topic=topic)
+    deployment.dead_letters(topic).acknowledge_places(places)
     return result
 
 

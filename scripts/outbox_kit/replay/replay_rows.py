@@ -22,7 +22,6 @@ from outbox_events.contract.source_sequence import UNVERSIONED
 from outbox_events.errors import RefusedError
 from outbox_kit import backfill
 from outbox_kit.connect.lifecycle import raise_if_failed
-from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.dead_letters.dead_letter import DeadLetter
 from outbox_kit.delivery.outbox_rows import OF_AGGREGATE, OF_EVENTS, StoredRow, select_rows
 from outbox_kit.delivery.preconditions import (
@@ -99,7 +98,7 @@ def replay_rows(deployment: Deployment, dead_letters: Collection[DeadLetter], pr
                 _refuse_vanished_rows(connection, pipeline.source, number)
                 _write_rows(connection, pipeline.source, dead_letters, evidence, result)
     places = [dead_letter.place for dead_letter in result.replayed]
-    dead_letter_topic.acknowledge_places(deployment.kafka, pipeline, places)
+    deployment.dead_letters().acknowledge_places(places)
     return result
 
 
@@ -208,6 +207,6 @@ def republish_states(deployment: Deployment, dead_letters: Collection[DeadLetter
             result.refused += [(dead_letter, error) for dead_letter in found]
         else:
             places = [dead_letter.place for dead_letter in found]
-            dead_letter_topic.acknowledge_places(deployment.kafka, deployment.pipeline, places)
+            deployment.dead_letters().acknowledge_places(places)
             result.replayed += found
     return result

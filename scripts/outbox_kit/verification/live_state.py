@@ -14,7 +14,6 @@ from outbox_kit.connect import verify_queries as connect_queries
 from outbox_kit.connect.checks import ConnectState
 from outbox_kit.connect.connector_config import outbox_router, parse_int, schema_versions
 from outbox_kit.connect.state import stored_lsn
-from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.deployment import Deployment
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.kafka import verify_queries as kafka_queries
@@ -180,7 +179,7 @@ def _read_kafka(deployment: Deployment, lock: Lock) -> KafkaState:
     dead_letters: tuple[int, int] | None = (0, 0)
     if pipeline.dead_letter_topic in actual:
         limits = {"limit": MAX_DEAD_LETTERS, "seconds": DEAD_LETTER_TIMEOUT_S}
-        dead_letters = try_read(partial(dead_letter_topic.count_with_removed, client, pipeline, **limits)).value
+        dead_letters = try_read(partial(deployment.dead_letters().count_with_removed, **limits)).value
     dead_letter_count, removed_dead_letters = dead_letters or (None, 0)
     sample = try_read(lambda: sample_keys(deployment, [topic for topic in topics if topic.name in actual]))
     samples = sample.value or {}

@@ -17,7 +17,6 @@ from outbox_events.contract.source_sequence import WalPosition
 from outbox_events.errors import WaitTimeoutError
 from outbox_events.text import plural, shortened_list
 from outbox_events.waiting import Deadline, Observation, wait_for
-from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.delivery.proof import first_versions, is_confirmed
 from outbox_kit.deployment import Deployment
 from outbox_kit.kafka.checks import KafkaState
@@ -200,8 +199,7 @@ def _wait_for_proof(
     with postgres_client.snapshot(connection) as lsn:
         rows = list(_newest_rows(pipeline, connection, suspects))
     position = None if lsn is None else WalPosition(live_state.lock.source_epoch, lsn)
-    found = dead_letter_topic.read_dead_letters(deployment.kafka, pipeline, list_all=True, seconds=MAX_FULL_READ_S)
-    dead_letters = first_versions(found).keys()
+    dead_letters = first_versions(deployment.dead_letters().read(list_all=True, seconds=MAX_FULL_READ_S)).keys()
     is_sent = False
 
     def is_proven(row: Row) -> bool:

@@ -13,7 +13,6 @@ from fastavro.schema import fullname
 from outbox_events.errors import ConfigurationError, OutboxError, RefusedError
 from outbox_events.kafka.topic_reader import read_record
 from outbox_events.text import plural, shortened_list
-from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.dead_letters.dead_letter import DeadLetter
 from outbox_kit.deployment import Deployment
 from outbox_kit.kafka.client import client_settings
@@ -321,11 +320,10 @@ def check(comparison: StateComparison, progress: Reporter, *, canary_arrived: bo
 def _stale_dead_letters(comparison: StateComparison, result: ComparisonResult) -> list[DeadLetter]:
     """Return the dead letters whose aggregates are stale. Raises RefusedError if there are too many dead letters."""
     deployment = comparison.deployment
-    dead_letters = dead_letter_topic.read_dead_letters(
-        deployment.kafka, deployment.pipeline, list_all=True, limit=MAX_DEAD_LETTERS + 1, seconds=comparison.seconds
-    )
+    topic, limit = deployment.dead_letters(), MAX_DEAD_LETTERS + 1
+    dead_letters = topic.read(list_all=True, limit=limit, seconds=comparison.seconds)
     if len(dead_letters) > MAX_DEAD_LETTERS:
-        message = f"topic {deployment.pipeline.dead_letter_topic} has more than {MAX_DEAD_LETTERS} records"
+        message = f"topic {topic.name} has more than {MAX_DEAD_LETTERS} records"
         raise RefusedError(message, "reduce the retention of this topic")
     dead_letters = [
         dead_letter for dead_letter in dead_letters if dead_letter.aggregate_type in deployment.pipeline.aggregates

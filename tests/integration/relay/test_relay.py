@@ -28,7 +28,6 @@ from outbox_events.errors import RefusedError, RejectedError, WaitTimeoutError
 from outbox_events.kafka import topic_reader
 from outbox_events.kafka.record import Record
 from outbox_events.waiting import Observation, wait_for
-from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.deployment import Deployment, apply
 from outbox_kit.encoding import OutboxRow, RecordEncoder
 from outbox_kit.postgres import client
@@ -112,7 +111,7 @@ def test_writes_dead_letters_that_the_command_lists(relayed: Deployment, source_
     broken = send(source_dsn, "book", key, book(key, pages="many"), table=TABLE)
     send(source_dsn, "book", key, book(key), table=TABLE)
     counters = relay_once(relayed)
-    dead_letters = dead_letter_topic.read_dead_letters(relayed.kafka, relayed.pipeline)
+    dead_letters = relayed.dead_letters().read()
     assert [(dead_letter.event_id, dead_letter.reason, dead_letter.key) for dead_letter in dead_letters] == [
         (broken, "payload-invalid", key)
     ]

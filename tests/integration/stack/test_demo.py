@@ -15,7 +15,6 @@ import psycopg
 import pytest
 from tests.conftest import make_project
 
-from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.demo.report import DemoReport
 from outbox_kit.demo.run import Demo
 from outbox_kit.deployment import Deployment
@@ -85,7 +84,7 @@ def test_reports_the_counts(result: dict[str, Any]) -> None:
 
 def test_dead_letters_of_the_demo_do_not_fail_verify(result: dict[str, Any], library: Deployment) -> None:
     del result
-    assert dead_letter_topic.count(library.kafka, library.pipeline) == 0
+    assert library.dead_letters().count() == 0
 
 
 @pytest.mark.parametrize(

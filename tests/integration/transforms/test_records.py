@@ -15,7 +15,6 @@ from tests.integration.support import Deploy, decode, headers, records, wait_con
 from outbox_events import emit
 from outbox_kit.connect import apply as connect_apply
 from outbox_kit.connect import state as connect_state
-from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.deployment import Deployment, apply_prerequisites, make_plan
 from outbox_kit.deployment.execution import start_position
 from outbox_kit.results import silent
@@ -138,7 +137,7 @@ def test_dead_letter_for_rows_without_a_route_and_continues(library: Deployment,
         } <= row.keys()
         assert row["id"] == event
     # Other tests expect no dead letters.
-    assert dead_letter_topic.acknowledge(library.kafka, library.pipeline, None) >= len(events)
+    assert library.dead_letters().acknowledge() >= len(events)
     assert library.connect.status("library-outbox").text == "connector RUNNING, tasks: RUNNING"  # type: ignore[union-attr]
 
 

@@ -29,7 +29,6 @@ from outbox_events.waiting import Observation, wait_for
 from outbox_kit.cli.options import CommonOptions
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.offset_seeding import seed
-from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.deployment import Deployment
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.pipeline import Lock
@@ -314,4 +313,4 @@ class Bench:
 
     def acknowledge(self) -> None:
         """Acknowledge all dead letters."""
-        dead_letter_topic.acknowledge(self.deployment.kafka, self.deployment.pipeline, None)
+        self.deployment.dead_letters().acknowledge()

@@ -16,7 +16,6 @@ from tests.integration.verification.servers import reading
 from outbox_events.contract.partitioner import partition_of
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect.client import ConnectClient
-from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.deployment import Deployment
 from outbox_kit.pipeline import Connect, HttpService
 from outbox_kit.postgres import checks as postgres_checks
@@ -404,7 +403,7 @@ def dead_letter(bench: Bench, _: pytest.MonkeyPatch) -> None:
     bench.row("unknown-aggregate-type")
 
     def poll() -> Observation[bool]:
-        count = dead_letter_topic.count(bench.deployment.kafka, bench.deployment.pipeline)
+        count = bench.deployment.dead_letters().count()
         return Observation(count > 0 or None, f"{count} dead letters")
 
     wait_for("the dead letter", poll, seconds=SECONDS)

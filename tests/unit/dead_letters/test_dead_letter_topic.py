@@ -17,7 +17,8 @@ from outbox_events.kafka.topic_requests import Bounds
 from outbox_kit.dead_letters import acknowledgements, dead_letter_topic
 from outbox_kit.dead_letters.acknowledgements import Acknowledged, Acknowledgements
 from outbox_kit.dead_letters.dead_letter import Place
-from outbox_kit.pipeline import Kafka, Pipeline
+from outbox_kit.dead_letters.dead_letter_topic import DeadLetterTopic
+from outbox_kit.pipeline import Kafka
 
 TOPIC, ACKNOWLEDGED = "library.dead-letter", "library.dead-letter.acknowledged"
 
@@ -135,6 +136,14 @@ def topic(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     return create
 
 
+def of_connector(client: Any) -> DeadLetterTopic:  # noqa: ANN401 - FakeKafka
+    return DeadLetterTopic(client, TOPIC, ACKNOWLEDGED, of_connector=True)
+
+
+def of_consumer(client: Any, name: str) -> DeadLetterTopic:  # noqa: ANN401 - FakeKafka
+    return DeadLetterTopic(client, name, ACKNOWLEDGED, of_connector=False)
+
+
 @pytest.mark.parametrize(
     ("committed", "list_all", "offsets"),
     [
@@ -149,28 +158,27 @@ def topic(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     ],
 )
 def test_lists_letters(
-    library: Pipeline,
     topic: Callable[..., Any],
     committed: dict[int, int],
     list_all: bool,
     offsets: list[int],
 ) -> None:
     client = topic(committed)
-    dead_letters = dead_letter_topic.read_dead_letters(client, library, list_all=list_all)
+    dead_letters = of_connector(client).read(list_all=list_all)
     assert [dead_letter.place.offset for dead_letter in dead_letters] == offsets, "oldest first"
     assert {dead_letter.source_sequence for dead_letter in dead_letters} <= {"0001_1"}
     assert "s3cret" not in repr(dead_letters)
-    assert dead_letter_topic.count(client, library) == (0 if list_all else len(offsets))
+    assert of_connector(client).count() == (0 if list_all else len(offsets))
 
 
-def test_does_not_read_partitions_without_letters(library: Pipeline, topic: Callable[..., Any]) -> None:
+def test_does_not_read_partitions_without_letters(topic: Callable[..., Any]) -> None:
     client = topic({0: 3})
-    dead_letter_topic.read_dead_letters(client, library)
+    of_connector(client).read()
     assert client.read == [{0: 3}]
 
 
-def test_letter_as_json(library: Pipeline, topic: Callable[..., Any]) -> None:
-    assert dead_letter_topic.read_dead_letters(topic({0: 4}), library)[0].to_dict() == {
+def test_letter_as_json(topic: Callable[..., Any]) -> None:
+    assert of_connector(topic({0: 4})).read()[0].to_dict() == {
         "place": "0/4",
         "time": "2026-11-20T22:16:19.996000+00:00",
         "aggregate_type": "",
@@ -182,8 +190,8 @@ def test_letter_as_json(library: Pipeline, topic: Callable[..., Any]) -> None:
     }
 
 
-def test_reads_one_letter_with_its_row(library: Pipeline, topic: Callable[..., Any]) -> None:
-    dead_letter = dead_letter_topic.read_dead_letter(topic(), library, Place(0, 3))
+def test_reads_one_letter_with_its_row(topic: Callable[..., Any]) -> None:
+    dead_letter = of_connector(topic()).read_one(Place(0, 3))
     assert (dead_letter.key, dead_letter.value) == ("", b'{"payload": "s3cret"}')
 
 
@@ -196,11 +204,9 @@ def test_reads_one_letter_with_its_row(library: Pipeline, topic: Callable[..., A
         (Place(2, 0), "has no partition 2"),
     ],
 )
-def test_reports_a_location_without_a_letter(
-    library: Pipeline, topic: Callable[..., Any], place: Place, message: str
-) -> None:
+def test_reports_a_location_without_a_letter(topic: Callable[..., Any], place: Place, message: str) -> None:
     with pytest.raises(RefusedError, match=message):
-        dead_letter_topic.read_dead_letter(topic(), library, place)
+        of_connector(topic()).read_one(place)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +223,6 @@ def test_reports_a_location_without_a_letter(
     ],
 )
 def test_acknowledge(
-    library: Pipeline,
     topic: Callable[..., Any],
     committed: dict[int, int],
     upto: Place | None,
@@ -225,53 +230,49 @@ def test_acknowledge(
     after: dict[int, int],
 ) -> None:
     client = topic(committed)
-    assert dead_letter_topic.acknowledge(client, library, upto) == count
+    assert of_connector(client).acknowledge(upto) == count
     assert client.acknowledged() == {number: (upto, []) for number, upto in after.items()}
 
 
-def test_rejects_acknowledging_future_offsets(library: Pipeline, topic: Callable[..., Any]) -> None:
+def test_rejects_acknowledging_future_offsets(topic: Callable[..., Any]) -> None:
     client = topic()
     with pytest.raises(RefusedError, match="has no record at 0/6"):
-        dead_letter_topic.acknowledge(client, library, Place(0, 6))
+        of_connector(client).acknowledge(Place(0, 6))
     assert client.acknowledged() == {}
 
 
-def test_acknowledges_single_letters(library: Pipeline, topic: Callable[..., Any]) -> None:
+def test_acknowledges_single_letters(topic: Callable[..., Any]) -> None:
     """The offset advances when all earlier letters are acknowledged. The partition ends with a marker."""
     client = topic({0: 2})
-    assert dead_letter_topic.acknowledge_places(client, library, [Place(0, 3)]) == 1
+    assert of_connector(client).acknowledge_places([Place(0, 3)]) == 1
     assert client.acknowledged() == {0: (2, [3])}
-    assert [dead_letter.place.offset for dead_letter in dead_letter_topic.read_dead_letters(client, library)] == [4, 2]
-    assert dead_letter_topic.count(client, library, limit=1) == 1
-    assert dead_letter_topic.acknowledge_places(client, library, [Place(0, 3), Place(0, 2)]) == 1
+    assert [dead_letter.place.offset for dead_letter in of_connector(client).read()] == [4, 2]
+    assert of_connector(client).count_with_removed(limit=1) == (1, 0)
+    assert of_connector(client).acknowledge_places([Place(0, 3), Place(0, 2)]) == 1
     assert client.acknowledged() == {0: (4, [])}
-    assert dead_letter_topic.acknowledge_places(client, library, [Place(0, 4)]) == 1
+    assert of_connector(client).acknowledge_places([Place(0, 4)]) == 1
     assert client.acknowledged() == {0: (6, [])}
 
 
-def test_acknowledging_up_to_an_offset_retains_later_single_letters(
-    library: Pipeline, topic: Callable[..., Any]
-) -> None:
+def test_acknowledging_up_to_an_offset_retains_later_single_letters(topic: Callable[..., Any]) -> None:
     client = topic()
-    dead_letter_topic.acknowledge_places(client, library, [Place(0, 4)])
-    assert dead_letter_topic.acknowledge(client, library, Place(0, 2)) == 1
-    assert [dead_letter.place.offset for dead_letter in dead_letter_topic.read_dead_letters(client, library)] == [3]
+    of_connector(client).acknowledge_places([Place(0, 4)])
+    assert of_connector(client).acknowledge(Place(0, 2)) == 1
+    assert [dead_letter.place.offset for dead_letter in of_connector(client).read()] == [3]
 
 
-def test_purges_only_before_the_first_unacknowledged_letter(library: Pipeline, topic: Callable[..., Any]) -> None:
+def test_purges_only_before_the_first_unacknowledged_letter(topic: Callable[..., Any]) -> None:
     client = topic({0: 2})
-    dead_letter_topic.acknowledge_places(client, library, [Place(0, 4)])
-    assert dead_letter_topic.purge(client, library) == 0
-    dead_letter_topic.acknowledge_places(client, library, [Place(0, 2)])
-    assert dead_letter_topic.purge(client, library) == 1
+    of_connector(client).acknowledge_places([Place(0, 4)])
+    assert of_connector(client).purge() == 0
+    of_connector(client).acknowledge_places([Place(0, 2)])
+    assert of_connector(client).purge() == 1
     assert client.deleted == {0: 3}
 
 
-def test_each_topic_has_its_own_acknowledgements(library: Pipeline, topic: Callable[..., Any]) -> None:
+def test_each_topic_has_its_own_acknowledgements(topic: Callable[..., Any]) -> None:
     client = topic()
-    assert not dead_letter_topic.dead_letter_source(library, "mail.dead-letter").of_connector
-    assert dead_letter_topic.dead_letter_source(library, TOPIC).of_connector
-    dead_letter_topic.acknowledge(client, library, None)
+    of_connector(client).acknowledge()
     assert client.acknowledged("mail.dead-letter") == {}
     client.id = "id-2"
     assert client.acknowledged() == {}, "the topic was created again"
@@ -282,32 +283,29 @@ def test_each_topic_has_its_own_acknowledgements(library: Pipeline, topic: Calla
     [({}, 2), ({0: Acknowledged(1)}, 1), ({0: Acknowledged(0, frozenset({1}))}, 1), ({0: Acknowledged(2)}, 0)],
 )
 def test_counts_letters_that_were_removed_before_they_were_acknowledged(
-    library: Pipeline, topic: Callable[..., Any], acknowledged: dict[int, Acknowledged], removed: int
+    topic: Callable[..., Any], acknowledged: dict[int, Acknowledged], removed: int
 ) -> None:
     client = topic()
     Acknowledgements(client, ACKNOWLEDGED, TOPIC).write(acknowledged)
-    dead_letter_topic.acknowledge_places(client, library, [Place(0, 3)])
-    assert dead_letter_topic.removed_offsets(client, library) == ({Place(0, 1): removed} if removed else {})
-    dead_letter_topic.acknowledge(client, library, Place(0, 1))
-    assert dead_letter_topic.removed_offsets(client, library) == {}
-    assert dead_letter_topic.count(client, library) == 2
+    of_connector(client).acknowledge_places([Place(0, 3)])
+    assert of_connector(client).removed_offsets() == ({Place(0, 1): removed} if removed else {})
+    of_connector(client).acknowledge(Place(0, 1))
+    assert of_connector(client).removed_offsets() == {}
+    assert of_connector(client).count() == 2
 
 
-def test_refuses_to_change_the_dead_letters_of_another_pipeline(library: Pipeline, topic: Callable[..., Any]) -> None:
+def test_refuses_to_change_the_dead_letters_of_another_pipeline(topic: Callable[..., Any]) -> None:
     client = topic()
-    for change in (
-        partial(dead_letter_topic.acknowledge, upto=None),
-        partial(dead_letter_topic.acknowledge_places, places=[Place(0, 2)]),
-        dead_letter_topic.purge,
-    ):
+    shop = of_consumer(client, "shop.dead-letter")
+    for change in (shop.acknowledge, partial(shop.acknowledge_places, [Place(0, 2)]), shop.purge):
         with pytest.raises(RefusedError, match="another pipeline"):
-            change(client, library, topic="shop.dead-letter")
+            change()
     assert client.stored == []
 
 
 @pytest.mark.parametrize(("failed", "accepted"), [("library.book", True), ("shop.order", True), (None, False)])
 def test_changes_no_dead_letters_of_another_connector(
-    library: Pipeline, topic: Callable[..., Any], failed: str | None, accepted: bool
+    topic: Callable[..., Any], failed: str | None, accepted: bool
 ) -> None:
     """The connector of another pipeline can be deleted, and its dead letter topic remains."""
     client = topic()
@@ -318,11 +316,9 @@ def test_changes_no_dead_letters_of_another_connector(
             dead_letter_headers.OFFSET: "7",
         }
         client.records[0].failed = [(name, value.encode()) for name, value in origin.items()]
-    for change in (
-        partial(dead_letter_topic.acknowledge, upto=Place(0, 2)),
-        partial(dead_letter_topic.acknowledge_places, places=[Place(0, 2)]),
-    ):
+    mail = of_consumer(client, "mail.dead-letter")
+    for change in (partial(mail.acknowledge, Place(0, 2)), partial(mail.acknowledge_places, [Place(0, 2)])):
         client.stored.clear()
         with nullcontext() if accepted else pytest.raises(RefusedError, match="dead letter 0/2 of topic mail"):
-            assert change(client, library, topic="mail.dead-letter") == 1
+            assert change() == 1
         assert bool(client.stored) == accepted

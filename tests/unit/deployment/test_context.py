@@ -11,7 +11,7 @@ from tests.unit.deployment.samples import (
     Deployed,
 )
 
-from outbox_kit.deployment import open_deployment
+from outbox_kit.deployment import Deployment, open_deployment
 from outbox_kit.pipeline import UNKNOWN, Kafka, Lock
 
 
@@ -34,6 +34,13 @@ def test_lock_file_is_named_by_pipeline_and_environment(deployed: Deployed, tmp_
 
 def test_a_new_lock(deployed: Deployed) -> None:
     assert deployed().new_lock() == Lock(pipeline="library", environment="fixed")
+
+
+def test_dead_letters_of_the_connector_or_of_a_consumer(deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Deployment, "kafka", None)
+    own, mail = "library.dead-letter", "mail.dead-letter"
+    topics = [deployed().dead_letters(name) for name in (None, own, mail)]
+    assert [(topic.name, topic.of_connector) for topic in topics] == [(own, True), (own, True), (mail, False)]
 
 
 def test_render_uses_the_lock_file(deployed: Deployed, lock: Lock) -> None:

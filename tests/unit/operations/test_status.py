@@ -20,6 +20,7 @@ from outbox_kit.connect.client import ConnectClient
 from outbox_kit.connect.config_diff import FINGERPRINT_KEY
 from outbox_kit.connect.offset_seeding import seed
 from outbox_kit.connect.state import EPOCH_KEY
+from outbox_kit.dead_letters.dead_letter_topic import DeadLetterTopic
 from outbox_kit.deployment import Deployment
 from outbox_kit.operations import status
 from outbox_kit.operations.status import read_status
@@ -35,7 +36,7 @@ def positions_at_1000(connect: FakeConnect, database: FakePostgres, monkeypatch:
     """Set the LSNs of the connector and slot (1000) and of the server (5000), without dead letters."""
     connect.offsets[NAME] = [{"partition": {"server": "library"}, "offset": seed(1000)}]
     database.actual = replace(DEPLOYED, slot=SLOT, wal_position=5000)
-    monkeypatch.setattr(status.dead_letter_topic, "count", lambda *_: 0)
+    monkeypatch.setattr(DeadLetterTopic, "count", lambda *_: 0)
     monkeypatch.setattr(status.time, "time", lambda: 10_000.0)
     monkeypatch.setattr(Deployment, "kafka", kafka := FakeKafka({}))
     kafka.times = {"library.author": 4_000.0, "library.book": 9_000.0, "__debezium-heartbeat.library": 9_995.0}
@@ -151,7 +152,7 @@ def test_a_frozen_broker_does_not_hide_the_state_of_the_connector(
     def fails(*_: object) -> int:
         raise UnreachableError("cannot reach Kafka", "check the brokers")
 
-    monkeypatch.setattr(status.dead_letter_topic, "count", fails)
+    monkeypatch.setattr(DeadLetterTopic, "count", fails)
     connect.faults = {"GET offsets": [Fault((500, {"message": "Request timed out"}))]}
     actual = read_status(deployment)
     assert (actual.state, actual.worker, actual.offset_was_read, actual.ages) == ("RUNNING", "w:1", False, {})
@@ -186,7 +187,7 @@ def test_names_the_next_step(
 ) -> None:
     vars(connect).update(changes.get("connect", {}))
     database.actual = replace(database.actual, slot=changes.get("slot", SLOT))
-    monkeypatch.setattr(status.dead_letter_topic, "count", lambda *_: changes.get("letters", 0))
+    monkeypatch.setattr(DeadLetterTopic, "count", lambda *_: changes.get("letters", 0))
     if "lock" in changes:
         deployment.lock_file.unlink()
     assert read_status(deployment).next_steps == steps
@@ -210,7 +211,7 @@ def test_an_unreachable_system_does_not_hide_the_other_systems(
     elif system == "registry":
         monkeypatch.setattr(RegistryClient, "compatibility", fails)
     else:
-        monkeypatch.setattr(status.dead_letter_topic, "count", fails)
+        monkeypatch.setattr(DeadLetterTopic, "count", fails)
     actual = read_status(deployment)
     assert len(actual.problems) == 1
     assert (actual.state is None) == (system == "connect")
@@ -228,7 +229,7 @@ def test_a_failure_shows_its_root_cause(deployment: Deployment, connect: FakeCon
 def test_dead_letters_and_a_missing_lock_file_do_not_fail(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(status.dead_letter_topic, "count", lambda *_: 3)
+    monkeypatch.setattr(DeadLetterTopic, "count", lambda *_: 3)
     deployment.lock_file.unlink()
     actual = read_status(deployment)
     assert (actual.dead_letters, actual.lock_file_epoch, actual.problems) == (3, None, [])

@@ -12,7 +12,7 @@ from tests.unit.fake_topic import FakeTopic, Record
 from tests.unit.verification.samples import live_state
 
 from outbox_events.errors import RejectedError
-from outbox_kit.dead_letters import dead_letter_topic
+from outbox_kit.dead_letters.dead_letter_topic import DeadLetterTopic
 from outbox_kit.deployment import Deployment
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
@@ -49,7 +49,7 @@ def live(deployed: Callable[..., Deployment], lock: Lock, monkeypatch: pytest.Mo
     database = FakePostgres()
     monkeypatch.setattr("psycopg.connect", database.connect)
     monkeypatch.setattr(postgres_client, "read_insert_position", lambda _: 0)
-    monkeypatch.setattr(dead_letter_topic, "read_dead_letters", lambda *_, **__: [])
+    monkeypatch.setattr(DeadLetterTopic, "read", lambda *_, **__: [])
     monkeypatch.setattr(recent_rows, "POLL_INTERVAL_S", 0)
     monkeypatch.setattr(recent_rows, "timeout_s", lambda _: 0.05)
     return live_state(deployed(), lock)

@@ -12,8 +12,8 @@ from tests.unit.fake_topic import FakeTopic, Record
 from tests.unit.operations.samples import backfilled
 
 from outbox_events.errors import ConfigurationError, OutboxError, RefusedError, WaitTimeoutError
-from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.dead_letters.dead_letter import DeadLetter, Place
+from outbox_kit.dead_letters.dead_letter_topic import DeadLetterTopic
 from outbox_kit.deployment import Deployment
 from outbox_kit.kafka.client import KafkaClient
 from outbox_kit.operations.state_comparison import ComparisonResult, StateComparison, StuckAggregate
@@ -57,8 +57,8 @@ def check(monkeypatch: pytest.MonkeyPatch, topic: FakeTopic) -> Callable[..., di
         monkeypatch.setattr(KafkaClient, "topics", lambda _: {"library.book-v2": (1, 1), "library.book": (1, 1)})
         # All dead letters are acknowledged, so that only `list_all` returns them.
         monkeypatch.setattr(
-            dead_letter_topic,
-            "read_dead_letters",
+            DeadLetterTopic,
+            "read",
             lambda *_, list_all, limit, **__: dead_letters[:limit] if list_all else [],
         )
         comparison = comparison_of(deployment, seconds=5, max_records=10)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Collection
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -15,9 +16,8 @@ from outbox_kit.cli import exit_codes
 from outbox_kit.cli.confirmation import confirm
 from outbox_kit.cli.console import print_json, print_message, print_table
 from outbox_kit.cli.options import CommonOptions, Output, common_options
-from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.dead_letters.dead_letter import DeadLetter, Place
-from outbox_kit.dead_letters.dead_letter_topic import DeadLetterSource, dead_letter_source
+from outbox_kit.dead_letters.dead_letter_topic import DeadLetterTopic
 from outbox_kit.delivery.stale_dead_letters import list_stale
 from outbox_kit.deployment import Deployment
 from outbox_kit.replay.replay_records import Replay, replay_records
@@ -51,9 +51,10 @@ def list_dead_letters(
     The output contains keys and reasons, never payloads.
     """
     with common.deployment(reads=["kafka"]) as deployment:
-        read = list_stale if stale else dead_letter_topic.read_dead_letters
-        dead_letters = read(deployment.kafka, deployment.pipeline, topic=topic, list_all=include_acknowledged)
-        columns = COLUMNS if dead_letter_source(deployment.pipeline, topic).of_connector else CONSUMER_COLUMNS
+        source = deployment.dead_letters(topic)
+        read = partial(list_stale, deployment, source) if stale else source.read
+        dead_letters = read(list_all=include_acknowledged)
+    columns = COLUMNS if source.of_connector else CONSUMER_COLUMNS
     documents = [dead_letter.to_dict() for dead_letter in dead_letters]
     if common.output is Output.JSON:
         print_json({"dead_letters": documents})
@@ -68,9 +69,9 @@ def list_dead_letters(
 def show(common: CommonOptions, place: PlaceArgument, topic: TopicOption = None) -> None:
     """Print one dead letter as JSON, including its payload."""
     with common.deployment(reads=["kafka"]) as deployment:
-        of_connector = dead_letter_source(deployment.pipeline, topic).of_connector
-        found = dead_letter_topic.read_dead_letter(deployment.kafka, deployment.pipeline, parse_place(place), topic)
-    if of_connector:
+        source = deployment.dead_letters(topic)
+        found = source.read_one(parse_place(place))
+    if source.of_connector:
         content = {"row": _parse_row(found.value or b"")}
     else:
         content = {"headers": text_headers(found.record), **_describe_value(found.value)}
@@ -112,14 +113,14 @@ def replay(
     the topic. Exit with code 1 if a dead letter was refused.
     """
     with common.deployment(writes=["kafka"]) as deployment:
-        source = dead_letter_source(deployment.pipeline, topic)
+        source = deployment.dead_letters(topic)
         if republish and not source.of_connector:
             raise typer.BadParameter("only dead letters of the connector can be republished", param_hint="--republish")
-        dead_letters = selected_dead_letters(deployment, place, topic, select_all=replay_all)
+        dead_letters = selected_dead_letters(source, place, select_all=replay_all)
         result = Replay()
         if dead_letters:
             action = f"{'Republish' if republish else 'Replay'} {plural(len(dead_letters), 'dead letter')}"
-            confirm(common, deployment, action, hint=f"run `outbox dead-letter list{source.option}`, then add --yes")
+            _confirm(common, deployment, source, action)
             result = _replay(deployment, dead_letters, source, republish=republish)
     _print_result(result, common.output)
     if result.refused:
@@ -127,7 +128,7 @@ def replay(
 
 
 def _replay(
-    deployment: Deployment, dead_letters: Collection[DeadLetter], source: DeadLetterSource, *, republish: bool
+    deployment: Deployment, dead_letters: Collection[DeadLetter], source: DeadLetterTopic, *, republish: bool
 ) -> Replay:
     if republish:
         return republish_states(deployment, dead_letters, print_message)
@@ -162,17 +163,15 @@ def drop(
     Confirmation is required to mark all dead letters or to delete records. --purge alone does not mark dead letters.
     """
     with common.deployment(writes=["kafka"]) as deployment:
-        count = purged = 0
+        source, count, purged = deployment.dead_letters(topic), 0, 0
         if place is not None or drop_all or not purge:
-            dead_letters = selected_dead_letters(deployment, place, topic, select_all=drop_all)
+            dead_letters = selected_dead_letters(source, place, select_all=drop_all)
             if drop_all and dead_letters:
-                _confirm(common, deployment, topic, f"Drop {plural(len(dead_letters), 'dead letter')}")
-            places = [dead_letter.place for dead_letter in dead_letters]
-            count = dead_letter_topic.acknowledge_places(deployment.kafka, deployment.pipeline, places, topic=topic)
+                _confirm(common, deployment, source, f"Drop {plural(len(dead_letters), 'dead letter')}")
+            count = source.acknowledge_places([dead_letter.place for dead_letter in dead_letters])
         if purge:
-            name = dead_letter_source(deployment.pipeline, topic).name
-            _confirm(common, deployment, topic, f"Delete the acknowledged records of topic {name}")
-            purged = dead_letter_topic.purge(deployment.kafka, deployment.pipeline, topic=topic)
+            _confirm(common, deployment, source, f"Delete the acknowledged records of topic {source.name}")
+            purged = source.purge()
     if common.output is Output.JSON:
         print_json({"dropped": count, "purged_offsets": purged})
     print_message(f"{plural(count, 'dead letter')} dropped" + (f", {plural(purged, 'offset')} purged" if purge else ""))
@@ -196,34 +195,32 @@ def acknowledge(
     if acknowledge_all == (to is not None):
         raise typer.BadParameter("exactly one of --to PARTITION/OFFSET and --all is required", param_hint="--to")
     with common.deployment(writes=["kafka"]) as deployment:
-        places = _confirm_all(common, deployment, topic) if to is None else [parse_place(to, "--to")]
-        kafka, pipeline = deployment.kafka, deployment.pipeline
-        count = sum(dead_letter_topic.acknowledge(kafka, pipeline, place, topic=topic) for place in places)
+        source = deployment.dead_letters(topic)
+        places = _confirm_all(common, deployment, source) if to is None else [parse_place(to, "--to")]
+        count = sum(map(source.acknowledge, places))
     if common.output is Output.JSON:
         print_json({"acknowledged": count})
     print_message(f"{plural(count, 'dead letter')} acknowledged")
 
 
-def _confirm_all(common: CommonOptions, deployment: Deployment, topic: str | None) -> list[Place]:
+def _confirm_all(common: CommonOptions, deployment: Deployment, source: DeadLetterTopic) -> list[Place]:
     """Ask whether to acknowledge all dead letters, and return the place of the last one in each partition.
 
     The places of dead letters that were removed from the topic are included. Dead letters that arrive after the prompt
     remain unacknowledged, because the user has not seen them.
     """
-    dead_letters = dead_letter_topic.read_dead_letters(deployment.kafka, deployment.pipeline, topic=topic)
-    removed = dead_letter_topic.removed_offsets(deployment.kafka, deployment.pipeline, topic=topic)
+    dead_letters, removed = source.read(), source.removed_offsets()
     if dead_letters or removed:
         removed_text = f" and up to {sum(removed.values())} that were removed" if removed else ""
-        _confirm(common, deployment, topic, f"Acknowledge {plural(len(dead_letters), 'dead letter')}{removed_text}")
+        _confirm(common, deployment, source, f"Acknowledge {plural(len(dead_letters), 'dead letter')}{removed_text}")
     last_offsets: dict[int, int] = {}
     for place in [*removed, *(dead_letter.place for dead_letter in dead_letters)]:
         last_offsets[place.partition] = max(place.offset, last_offsets.get(place.partition, 0))
     return [Place(partition, offset) for partition, offset in last_offsets.items()]
 
 
-def _confirm(common: CommonOptions, deployment: Deployment, topic: str | None, action: str) -> None:
-    option = dead_letter_source(deployment.pipeline, topic).option
-    confirm(common, deployment, action, hint=f"run `outbox dead-letter list{option}`, then add --yes")
+def _confirm(common: CommonOptions, deployment: Deployment, source: DeadLetterTopic, action: str) -> None:
+    confirm(common, deployment, action, hint=f"run `outbox dead-letter list{source.option}`, then add --yes")
 
 
 def parse_place(text: str, option: str = "PARTITION/OFFSET") -> Place:
@@ -234,9 +231,7 @@ def parse_place(text: str, option: str = "PARTITION/OFFSET") -> Place:
     return place
 
 
-def selected_dead_letters(
-    deployment: Deployment, place: str | None, topic: str | None, *, select_all: bool
-) -> list[DeadLetter]:
+def selected_dead_letters(source: DeadLetterTopic, place: str | None, *, select_all: bool) -> list[DeadLetter]:
     """Return the dead letter at `place`, or all dead letters that are not acknowledged.
 
     Raises BadParameter unless exactly one of the two is selected, and RefusedError if `place` has no dead letter.
@@ -244,6 +239,4 @@ def selected_dead_letters(
     if select_all == (place is not None):
         message = "exactly one of PARTITION/OFFSET and --all is required"
         raise typer.BadParameter(message, param_hint="PARTITION/OFFSET")
-    if place is None:
-        return dead_letter_topic.read_dead_letters(deployment.kafka, deployment.pipeline, topic=topic)
-    return [dead_letter_topic.read_dead_letter(deployment.kafka, deployment.pipeline, parse_place(place), topic)]
+    return source.read() if place is None else [source.read_one(parse_place(place))]

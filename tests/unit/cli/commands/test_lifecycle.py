@@ -21,8 +21,8 @@ from outbox_events.errors import ConfigurationError
 from outbox_kit import backfill
 from outbox_kit.cli.app import app
 from outbox_kit.connect.client import ConnectorStatus
-from outbox_kit.dead_letters import dead_letter_topic
 from outbox_kit.dead_letters.dead_letter import DeadLetter, Place
+from outbox_kit.dead_letters.dead_letter_topic import DeadLetterTopic
 from outbox_kit.operations import lifecycle, offsets, preconditions, stuck
 from outbox_kit.operations import status as pipeline_status
 from outbox_kit.operations.offsets import OffsetChange, ResetResult
@@ -226,7 +226,7 @@ LETTER = DeadLetter(
 
 
 def test_lists_dead_letters(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = stub(monkeypatch, dead_letter_topic, "read_dead_letters", [LETTER])
+    calls = stub(monkeypatch, DeadLetterTopic, "read", [LETTER])
     result = run("dead-letter", "list")
     assert result.stdout.split()[7:9] == ["0/7", "2026-11-20T00:00:00+00:00"]
     assert result.stderr == "1 dead letter not acknowledged\n"
@@ -236,10 +236,10 @@ def test_lists_dead_letters(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_shows_one_dead_letter_with_its_row(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = stub(monkeypatch, dead_letter_topic, "read_dead_letter", LETTER)
+    calls = stub(monkeypatch, DeadLetterTopic, "read_one", LETTER)
     assert json.loads(run("dead-letter", "show", "0/7").stdout)["row"] == {"payload": {"a": 1}}
-    assert calls[0]["arguments"][-2] == Place(0, 7)
-    stub(monkeypatch, dead_letter_topic, "read_dead_letter", replace(LETTER, record=Message(value=b"no JSON")))
+    assert calls[0]["arguments"][-1] == Place(0, 7)
+    stub(monkeypatch, DeadLetterTopic, "read_one", replace(LETTER, record=Message(value=b"no JSON")))
     assert json.loads(run("dead-letter", "show", "0/7").stdout)["row"] == "no JSON"
 
 
@@ -256,9 +256,9 @@ def test_shows_one_dead_letter_with_its_row(run: Run, monkeypatch: pytest.Monkey
 def test_acknowledge(run: Run, monkeypatch: pytest.MonkeyPatch, line: str, code: int, upto: list[Place]) -> None:
     """--all ends at the dead letters that were counted. Later dead letters are not acknowledged."""
     dead_letters = [replace(LETTER, place=place) for place in (Place(0, 5), Place(1, 3), Place(0, 7))]
-    stub(monkeypatch, dead_letter_topic, "read_dead_letters", dead_letters)
-    stub(monkeypatch, dead_letter_topic, "removed_offsets", {Place(1, 2): 1})
-    calls = stub(monkeypatch, dead_letter_topic, "acknowledge", 2)
+    stub(monkeypatch, DeadLetterTopic, "read", dead_letters)
+    stub(monkeypatch, DeadLetterTopic, "removed_offsets", {Place(1, 2): 1})
+    calls = stub(monkeypatch, DeadLetterTopic, "acknowledge", 2)
     done = run("dead-letter", "acknowledge", *line.split())
     assert done.exit_code == code
     assert [call["arguments"][-1] for call in calls] == upto
@@ -266,9 +266,9 @@ def test_acknowledge(run: Run, monkeypatch: pytest.MonkeyPatch, line: str, code:
 
 
 def test_acknowledge_of_all_dead_letters_requires_confirmation(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    stub(monkeypatch, dead_letter_topic, "read_dead_letters", [LETTER])
-    stub(monkeypatch, dead_letter_topic, "removed_offsets", {})
-    calls = stub(monkeypatch, dead_letter_topic, "acknowledge", 1)
+    stub(monkeypatch, DeadLetterTopic, "read", [LETTER])
+    stub(monkeypatch, DeadLetterTopic, "removed_offsets", {})
+    calls = stub(monkeypatch, DeadLetterTopic, "acknowledge", 1)
     done = run("dead-letter", "acknowledge", "--all")
     assert isinstance(done.exception, ConfigurationError)
     assert "--yes" in done.exception.message
