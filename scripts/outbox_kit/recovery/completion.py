@@ -7,14 +7,15 @@ from collections.abc import Collection, Iterator
 from outbox_events.errors import OutboxError, RefusedError
 from outbox_events.text import plural
 from outbox_kit import backfill as backfills
+from outbox_kit.backfill.pending_backfills import is_pending
 from outbox_kit.deployment import Deployment
-from outbox_kit.kafka.topic_identity import types_with_pending_backfill
 from outbox_kit.operations import stuck
 from outbox_kit.operations.misplaced_states import misplaced_states
 from outbox_kit.operations.preconditions import DeletionLimit, read_allowed_deletions
 from outbox_kit.pruning.prune import PrunedType, PruneOptions, prune
 from outbox_kit.recovery.resend_rows import ResentRows
 from outbox_kit.results import Reporter
+from outbox_kit.results.repair_commands import backfill_steps
 
 # Rows that are written while the command runs are not stuck yet. docs/operations.md uses the same age.
 STUCK_AGE_S = 2
@@ -38,25 +39,25 @@ def acknowledge_complete(
     table, none of the lost rows was deleted.
     """
     for name in _types(deployment, with_backfill=False):
-        proof = proofs.get(name)
+        proof, steps = proofs.get(name), backfill_steps(deployment.pipeline, [name])
         if proof is not None and proof.unproven:
             yield f"{name}: no record proves {plural(proof.unproven, 'row')}; run `outbox stuck`"
         elif rows.without_row:
-            yield f"{name}: rows are deleted by rules other than age, so lost events may have no row; {_steps(name)}"
+            yield f"{name}: rows are deleted by rules other than age, so lost events may have no row; {steps}"
         elif rows.undone[name]:
             aggregates = plural(rows.undone[name], "aggregate")
             reason = f"the newest rows of {aggregates} are missing, as happens after a restore to an older state"
-            yield f"{name}: {reason}; {_steps(name)}"
+            yield f"{name}: {reason}; {steps}"
         elif proof is None or not rows.delivered[name]:
-            yield f"{name}: no row remains from before the loss, so lost events may have been deleted; {_steps(name)}"
-        elif _is_pending(deployment, name):
+            yield f"{name}: no row remains from before the loss, so lost events may have been deleted; {steps}"
+        elif is_pending(deployment, name):
             backfills.acknowledge(deployment, [name], progress)
 
 
 def request_states(deployment: Deployment, reason: str, *, with_backfill: bool) -> Iterator[str]:
     """Yield a request to write states again for each type. Omit types with `backfill` unless `with_backfill` is set."""
     for name in deployment.pipeline.aggregates if with_backfill else _types(deployment, with_backfill=False):
-        yield f"{name}: {reason}; {_steps(name)}"
+        yield f"{name}: {reason}; {backfill_steps(deployment.pipeline, [name])}"
 
 
 def send_states(deployment: Deployment, limit: DeletionLimit, progress: Reporter) -> Iterator[str]:
@@ -90,12 +91,3 @@ def _resend_stuck(deployment: Deployment, names: Collection[str], limit: Deletio
 def _types(deployment: Deployment, *, with_backfill: bool) -> list[str]:
     aggregates = deployment.pipeline.aggregates.items()
     return [name for name, aggregate in aggregates if (aggregate.backfill is not None) is with_backfill]
-
-
-def _is_pending(deployment: Deployment, name: str) -> bool:
-    lock = deployment.lock()
-    return lock is not None and name in types_with_pending_backfill(lock.topics)
-
-
-def _steps(name: str) -> str:
-    return f"let the service write every state of {name} again, then run `outbox backfill --acknowledge {name}`"
