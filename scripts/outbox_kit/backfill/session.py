@@ -15,6 +15,7 @@ import psycopg
 from psycopg import sql
 
 from outbox_events.errors import OutboxError, RefusedError, RejectedError
+from outbox_kit.delivery.preconditions import require_table
 from outbox_kit.deployment import Deployment
 from outbox_kit.pipeline import SourceDatabase
 from outbox_kit.postgres import client as postgres_client
@@ -114,16 +115,11 @@ class Session:
 @contextmanager
 def open_session(deployment: Deployment, *, lock_seconds: float) -> Iterator[Session]:
     """Connect to the source database. Raises RefusedError if the pipeline is not deployed or rows could be lost."""
-    name, source = deployment.pipeline.name, deployment.pipeline.source
-    if not source.uses_table:
-        raise RefusedError(
-            f"pipeline {name} has no outbox table, because its events are logical decoding messages "
-            f"(source.message_prefix {source.message_prefix!r})",
-            "have the service emit the states as messages, in the transaction that locks the business rows",
-        )
+    hint = "have the service emit the states as messages, in the transaction that locks the business rows"
+    require_table(deployment.pipeline, hint)
     lock = deployment.lock()
     if lock is None or lock.source is None:
-        message = f"pipeline {name} is not deployed to {deployment.environment.name}"
+        message = f"pipeline {deployment.pipeline.name} is not deployed to {deployment.environment.name}"
         raise RefusedError(f"{message}: its outbox rows would not reach a topic", "run `outbox apply` first")
     postgres_state.refuse_unsafe(deployment.pipeline, deployment.read_database(), lock.source)
     with postgres_client.connected(deployment.environment.source) as connection:
