@@ -56,15 +56,12 @@ def finish(deployment: Deployment, aggregate_type: str) -> None:
 
 
 def acknowledge(deployment: Deployment, aggregate_types: Sequence[str], progress: Reporter) -> None:
-    """Record that the topics contain all latest states. Raises ConfigurationError for unknown types, RefusedError."""
+    """Record that the topics contain all latest states. Raises ConfigurationError for unknown types."""
     known_types = deployment.pipeline.aggregates.keys()
     unknown_types = sorted(set(aggregate_types) - known_types)
     if unknown_types or not aggregate_types:
         message = f"unknown aggregate type {unknown_types[0]!r}" if unknown_types else "no aggregate type is given"
         raise ConfigurationError(message, f"name one or more of the aggregate types {', '.join(known_types)}")
-    if deployment.lock() is None:
-        message = f"lock file {deployment.lock_file} does not exist, so no backfill is recorded"
-        raise RefusedError(message, "check -p and -e, or restore the lock file from version control")
     for aggregate_type in aggregate_types:
         _replace(deployment, aggregate_type, _pending(deployment, aggregate_type), None)
         progress(f"{aggregate_type}: acknowledged; no backfill is pending")
