@@ -70,7 +70,11 @@ def next_epoch(deployment: Deployment, lock: Lock) -> int:
     written = highest_epoch(deployment, complete=True)
     with postgres_client.connected(deployment.environment.source) as connection:
         relay, _ = postgres_client.read_relay(connection, deployment.pipeline.source.table)
-    epoch = max(lock.source_epoch, written, connector_epoch(deployment), relay)
-    if epoch == MAX_EPOCH:
-        raise RefusedError(f"a record has source epoch {epoch}, which is the highest possible epoch", MOVE_HINT)
+    return epoch_above(max(lock.source_epoch, written, connector_epoch(deployment), relay))
+
+
+def epoch_above(epoch: int) -> int:
+    """Return the next source epoch. Raises RefusedError at MAX_EPOCH."""
+    if epoch >= MAX_EPOCH:
+        raise RefusedError(f"the source epoch {epoch} is the highest possible epoch", MOVE_HINT)
     return epoch + 1

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from psycopg import sql
 
-from outbox_events.contract.source_sequence import MAX_EPOCH, Version
+from outbox_events.contract.source_sequence import Version
 from outbox_events.errors import RefusedError, UnreachableError, WaitTimeoutError
 from outbox_kit.deployment import Deployment, connector_epoch
-from outbox_kit.deployment.source_epochs import highest_epoch, highest_version
-from outbox_kit.kafka.preconditions import MOVE_HINT
+from outbox_kit.deployment.source_epochs import epoch_above, highest_epoch, highest_version
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client
 from outbox_kit.postgres.client import Connection, Row
@@ -62,17 +61,11 @@ def required_epoch(
         last = connection.execute(LAST_NUMBER.format(schema=tables.schema)).fetchall()[0]["number"]
         if written < current or _number_of(highest) <= last:
             return current
-    return _above(max(lock.source_epoch, connector, written, current))
+    return epoch_above(max(lock.source_epoch, connector, written, current))
 
 
 def _number_of(version: Version) -> int:
     return int(version.sequence.partition("_")[2].partition("-")[0], 16)
-
-
-def _above(epoch: int) -> int:
-    if epoch >= MAX_EPOCH:
-        raise RefusedError(f"the source epoch {epoch} is the highest possible epoch", MOVE_HINT)
-    return epoch + 1
 
 
 def write_epoch(connection: Connection, tables: RelayTables, epoch: int) -> None:
@@ -92,7 +85,7 @@ def raise_on_other_server(deployment: Deployment, connection: Connection, tables
     if found is None or (found["system_identifier"], found["timeline"]) == server:
         return None
     try:
-        epoch = _above(max(found["source_epoch"], highest_epoch(deployment)))
+        epoch = epoch_above(max(found["source_epoch"], highest_epoch(deployment)))
     except WaitTimeoutError as error:  # unlike the timeout of `--once`, it is no reason to end the process
         raise UnreachableError(error.message, error.hint) from None
     parameters = (epoch, *server, tables.outbox_name, *server)
