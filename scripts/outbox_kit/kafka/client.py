@@ -195,15 +195,16 @@ class KafkaClient:
         with self._request(f"read offsets of topic {topic}"):
             return topic_requests.offsets(self._admin, topic, [*partitions], spec, seconds=self._timeout_s)
 
-    def open_transactions(self, topics: Mapping[str, int]) -> dict[tuple[str, int], int]:
-        """Return the last stable offset of each partition with an open transaction. `topics` maps names to counts.
+    def open_transactions(self, topics: Mapping[str, ActualTopic]) -> dict[tuple[str, int], int]:
+        """Return the last stable offset of each partition of `topics` with an open transaction.
 
         The last stable offset is the offset of the first record in the partition's oldest open transaction.
         """
         found: dict[tuple[str, int], int] = {}
-        for topic, count in topics.items():
-            stable = self._bounds(topic, range(count), IsolationLevel.READ_COMMITTED)
-            actual = self._bounds(topic, range(count), UNCOMMITTED)
+        for topic, actual_topic in topics.items():
+            partitions = range(actual_topic.partitions)
+            stable = self._bounds(topic, partitions, IsolationLevel.READ_COMMITTED)
+            actual = self._bounds(topic, partitions, UNCOMMITTED)
             found |= {(topic, n): bound.end for n, bound in stable.items() if bound.end < actual[n].end}
         return found
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -18,7 +18,6 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.kafka import verify_queries as kafka_queries
 from outbox_kit.kafka.checks import KafkaState
-from outbox_kit.kafka.client import ActualTopic, KafkaClient
 from outbox_kit.kafka.verify_queries import read_internal_topics
 from outbox_kit.pipeline import Lock, LockedSource
 from outbox_kit.postgres import client as postgres_client
@@ -197,15 +196,10 @@ def _read_kafka(deployment: Deployment, lock: Lock) -> KafkaState:
         misplaced_keys=None if sample.error else {name: entry.misplaced_count() for name, entry in samples.items()},
         internal_topics=internal_topics,
         sampling_error=sample.error.message if sample.error else "",
-        open_transactions=try_read(lambda: read_open_transactions(client, actual)).value or {},
+        open_transactions=try_read(lambda: client.open_transactions(actual)).value or {},
         empty_types=[entry.topic.aggregate_type or "" for entry in samples.values() if entry.is_empty],
         unsequenced={name: entry.unsequenced for name, entry in samples.items()},
     )
-
-
-def read_open_transactions(client: KafkaClient, topics: Mapping[str, ActualTopic]) -> dict[tuple[str, int], int]:
-    """Return the last stable offset of each partition with an open transaction in `topics`."""
-    return client.open_transactions({name: topic.partitions for name, topic in topics.items()})
 
 
 def _read_registry(deployment: Deployment, lock: Lock) -> RegistryState:

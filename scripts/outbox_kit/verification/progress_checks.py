@@ -14,7 +14,7 @@ from outbox_kit.connect.state import ActualConnector, read_actual, read_without_
 from outbox_kit.deployment import Deployment
 from outbox_kit.postgres.replication_slot import Slot, read_slot
 from outbox_kit.results.checks import Check, Finding, Rules, Severity, Status, evaluate, skip_rules
-from outbox_kit.verification.live_state import LiveState, connect_database, read_open_transactions
+from outbox_kit.verification.live_state import LiveState, connect_database
 
 # Time limit: HEARTBEAT_COUNT heartbeat intervals, plus GRACE_S for delays on a busy machine.
 HEARTBEAT_COUNT, GRACE_S, POLL_S = 2, 5.0, 0.2
@@ -185,7 +185,7 @@ def _hanging_transactions(live_state: LiveState) -> dict[tuple[str, int], int]:
     if kafka is None or not kafka.open_transactions:
         return {}
     topics = {name: kafka.actual[name] for name, _ in kafka.open_transactions}
-    open_transactions = read_open_transactions(live_state.deployment.kafka, topics)
+    open_transactions = live_state.deployment.kafka.open_transactions(topics)
     return dict(kafka.open_transactions.items() & open_transactions.items())
 
 
