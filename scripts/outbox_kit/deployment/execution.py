@@ -21,7 +21,6 @@ from outbox_kit.deployment.lag import wait_until_reading
 from outbox_kit.deployment.plan import all_subjects, connector_config, lock_for, make_plan, plan_connect
 from outbox_kit.deployment.plan_model import Plan
 from outbox_kit.deployment.preconditions import refuse_dangerous, refuse_missing_prerequisites
-from outbox_kit.deployment.recorded_objects import UNRECORDED
 from outbox_kit.kafka import apply as kafka_apply
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.kafka.topic_identity import require_backfill
@@ -120,7 +119,7 @@ def _begin_recovery(deployment: Deployment, plan: Plan, progress: Reporter) -> N
 
 def _apply_postgres(deployment: Deployment, lock: Lock, changes: list[Change], progress: Reporter) -> Lock:
     pipeline, environment = deployment.pipeline, deployment.environment
-    if any(change.danger not in ("", UNRECORDED) for change in changes):
+    if any(change.danger for change in changes):
         # These changes lose rows. The loss is recorded first, so that an interruption does not hide it.
         lock = _with_required_backfill(deployment, lock)
     with postgres_client.connected(environment.source) as connection:

@@ -26,7 +26,7 @@ from outbox_kit.deployment.preconditions import (
     refuse_used_slot,
     refuse_violated_rules,
 )
-from outbox_kit.deployment.recorded_objects import adoptions, with_unrecorded_dangers
+from outbox_kit.deployment.recorded_objects import adoptions
 from outbox_kit.deployment.source_epochs import next_epoch, refuse_relayed_states
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.kafka.topic_identity import types_with_pending_backfill
@@ -65,8 +65,7 @@ def make_plan(
     if not takes_over:
         if {"postgres", CONNECTOR} & set(systems):
             refuse_used_slot(deployment)
-        changes = with_unrecorded_dangers(plan.changes, lock)
-        plan = replace(plan, changes=(*adoptions(deployment, lock, systems, plan.schemas), *changes))
+        plan = replace(plan, changes=(*adoptions(deployment, lock, systems, plan), *plan.changes))
     if not requested_systems:
         return plan
     waits_for = tuple(change.object for change in plan.changes if change.system not in requested_systems)

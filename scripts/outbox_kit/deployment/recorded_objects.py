@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 from outbox_events.errors import OutboxError
 from outbox_kit.connect.config_diff import PIPELINE_KEY
 from outbox_kit.deployment.deployment import Deployment
+from outbox_kit.deployment.plan_model import Plan
 from outbox_kit.kafka import state as kafka_state
-from outbox_kit.pipeline import Lock, LockedSchema
+from outbox_kit.pipeline import Lock
 from outbox_kit.registry import state as registry_state
 from outbox_kit.results.changes import Change, System
 
@@ -35,23 +35,22 @@ def has_own_connector(deployment: Deployment) -> bool:
     return (config.get(PIPELINE_KEY), config.get("topic.prefix")) == (pipeline.name, pipeline.prefix)
 
 
-def adoptions(
-    deployment: Deployment, lock: Lock | None, systems: Iterable[System], schemas: dict[str, list[LockedSchema]]
-) -> Iterator[Change]:
-    """Yield a dangerous change for each existing topic with records, and each subject, that the lock file lacks.
+def adoptions(deployment: Deployment, lock: Lock | None, systems: Iterable[System], plan: Plan) -> Iterator[Change]:
+    """Yield a dangerous change for each existing object that the lock file lacks and that the plan changes or records.
 
-    A subject of a recorded topic is new to the lock file if an apply was interrupted. `schemas` contains the registered
-    versions.
+    These are publications to update, topics with records, and subjects. A subject of a recorded topic is new to the
+    lock file if an apply was interrupted.
     """
-    unrecorded = list(_unrecorded(deployment, lock, systems, schemas))
+    unrecorded = list(_unrecorded(deployment, lock, systems, plan))
     if unrecorded and not has_own_connector(deployment):
         yield from unrecorded
 
 
-def _unrecorded(
-    deployment: Deployment, lock: Lock | None, systems: Iterable[System], schemas: dict[str, list[LockedSchema]]
-) -> Iterator[Change]:
+def _unrecorded(deployment: Deployment, lock: Lock | None, systems: Iterable[System], plan: Plan) -> Iterator[Change]:
     recorded = recorded_names(lock)
+    for change in plan.changes if lock is None or lock.source is None else ():
+        if (change.kind, change.action) == ("publication", "update"):
+            yield Change("postgres", "publication", change.name, "adopt", "it exists", danger=UNRECORDED)
     if "kafka" in systems:
         desired = kafka_state.desired_topics(deployment.pipeline, deployment.environment)
         names = {topic.name for topic in desired} - recorded["topic"]
@@ -65,15 +64,5 @@ def _unrecorded(
             topic = deployment.pipeline.topic_of(subject.aggregate_type)
             is_proven = subject.name in recorded["schema"] and url in (None, deployment.registry.url)
             is_proven |= topic in recorded["topic"] and url == deployment.registry.url
-            if schemas.get(subject.aggregate_type) and not is_proven:
+            if plan.schemas.get(subject.aggregate_type) and not is_proven:
                 yield Change("registry", "schema", subject.name, "adopt", "the subject has versions", danger=UNRECORDED)
-
-
-def with_unrecorded_dangers(changes: Iterable[Change], lock: Lock | None) -> Iterator[Change]:
-    """Add a danger to each update of a publication that the lock file does not record."""
-    for change in changes:
-        is_unrecorded = lock is None or lock.source is None
-        if (change.kind, change.action) == ("publication", "update") and is_unrecorded:
-            yield replace(change, danger=change.danger or UNRECORDED)
-        else:
-            yield change

@@ -22,7 +22,7 @@ from outbox_kit.deployment.preconditions import (
     refuse_missing_prerequisites,
     refuse_violated_rules,
 )
-from outbox_kit.deployment.recorded_objects import UNRECORDED, adoptions, with_unrecorded_dangers
+from outbox_kit.deployment.recorded_objects import UNRECORDED, adoptions
 from outbox_kit.pipeline import HttpService, Lock
 from outbox_kit.results.changes import Change
 from outbox_kit.results.checks import Check, Severity, Status
@@ -183,10 +183,16 @@ def test_violated_rule_stops_the_plan() -> None:
 
 
 @pytest.mark.parametrize("recorded", [True, False])
-def test_update_of_an_unrecorded_publication_is_dangerous(lock: Lock, recorded: bool) -> None:
-    change = Change("postgres", "publication", "p", "update", "")
-    [marked] = with_unrecorded_dangers([change], lock if recorded else None)
-    assert marked.danger == ("" if recorded else UNRECORDED)
+@pytest.mark.parametrize("owner", ["library", None])
+def test_an_unrecorded_publication_to_update_is_adopted(
+    serve: Serve, deployed: Deployed, lock: Lock, recorded: bool, owner: str | None
+) -> None:
+    config = {**deployed().render(None), PIPELINE_KEY: owner or ""}
+    connect = serve(FakeConnect(configs={NAME: config} if owner else {}, states={NAME: "RUNNING"}))
+    plan = replace(PLAN, changes=(Change("postgres", "publication", "p", "update", ""),))
+    found = adoptions(deployed(connect=service(connect)), lock if recorded else None, ["postgres"], plan)
+    dangers = [(change.object, change.danger) for change in found]
+    assert dangers == ([] if recorded or owner else [("publication p", UNRECORDED)])
 
 
 REGISTRY = "http://registry:8081"
@@ -229,7 +235,9 @@ def test_existing_objects_that_the_lock_file_does_not_record_are_adopted(
             "schemas": lock.schemas if schemas else {},
         }
     )
-    found = list(adoptions(deployment, lock, ["kafka", "registry"], {"book": registered_versions}))
+    found = list(
+        adoptions(deployment, lock, ["kafka", "registry"], replace(PLAN, schemas={"book": registered_versions}))
+    )
     expected = {"topic": "topic library.book", "schema": "schema library.book-value"}
     assert [change.object for change in found] == ([] if owner == "library" else [expected[kind] for kind in adopted])
     assert all(change.danger for change in found)
