@@ -61,10 +61,8 @@ def make_plan(
     refuse_violated_rules(check_rules(deployment, lock))
     requested_systems = tuple(system for system in SYSTEMS if system in only)
     systems = SYSTEMS if CONNECTOR in requested_systems or not requested_systems else requested_systems
-    plan = _plan_systems(deployment, lock, systems, recover=recover)
+    plan = _plan_systems(deployment, lock, systems, recover=recover, takes_over=takes_over)
     if not takes_over:
-        if {"postgres", CONNECTOR} & set(systems):
-            refuse_used_slot(deployment)
         plan = replace(plan, changes=(*adoptions(deployment, lock, systems, plan), *plan.changes))
     if not requested_systems:
         return plan
@@ -78,7 +76,9 @@ def make_plan(
     )
 
 
-def _plan_systems(deployment: Deployment, lock: Lock | None, systems: Collection[System], *, recover: bool) -> Plan:
+def _plan_systems(
+    deployment: Deployment, lock: Lock | None, systems: Collection[System], *, recover: bool, takes_over: bool
+) -> Plan:
     """Return a plan with every pending change to `systems`."""
     # The database is read first, because most refusals depend only on the database.
     database = None
@@ -102,6 +102,8 @@ def _plan_systems(deployment: Deployment, lock: Lock | None, systems: Collection
             # Without pending changes in the registry, the schema ids are known before apply.
             lock = lock.model_copy(update={"schemas": registry.schemas})
         changes += plan_connect(deployment, lock, changes, database, recover=recover)
+    if database is not None and not takes_over:
+        refuse_used_slot(deployment, database.slot)
     config = deployment.render_without_schemas(lock)
     return Plan(
         pipeline=deployment.pipeline.name,

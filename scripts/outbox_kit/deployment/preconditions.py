@@ -21,7 +21,7 @@ from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import privileges
 from outbox_kit.postgres import state as postgres_state
 from outbox_kit.postgres.count_undelivered import count_between
-from outbox_kit.postgres.replication_slot import Slot, read_counters, read_slot
+from outbox_kit.postgres.replication_slot import Slot, read_counters
 from outbox_kit.postgres.state import ActualDatabase
 from outbox_kit.results.changes import Change
 from outbox_kit.results.checks import Check, Severity, Status
@@ -94,19 +94,19 @@ def refuse_lost_lock(deployment: Deployment, lock: Lock | None) -> None:
         )
 
 
-def refuse_used_slot(deployment: Deployment) -> None:
+def refuse_used_slot(deployment: Deployment, slot: Slot | None) -> None:
     """Raise RefusedError if a client has read the slot, and the lock file does not record a slot.
 
     The client can be the connector of another pipeline, also at another Connect cluster. The live connector of the
     pipeline proves that the slot is its own.
     """
     name, lock = deployment.pipeline.source.slot, deployment.lock()
-    if lock is not None and (lock.source is not None or lock.unfinished == "recover"):
+    if slot is None or (lock is not None and (lock.source is not None or lock.unfinished == "recover")):
         return
     with postgres_client.connected(deployment.environment.source) as connection:
-        slot, counters = read_slot(connection, name), read_counters(connection, name)
-    is_used = slot is not None and (slot.active or (counters is not None and counters.total_txns > 0))
-    if slot is not None and is_used and not has_own_connector(deployment):
+        counters = read_counters(connection, name)
+    is_used = slot.active or (counters is not None and counters.total_txns > 0)
+    if is_used and not has_own_connector(deployment):
         raise RefusedError(
             f"a client {'reads' if slot.active else 'has read'} slot {name!r}, which lock file {deployment.lock_file} "
             "does not record: the slot may belong to another pipeline",
