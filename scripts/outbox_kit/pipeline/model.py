@@ -448,6 +448,17 @@ class Pipeline(Model):
         return {**self.aggregates, CANARY_AGGREGATE: Aggregate(schema=CANARY_SCHEMA, payload=payload)}
 
     @property
+    def partition_fields(self) -> dict[str, str]:
+        """Columns that determine the partition, by aggregate type. The key determines it for all other types."""
+        return {name: entry.partition_field for name, entry in self.aggregates.items() if entry.partition_field}
+
+    @property
+    def outbox_columns(self) -> set[str]:
+        """Columns of the outbox table that the connector reads."""
+        source = self.source
+        return {*source.columns.model_dump().values(), *source.additional_columns, *self.partition_fields.values()}
+
+    @property
     def with_schemas(self) -> dict[str, Aggregate]:
         """Aggregates in `routed` that have a schema."""
         return {name: entry for name, entry in self.routed.items() if entry.schema_file is not None}

@@ -182,8 +182,7 @@ def verified_columns(pipeline: Pipeline) -> list[str]:
     """Return the columns of the outbox table that `outbox verify` reads."""
     names = pipeline.source.columns
     columns = [names.id, names.aggregate_type, names.aggregate_id, names.event_type, names.created_at, "seq", "ctid"]
-    columns += [aggregate.partition_field for aggregate in pipeline.aggregates.values() if aggregate.partition_field]
-    return list(dict.fromkeys(columns))
+    return list(dict.fromkeys([*columns, *pipeline.partition_fields.values()]))
 
 
 def _materializer(target: PostgresTarget) -> Iterator[str]:

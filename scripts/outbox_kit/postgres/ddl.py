@@ -51,8 +51,7 @@ def create_table(pipeline: Pipeline, *, if_not_exists: bool = False) -> sql.Comp
     """
     source = pipeline.source
     names = source.columns.model_dump()
-    fields = [aggregate.partition_field for aggregate in pipeline.aggregates.values() if aggregate.partition_field]
-    candidates = dict.fromkeys([*fields, *source.additional_columns])
+    candidates = dict.fromkeys([*pipeline.partition_fields.values(), *source.additional_columns])
     additional_columns = [name for name in candidates if name not in {*names.values(), "seq"}]
     columns: dict[str, sql.Composable] = {key: sql.Identifier(name) for key, name in names.items()}
     columns |= {"table": qualified_name(source.table), "payload_type": sql.SQL(pipeline.payload_type)}

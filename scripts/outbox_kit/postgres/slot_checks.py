@@ -84,9 +84,7 @@ def _publication_filter(state: DatabaseState) -> Finding:
     actual, published = state.actual, state.additional.published_columns
     if not state.uses_table:
         return Finding(True, f"{NO_TABLE}, to which no filter applies", expected)
-    source = state.pipeline.source
-    fields = {aggregate.partition_field for aggregate in state.pipeline.aggregates.values()} - {None}
-    required_columns = {*source.columns.model_dump().values(), *source.additional_columns, *fields}
+    required_columns = state.pipeline.outbox_columns
     # Before PostgreSQL 18, publications do not include generated columns, although PostgreSQL 15 lists them.
     published_columns = set(published or ()) if actual.version >= GENERATED_COLUMNS_SINCE else set()
     unpublished_columns = required_columns & set(state.additional.generated_columns) - published_columns

@@ -145,10 +145,8 @@ def _contract_type(actual_type: str) -> str:
 
 def renamed_column(pipeline: Pipeline, columns: dict[str, str], accepted_types: tuple[str, ...]) -> str | None:
     """Return the current name of a column that may have been renamed: the only unused column of an accepted type."""
-    source = pipeline.source
-    fields = {aggregate.partition_field for aggregate in pipeline.aggregates.values()}
-    used_columns = {*source.columns.model_dump().values(), *source.additional_columns, *fields, "seq"}
-    candidates = [name for name in columns.keys() - used_columns if _contract_type(columns[name]) in accepted_types]
+    unused_columns = columns.keys() - pipeline.outbox_columns - {"seq"}
+    candidates = [name for name in unused_columns if _contract_type(columns[name]) in accepted_types]
     return candidates[0] if len(candidates) == 1 else None
 
 
@@ -158,9 +156,8 @@ def column_problems(pipeline: Pipeline, columns: dict[str, str]) -> list[str]:
         f"{name} is {columns[name]}, not {' or '.join(types)}" if name in columns else f"{name} is missing"
         for name, types in wrong_columns(pipeline, columns).items()
     ]
-    for aggregate_type, aggregate in pipeline.aggregates.items():
-        field = aggregate.partition_field
-        if field and field not in columns:
+    for aggregate_type, field in pipeline.partition_fields.items():
+        if field not in columns:
             problems.append(f"{field}, the partition_field of {aggregate_type}, is missing")
     return [*problems, *_additional_column_problems(pipeline.source, columns)]
 

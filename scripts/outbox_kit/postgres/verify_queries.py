@@ -137,7 +137,7 @@ def _clock_skew_s(connection: Connection) -> float:
 def _moved_key_counts(connection: Connection, pipeline: Pipeline) -> tuple[dict[str, int] | None, str]:
     if not pipeline.source.uses_table:
         return {}, ""
-    fields = {name: entry.partition_field for name, entry in pipeline.aggregates.items() if entry.partition_field}
+    fields = pipeline.partition_fields
     tables = last_pages(connection, pipeline.source.table) if fields else []
     if not tables:
         return {}, ""  # no aggregate has a partition_field, or postgres.table reports a missing table

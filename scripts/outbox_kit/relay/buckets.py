@@ -20,7 +20,7 @@ def bucket_of_row(pipeline: Pipeline) -> sql.Composed:
     aggregate_type = text.format(sql.Identifier(pipeline.source.columns.aggregate_type))
     names = {"id": text.format(sql.Identifier(pipeline.source.columns.aggregate_id)), "type": aggregate_type}
     value = sql.SQL("hashtextextended({id}, hashtextextended({type}, 0))").format(**names)
-    if fields := partition_fields(pipeline):
+    if fields := pipeline.partition_fields:
         # Unlike a cast to text, the hash of a row is immutable for every type, as an index requires.
         cases = [
             sql.SQL("when {} then hash_record_extended(row({}), 0)").format(sql.Literal(name), sql.Identifier(field))
@@ -28,8 +28,3 @@ def bucket_of_row(pipeline: Pipeline) -> sql.Composed:
         ]
         value = sql.SQL("case {} {} else {} end").format(aggregate_type, sql.SQL(" ").join(cases), value)
     return sql.SQL("({} & {})").format(value, sql.Literal(BUCKETS - 1))
-
-
-def partition_fields(pipeline: Pipeline) -> dict[str, str]:
-    """Return the column that determines the partition, by aggregate type."""
-    return {name: entry.partition_field for name, entry in pipeline.aggregates.items() if entry.partition_field}

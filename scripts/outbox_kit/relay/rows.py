@@ -12,7 +12,6 @@ from psycopg import sql
 from outbox_kit.encoding import OutboxRow
 from outbox_kit.pipeline import Pipeline
 from outbox_kit.postgres.client import Connection, Row
-from outbox_kit.relay.buckets import partition_fields
 from outbox_kit.relay.tables import RelayTables
 
 TIMESTAMPTZ = "timestamp with time zone"
@@ -133,7 +132,7 @@ def additional_columns(pipeline: Pipeline) -> list[str]:
     """Return the columns that contain schema versions, headers and partition fields, without duplicates."""
     source = pipeline.source
     versions = [source.schema_version_column] if source.schema_version_column else []
-    return list(dict.fromkeys([*versions, *source.header_columns, *partition_fields(pipeline).values()]))
+    return list(dict.fromkeys([*versions, *source.header_columns, *pipeline.partition_fields.values()]))
 
 
 def _text(column: str, name: str) -> sql.Composed:

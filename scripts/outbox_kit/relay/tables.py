@@ -13,7 +13,7 @@ from outbox_events.errors import ConfigurationError, RefusedError
 from outbox_kit.pipeline import Pipeline
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import Connection, read_column_types
-from outbox_kit.relay.buckets import bucket_of_row, partition_fields
+from outbox_kit.relay.buckets import bucket_of_row
 
 ORDER_COLUMN = "seq"
 MARK_COLUMN = "relayed_at"
@@ -169,7 +169,7 @@ def _refuse_marked_rows(connection: Connection, tables: RelayTables) -> None:
 def _create_index(connection: Connection, tables: RelayTables) -> None:
     """Create the index concurrently, because services insert rows at the same time."""
     suffix = "_relay_mark" if tables.marks else "_relay"
-    if partition_fields(tables.pipeline):
+    if tables.pipeline.partition_fields:
         # The index of other partition fields has another expression, and could not be used.
         suffix += f"_{crc32(tables.names['bucket'].as_string(connection).encode()):08x}"
     schema, table = tables.outbox_name.split(".", maxsplit=1)

@@ -254,7 +254,7 @@ def _insert_and_delete(
     source = pipeline.source
     # The columns of partition fields can be NOT NULL in an existing table. "0" is valid as text and as a number.
     contract_columns = set(source.columns.model_dump().values())
-    fields = dict.fromkeys(entry.partition_field for entry in pipeline.aggregates.values() if entry.partition_field)
+    fields = dict.fromkeys(pipeline.partition_fields.values())
     additional_columns = [field for field in fields if field not in contract_columns]
     values = [event_id, CANARY_AGGREGATE, KEY, event_type, payload, *["0"] * len(additional_columns)]
     placeholders = sql.SQL(", ").join([sql.Placeholder()] * len(values))
