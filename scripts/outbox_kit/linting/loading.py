@@ -25,7 +25,7 @@ from outbox_kit.pipeline import (
     render_connector,
 )
 from outbox_kit.pipeline.loading import environment_values, resolve_paths
-from outbox_kit.pipeline.validation_errors import failure, validation_problems
+from outbox_kit.pipeline.validation_errors import failure, location_in_file, validation_problems
 from outbox_kit.pipeline.values_with_origins import LiteralText, Location, Values
 from outbox_kit.results.checks import Check, Severity, Status
 
@@ -99,7 +99,7 @@ def _validate(values: Values) -> Environment:
         try:
             return Environment.model_validate(_expand(values.data, (), substitute_indexes))
         except ValidationError as error:
-            rejected_locations = {_location_in_file(values.data, problem["loc"]) for problem in error.errors()}
+            rejected_locations = {location_in_file(values, problem)[0] for problem in error.errors()}
             raw_values = [values.value_at(location) for location in rejected_locations]
             all_expandable = all(isinstance(value, str) and EXPRESSION_PATTERN.search(value) for value in raw_values)
             if substitute == SUBSTITUTES[-1] or not all_expandable:
@@ -124,16 +124,3 @@ def _expression_value(match: re.Match[str], substitute: str) -> str:
     if match[1] == "stack":
         return STACK_HOST_SUBSTITUTE if substitute == SUBSTITUTES[0] else substitute
     return os.environ.get(match[2]) or substitute
-
-
-def _location_in_file(data: Any, location: Location) -> Location:  # noqa: ANN401 - YAML data
-    """Return `location` without the keys that are not in `data`, because pydantic adds a target's `kind`."""
-    keys: list[int | str] = []
-    node = data
-    for key in location:
-        try:
-            node = node[key]
-        except (KeyError, IndexError, TypeError):
-            continue
-        keys.append(key)
-    return tuple(keys)

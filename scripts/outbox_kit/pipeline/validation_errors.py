@@ -46,12 +46,12 @@ def validation_problems(model: type[BaseModel], values: Values, error: Validatio
 
 
 def _problem(model: type[BaseModel], values: Values, error: ErrorDetails) -> str:
-    location, value = _location(values, error)
+    location, value = location_in_file(values, error)
     key = ".".join(map(str, location)) or "(top level)"
     return f"{values.origin(location)}: {key}: {_description(model, values, location, error, value)}"
 
 
-def _location(values: Values, error: ErrorDetails) -> tuple[Location, object]:
+def location_in_file(values: Values, error: ErrorDetails) -> tuple[Location, object]:
     """Return the location in the file, without pydantic's union tags and `[key]`, and the value at the location."""
     location: Location = ()
     node: Any = values.data
