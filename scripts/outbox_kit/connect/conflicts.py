@@ -37,34 +37,32 @@ class Duplicate:
 
 
 def duplicates(name: str, config: dict[str, str], other_connectors: Mapping[str, LiveConnector]) -> list[Duplicate]:
-    """Return each slot, publication or topic prefix that connector `name` shares with another connector.
-
-    A connector that this pipeline created under an earlier name is excluded.
-    """
-    earlier_names = orphans(name, config, other_connectors)
+    """Return each slot, publication or topic prefix that connector `name` shares with another connector."""
     return [
         Duplicate(key, value[0], other_name)
-        for other_name, connector in sorted(other_connectors.items())
-        if other_name != name and other_name not in earlier_names
+        for other_name, connector in _foreign(name, config, other_connectors)
         for key in SCOPES
         if (value := _value_in_scope(config, key)) and value == _value_in_scope(connector.config, key)
     ]
 
 
 def shared_topics(name: str, config: dict[str, str], other_connectors: Mapping[str, LiveConnector]) -> list[Duplicate]:
-    """Return the topics to which both connector `name` and another connector, such as a copy of `name`, write.
-
-    A connector that this pipeline created under an earlier name is excluded.
-    """
+    """Return the topics to which both connector `name` and another connector, such as a copy of `name`, write."""
     own_routes = list(routes(config, ()))
     topics, aggregates = {route.topic for route in own_routes}, [route.aggregate for route in own_routes]
-    earlier_names = orphans(name, config, other_connectors)
     return [
         Duplicate("topic", topic, other_name)
-        for other_name, connector in sorted(other_connectors.items())
-        if other_name != name and other_name not in earlier_names
+        for other_name, connector in _foreign(name, config, other_connectors)
         for topic in sorted(topics & {route.topic for route in routes(connector.config, aggregates)})
     ]
+
+
+def _foreign(
+    name: str, config: dict[str, str], other_connectors: Mapping[str, LiveConnector]
+) -> list[tuple[str, LiveConnector]]:
+    """Return the other connectors, without those that this pipeline created under an earlier name."""
+    own_names = {name, *orphans(name, config, other_connectors)}
+    return [entry for entry in sorted(other_connectors.items()) if entry[0] not in own_names]
 
 
 def slots_of(connectors: Iterable[LiveConnector]) -> set[str]:
