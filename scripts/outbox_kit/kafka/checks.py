@@ -92,15 +92,14 @@ def _cluster(state: KafkaState) -> Finding:
     "not continue",
 )
 def _topics_exist(state: KafkaState) -> Finding:
-    missing_names = sorted(topic.name for topic in state.topics if topic.name not in state.actual)
+    missing = [topic for topic in state.topics if topic.name not in state.actual]
     expected = f"all {len(state.topics)} topics of the pipeline exist"
-    actual = f"missing: {', '.join(missing_names)}" if missing_names else expected
-    types = {topic.name: topic.aggregate_type for topic in state.topics if topic.name in missing_names}
-    states = {name: aggregate_type for name, aggregate_type in types.items() if aggregate_type is not None}
+    actual = f"missing: {', '.join(sorted(topic.name for topic in missing))}" if missing else expected
+    types = _types_of_topics(missing)
     # --only kafka, because Connect does not return the connector's offsets while the task waits for the topic.
-    steps = [f"run `outbox apply --only kafka{_allow_options(states)}`, then `outbox restart`"]
-    steps += [backfill_steps(state.pipeline, sorted(states.values()))] if states else []
-    return Finding(not missing_names, actual, expected, "; ".join(steps))
+    steps = [f"run `outbox apply --only kafka{_allow_options(types)}`, then `outbox restart`"]
+    steps += [backfill_steps(state.pipeline, sorted(types.values()))] if types else []
+    return Finding(not missing, actual, expected, "; ".join(steps))
 
 
 @RULES.rule(
@@ -126,7 +125,7 @@ def _topic_identity(state: KafkaState) -> Finding:
 
 def _remedy_of_recreated(state: KafkaState, topics: list[Topic]) -> str:
     """Return the commands that record the new topics and write the states of the deleted topics again."""
-    types = {topic.name: topic.aggregate_type for topic in topics if topic.aggregate_type is not None}
+    types = _types_of_topics(topics)
     steps = [f"run `outbox apply{_allow_options(types)}`", backfill_steps(state.pipeline, sorted(types.values()))]
     return "; ".join(step for step in steps if step)
 
@@ -149,12 +148,16 @@ def _pending_backfill(state: KafkaState) -> Finding:
     remedy=f"run `outbox apply`; for the states that retention has removed, {RESEND_HINT}",
 )
 def _policy(state: KafkaState) -> Finding:
-    finding = _setting_finding(state, "cleanup.policy")
-    types = {topic.name: topic.aggregate_type for topic in state.existing_topics if topic.aggregate_type is not None}
-    changed_types = {name: types[name] for name in types if f"{name}: " in finding.actual}
-    steps = [f"run `outbox apply{_allow_options(changed_types)}`"]
-    steps += [resend_steps(state.pipeline, sorted(changed_types.values()))] if changed_types else []
-    return replace(finding, remedy="; then ".join(steps))
+    topics = [(topic, different_settings(topic, state.actual[topic.name])) for topic in state.existing_topics]
+    types = _types_of_topics(topic for topic, settings in topics if "cleanup.policy" in settings)
+    steps = [f"run `outbox apply{_allow_options(types)}`"]
+    steps += [resend_steps(state.pipeline, sorted(types.values()))] if types else []
+    return replace(_setting_finding(state, "cleanup.policy"), remedy="; then ".join(steps))
+
+
+def _types_of_topics(topics: Iterable[Topic]) -> dict[str, str]:
+    """Return the aggregate type of each state topic, by topic name."""
+    return {topic.name: topic.aggregate_type for topic in topics if topic.aggregate_type is not None}
 
 
 def _allow_options(topics: Iterable[str]) -> str:
@@ -265,18 +268,14 @@ def _unclean_election(state: KafkaState) -> Finding:
 
 @RULES.rule("kafka.topic-settings", condition="all other topic settings are as declared", remedy="run `outbox apply`")
 def _settings(state: KafkaState) -> Finding:
-    differences = [
-        (topic.name, key, actual, desired)
-        for topic in state.existing_topics
-        for key, (actual, desired) in different_settings(topic, state.actual[topic.name]).items()
-        if key not in SEPARATELY_CHECKED_SETTINGS
-    ]
-    texts = [f"{name}: {key} is {actual}, not {desired}" for name, key, actual, desired in differences]
+    keys = {key for topic in state.topics for key in topic.config} - SEPARATELY_CHECKED_SETTINGS
     missed_tombstones = any(
-        key == RETENTION_OF_TOMBSTONES and int(actual or 0) < int(desired) for _, key, actual, desired in differences
+        int(state.actual[topic.name].config.get(RETENTION_OF_TOMBSTONES) or 0)
+        < int(topic.config.get(RETENTION_OF_TOMBSTONES, 0))
+        for topic in state.existing_topics
     )
     remedy = f"run `outbox apply`; {MISSED_TOMBSTONES}" if missed_tombstones else ""
-    return replace(_differences_finding(texts), remedy=remedy)
+    return replace(_setting_finding(state, *keys), remedy=remedy)
 
 
 @RULES.rule(

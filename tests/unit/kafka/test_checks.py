@@ -213,6 +213,16 @@ def test_reports_a_recreated_topic(state: KafkaState) -> None:
     assert check.remedy == ('run `outbox apply --allow "topic library.book"`; run `outbox backfill --restart book`')
 
 
+def test_a_changed_policy_is_restored_only_on_its_topic(state: KafkaState) -> None:
+    book = next(topic for topic in state.topics if topic.name == "library.book")
+    longer = replace(book, name="my.library.book", aggregate_type="shelf")
+    actual = {**state.actual, **actual_topics([longer])}
+    both = replace(state, topics=[*state.topics, longer], actual=actual)
+    check = run(changed(both, "my.library.book", cleanup_policy="delete"))["kafka.cleanup-policy"]
+    assert '--allow "topic my.library.book"' in check.remedy
+    assert '--allow "topic library.book"' not in check.remedy
+
+
 def test_a_recreated_topic_without_states_needs_no_backfill(state: KafkaState) -> None:
     check = run(recreated(state, "library.dead-letter"))["kafka.topic-identity"]
     assert (check.status, check.remedy) == (Status.FAIL, "run `outbox apply`")
