@@ -24,7 +24,7 @@ from outbox_kit.deployment.preconditions import refuse_dangerous, refuse_missing
 from outbox_kit.kafka import apply as kafka_apply
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.kafka.topic_identity import require_backfill
-from outbox_kit.pipeline import Lock, LockedTopic
+from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import apply as postgres_apply
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.replication_slot import wait_inactive
@@ -141,15 +141,11 @@ def _with_database(deployment: Deployment, lock: Lock) -> Lock:
 
 def _with_required_backfill(deployment: Deployment, lock: Lock) -> Lock:
     """Record in the lock file that every state topic needs a backfill, and return the new lock."""
-    lock = lock.model_copy(update={"topics": require_backfill(lock.topics or _existing_topics(deployment))})
+    desired = kafka_state.desired_topics(deployment.pipeline, deployment.environment)
+    topics = lock.topics or kafka_apply.existing_topics(deployment.kafka, desired, {})  # if the lock file was lost
+    lock = lock.model_copy(update={"topics": require_backfill(topics)})
     deployment.write_lock(lock)
     return lock
-
-
-def _existing_topics(deployment: Deployment) -> dict[str, LockedTopic]:
-    """Return the existing topics of a pipeline whose lock file was lost."""
-    topics = kafka_state.desired_topics(deployment.pipeline, deployment.environment)
-    return kafka_apply.existing_topics(deployment.kafka, topics, {})
 
 
 def _apply_registry(deployment: Deployment, lock: Lock, plan: Plan, progress: Reporter) -> Lock:
