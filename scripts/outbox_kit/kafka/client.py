@@ -68,11 +68,11 @@ def client_settings(kafka: Kafka, errors: ClientErrors | None = None) -> dict[st
     }
 
 
-def send_records(kafka: Kafka, records: Iterable[Record], *, seconds: float = SEND_TIMEOUT_S) -> None:
+def send_records(kafka: Kafka, records: Iterable[Record]) -> None:
     """Send the records and wait until all records are confirmed. Raises UnreachableError."""
     # The topic limits the size of a record. The producer must not have a lower limit.
     settings = {**client_settings(kafka), **PRODUCER_SETTINGS, "message.max.bytes": MAX_MESSAGE_BYTES}
-    deliveries = Deliveries(Producer(settings), seconds=seconds)
+    deliveries = Deliveries(Producer(settings), seconds=SEND_TIMEOUT_S)
     for record in records:
         deliveries.send(record)
     deliveries.wait()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import pytest
 from tests.unit.fake_connect import FakeConnect
@@ -88,7 +87,7 @@ def test_wait_for_a_full_queue_has_a_limit(deployment: Deployment, monkeypatch: 
     """No broker accepts the records."""
     settings = {"bootstrap.servers": "127.0.0.1:1", "queue.buffering.max.messages": 1, "log_level": 0}
     monkeypatch.setattr(client, "client_settings", lambda _: settings)
-    monkeypatch.setattr(module, "send_records", partial(client.send_records, seconds=0.1))
+    monkeypatch.setattr(client, "SEND_TIMEOUT_S", 0.1)
     states = MisplacedStates("book", "library.book", (("a", 0), ("b", 0)))
     with pytest.raises(UnreachableError, match="the producer's queue was full"):
         write_tombstones(deployment, states)
