@@ -97,9 +97,9 @@ def _topics_exist(state: KafkaState) -> Finding:
     actual = f"missing: {', '.join(sorted(topic.name for topic in missing))}" if missing else expected
     types = _types_of_topics(missing)
     # --only kafka, because Connect does not return the connector's offsets while the task waits for the topic.
-    steps = [f"run `outbox apply --only kafka{_allow_options(types)}`, then `outbox restart`"]
-    steps += [backfill_steps(state.pipeline, sorted(types.values()))] if types else []
-    return Finding(not missing, actual, expected, "; ".join(steps))
+    apply_step = f"run `outbox apply --only kafka{_allow_options(types)}`, then `outbox restart`"
+    steps = [apply_step, backfill_steps(state.pipeline, sorted(types.values()))]
+    return Finding(not missing, actual, expected, "; ".join(filter(None, steps)))
 
 
 @RULES.rule(
@@ -127,7 +127,7 @@ def _remedy_of_recreated(state: KafkaState, topics: list[Topic]) -> str:
     """Return the commands that record the new topics and write the states of the deleted topics again."""
     types = _types_of_topics(topics)
     steps = [f"run `outbox apply{_allow_options(types)}`", backfill_steps(state.pipeline, sorted(types.values()))]
-    return "; ".join(step for step in steps if step)
+    return "; ".join(filter(None, steps))
 
 
 @RULES.rule(
@@ -150,9 +150,8 @@ def _pending_backfill(state: KafkaState) -> Finding:
 def _policy(state: KafkaState) -> Finding:
     topics = [(topic, different_settings(topic, state.actual[topic.name])) for topic in state.existing_topics]
     types = _types_of_topics(topic for topic, settings in topics if "cleanup.policy" in settings)
-    steps = [f"run `outbox apply{_allow_options(types)}`"]
-    steps += [resend_steps(state.pipeline, sorted(types.values()))] if types else []
-    return replace(_setting_finding(state, "cleanup.policy"), remedy="; then ".join(steps))
+    steps = [f"run `outbox apply{_allow_options(types)}`", resend_steps(state.pipeline, sorted(types.values()))]
+    return replace(_setting_finding(state, "cleanup.policy"), remedy="; then ".join(filter(None, steps)))
 
 
 def _types_of_topics(topics: Iterable[Topic]) -> dict[str, str]:
