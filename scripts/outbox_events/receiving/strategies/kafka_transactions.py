@@ -103,8 +103,8 @@ class KafkaTransactions(BaseStrategy):
         """Yield a Kafka transaction, and commit its records together with the offsets after the events.
 
         Raises NotCommittedError, for example if the partitions now belong to another consumer. Raises
-        UnknownOutcomeError. Raises ReceiverStoppedError if another producer with this transactional.id has taken over,
-        if the transaction exceeded transaction.timeout.ms, or if the client does not respond.
+        UnknownOutcomeError, and ClientStuckError if the client does not respond. Raises ReceiverStoppedError if another
+        producer with this transactional.id has taken over, or if the transaction exceeded transaction.timeout.ms.
         """
         with self._open() as transaction:
             duplicates = [event for event in events if self._offsets.is_committed(event)]
@@ -136,25 +136,22 @@ class KafkaTransactions(BaseStrategy):
     @contextmanager
     def _open(self) -> Iterator[KafkaTransaction]:
         """Begin a transaction, and abort it after an exception. If necessary, read the committed offsets first."""
+        transaction, began = self._begin(), time.monotonic()
+        self._open_s = 0.0
         try:
-            transaction, began = self._begin(), time.monotonic()
-            self._open_s = 0.0
-            try:
-                if self._is_uncertain:
-                    self._offsets.read_committed()
-                    self._is_uncertain = False
-                yield transaction
-            except ClientStuckError:
-                raise
-            except BaseException as error:
-                self._open_s = time.monotonic() - began
-                transaction.abort()
-                if isinstance(error, UnknownOutcomeError):
-                    self._stop_if_fenced(error)
-                raise
-        except ClientStuckError as error:
+            if self._is_uncertain:
+                self._offsets.read_committed()
+                self._is_uncertain = False
+            yield transaction
+        except ClientStuckError:
             self._producer = None  # close() must not call it, because a call in another thread still uses it
-            raise ReceiverStoppedError(error.message, error.hint) from error
+            raise
+        except BaseException as error:
+            self._open_s = time.monotonic() - began
+            transaction.abort()
+            if isinstance(error, UnknownOutcomeError):
+                self._stop_if_fenced(error)
+            raise
 
     def _begin(self) -> KafkaTransaction:
         """Begin a transaction, with a new producer if the last one cannot be used."""
