@@ -166,11 +166,7 @@ class KafkaTransactions(BaseStrategy):
         assert self._producer is not None  # noqa: S101 - for the type checker
         self._offsets.send(self._producer, events)
         self._is_uncertain = True  # also if an interrupt occurs between the commit and the next line
-        try:
-            transaction.commit()
-        except NotCommittedError:
-            self._is_uncertain = False
-            raise
+        transaction.commit()
         self._is_uncertain = False
 
     def _new_producer(self) -> Producer:
