@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer
@@ -166,28 +167,19 @@ class DeliveryProof:
                 for event_id, record in records.items()
                 if event_id not in found.event_ids and record.topic not in found.missing_topics
             }
-            sent, superseded, rejected = 0, list[str](), list[str]()
+            resent = Recovered()
             if missing:
                 with locked(connection, self._locks[1], seconds=seconds):
-                    sent, superseded, rejected = self._resend(connection, producer, settings, missing)
-        topics = tuple(sorted(found.missing_topics))
-        return Recovered(
-            proven=proven,
-            resent=sent,
-            superseded=tuple(superseded),
-            missing_topics=topics,
-            rejected=tuple(rejected),
-        )
+                    resent = self._resend(connection, producer, settings, missing)
+        return replace(resent, proven=proven, missing_topics=tuple(sorted(found.missing_topics)))
 
     def _resend(
         self, connection: Connection, producer: Producer, settings: Mapping[str, Any], missing: Mapping[str, Record]
-    ) -> tuple[int, list[str], list[str]]:
-        """Send the missing records, except superseded records of compacted topics.
+    ) -> Recovered:
+        """Send the missing records, except superseded records of compacted topics, whose rows are deleted.
 
-        Return the number of sent records, the ids of the superseded records, whose rows are deleted, and the ids of the
-        records that the client rejects. The caller's
-        lock ensures that a newer record is either saved or sent afterwards. DELIVERY_S limits all waits for the brokers
-        together.
+        The caller's lock ensures that a newer record is either saved or sent afterwards. DELIVERY_S limits all waits
+        for the brokers together.
         """
         deadline = Deadline(DELIVERY_S)
         with connection.transaction():
@@ -203,7 +195,7 @@ class DeliveryProof:
             raise
         with connection.transaction():
             self.delete(connection, superseded)
-        return len(sent) - len(rejected), superseded, rejected
+        return Recovered(resent=len(sent) - len(rejected), superseded=tuple(superseded), rejected=tuple(rejected))
 
 
 def _deliver_all(deliveries: Deliveries, records: Mapping[str, Record]) -> list[str]:
