@@ -118,21 +118,6 @@ def test_keeps_columns_that_were_added_by_hand(postgres_target: Target) -> None:
     assert "m" not in types(postgres_target)
 
 
-def test_all_columns_of_an_earlier_version_belong_to_the_job(postgres_target: Target) -> None:
-    """Earlier versions did not store the names of columns in the progress."""
-    log, schema = Log("test.thing"), record({"name": "n", "type": "int"}, {"name": "m", "type": "int", "default": 0})
-    schemas = Schemas({1: schema, 2: record({"name": "n", "type": "int"})}, newest=1)
-    log.append("a", framed(schema, 1, {"n": 1, "m": 1}), sequence(1))
-    postgres_target.run(log, schemas)
-    execute(postgres_target, "update SCHEMA.outbox_offsets set progress = progress - 'columns' - 'removed_columns'")
-    log.append("a", framed(schema, 1, {"n": 2, "m": 2}), sequence(2))
-    schemas.newest = 2
-    postgres_target.run(log, schemas)
-    assert postgres_target.state("n", "m") == {"a": {"n": 2, "m": None}}
-    postgres_target.replace_by_shadow(log, schemas)
-    assert "m" not in types(postgres_target)
-
-
 @pytest.mark.parametrize(
     ("definition", "message"),
     [

@@ -82,9 +82,6 @@ class Quarantine:
     def _append_missing(self, rows: DataFrame) -> int:
         """Append those rows that the quarantine does not contain. Return their number."""
         if self._exists():
-            if "schema_header" not in self._storage.read(QUARANTINE_SUFFIX).columns:  # created by an earlier version
-                name = self._storage.sql_name(QUARANTINE_SUFFIX)
-                self._storage.execute(f"ALTER TABLE {name} ADD COLUMNS (schema_header binary)")
             stored_ids = self._storage.read(QUARANTINE_SUFFIX).select(*_RECORD_ID)
             rows = rows.join(stored_ids, _RECORD_ID, "left_anti").select(*rows.columns)
         return self._storage.append(QUARANTINE_SUFFIX, rows)

@@ -6,7 +6,6 @@ from psycopg.sql import SQL, Identifier
 
 from outbox_spark.jobs.model import Mode, WriteCounts
 from outbox_spark.session.persisted import DecodedCounts
-from outbox_spark.sinks.postgres.catalog import column_types
 from outbox_spark.sinks.postgres.connection import Connection, scalar
 from outbox_spark.sinks.postgres.history_sql import HistoryMergeStatements
 from outbox_spark.sinks.postgres.merge_sql import MergeStatements
@@ -28,8 +27,6 @@ def apply_staged(
     if counts.quarantined or not is_new_table:  # otherwise there are no joins
         analyze(connection, staging)
     if counts.quarantined:
-        if "schema_header" not in column_types(connection, tables.quarantine):  # created by an earlier version
-            connection.execute(SQL("alter table {} add column schema_header bytea").format(tables.quarantine))
         quarantined = connection.execute(MergeStatements(tables, staging, topic_id).merge_quarantine()).rowcount
     has_quarantine = _has_rows(connection, tables.quarantine)
     has_ledger = not is_new_table and _has_rows(connection, tables.tombstones)

@@ -14,7 +14,7 @@ from psycopg.types.json import Jsonb
 
 from outbox_events.errors import RefusedError
 from outbox_spark.jobs.model import TableProgress
-from outbox_spark.sinks.postgres.catalog import column_types, relation_exists
+from outbox_spark.sinks.postgres.catalog import relation_exists
 from outbox_spark.sinks.postgres.connection import Connection, creation_lock, scalar
 from outbox_spark.sinks.postgres.statements import OFFSETS_TABLE, TableStatements
 
@@ -75,14 +75,10 @@ class CreatedColumns:
 
 
 def created_columns(connection: Connection, statements: TableStatements) -> CreatedColumns:
-    """Return the columns that runs have created, or all columns if an earlier version wrote the progress."""
-    if not relation_exists(connection, statements.offsets):
-        return CreatedColumns()
+    """Return the columns that runs have created in a table that `committed()` has not refused."""
     query = SQL("select progress -> 'columns', progress -> 'removed_columns' from {} where table_name = %s")
     row = connection.execute(query.format(statements.offsets), (statements.table,)).fetchone()
-    if row is not None and row[0] is None:
-        return CreatedColumns(frozenset(column_types(connection, statements.target)))
-    return CreatedColumns(*(frozenset(names or ()) for names in row or ()))
+    return CreatedColumns(*map(frozenset, row or ()))
 
 
 def write_progress(

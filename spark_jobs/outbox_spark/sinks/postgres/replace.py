@@ -35,7 +35,6 @@ def replace_content(
         _adapt_columns(connection, target, source, created)
         _write_differences(connection, target, source)
         _adapt_constraints(connection, target, source)
-    _adapt_columns(connection, tables.quarantine, shadow.quarantine, ())
     _insert(connection, tables.quarantine, shadow.quarantine, SQL("on conflict do nothing"))
     for source in (shadow.target, shadow.tombstones, shadow.quarantine):
         connection.execute(SQL("drop table {}").format(source))

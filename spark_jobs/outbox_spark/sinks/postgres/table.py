@@ -169,9 +169,9 @@ class PostgresTable(TargetTable):
 
     def _check_created(self, columns: Sequence[Column], types: Mapping[str, str]) -> None:
         """Raise SchemaError for a manually added column that prevents rows from being written correctly."""
-        label, created = self._tables.label, created_columns(self._connection, self._tables)
         if not types:
             return
+        label, created = self._tables.label, created_columns(self._connection, self._tables)
         for column in columns:
             if column.name in types and column.name not in created.all:
                 message = f"outbox-materialize did not create column {label}.{column.name}"
