@@ -140,21 +140,18 @@ class LakeTable(TargetTable, ABC):
                 raise SchemaError(message, f"restore the field's type in the schema, or {REBUILD_HINT}")
 
     def row_states(self) -> DataFrame:
-        """Return the key, metadata and state of the rows that are not older versions."""
         rows = self._rows_without_older_versions()
         types = {name: STATE_TYPES[name] for name in ROW_STATE_COLUMNS if name not in rows.columns}
         rows = rows.withColumns({name: F.lit(None).cast(dtype) for name, dtype in types.items()})
         return rows.select(KEY_COLUMN, *METADATA_COLUMNS, *ROW_STATE_COLUMNS)
 
     def column_names(self, columns: Sequence[Column]) -> list[str]:
-        """Return all column names, as spelled in `columns` if only their case differs; empty if there is no table."""
         # Names in lake tables are case-insensitive. If a field's name changes only in case, its column keeps its name.
         names = {column.name.lower(): column.name for column in columns}
         stored_names = self._storage.read().columns if self._storage.exists() else []
         return [names.get(name.lower(), name) for name in stored_names]
 
     def quarantined_versions(self, topic_id: str) -> DataFrame | None:
-        """Return the key and version of each key's newest quarantined record; None if there is no quarantine."""
         versions = self._quarantine.newest_versions(topic_id)
         return None if versions is None else versions.withColumnRenamed(QUARANTINED, STORED_VERSION)
 
@@ -181,11 +178,9 @@ class LakeTable(TargetTable, ABC):
         return differences
 
     def quarantined(self, topic_id: str, reason: str) -> DataFrame:
-        """Return the quarantined records of the topic that have this reason."""
         return self._quarantine.records(topic_id, reason)
 
     def update_quarantined(self, topic_id: str, results: Sequence[RetryResult]) -> None:
-        """Remove quarantined records that are now readable, and update the reasons why the others are unreadable."""
         self._check_lease()
         self._quarantine.update(topic_id, results)
 
@@ -214,7 +209,6 @@ class LakeTable(TargetTable, ABC):
         return WriteCounts(upserts, deletes, tombstones, quarantined)
 
     def drop(self) -> None:
-        """Drop the table and its ledger."""
         for suffix in ("", TOMBSTONES_SUFFIX):
             self._storage.drop(suffix)
 

@@ -267,11 +267,9 @@ class PostgresTable(TargetTable):
         return self._query(query + self._older_version_condition(SQL(" where {}")))
 
     def column_names(self, columns: Sequence[Column]) -> list[str]:  # noqa: ARG002 - names are case-sensitive
-        """Return the names of all columns of the table; empty if there is no table."""
         return list(self._column_types())
 
     def quarantined_versions(self, topic_id: str) -> DataFrame:
-        """Return the key and version of the newest quarantined record of each key."""
         rows = self._query(self._tables.newest_quarantined(topic_id))
         return rows.select(KEY_COLUMN, F.struct(*VERSION_COLUMNS).alias(STORED_VERSION))
 
@@ -301,13 +299,11 @@ class PostgresTable(TargetTable):
         return template.format(SQL("{} is null").format(Identifier(VALID_TO_COLUMN)))
 
     def quarantined(self, topic_id: str, reason: str) -> DataFrame:
-        """Return the quarantined records of the topic that have this reason."""
         names = identifiers([KEY_COLUMN, *METADATA_COLUMNS, "value", "schema_header"])
         query = SQL("select {} from {} where topic_id = {} and reason = {}")
         return self._query(query.format(names, self._tables.quarantine, Literal(topic_id), Literal(reason)))
 
     def update_quarantined(self, topic_id: str, results: Sequence[RetryResult]) -> None:
-        """Remove quarantined records that are now readable, and update the reasons why the others are unreadable."""
         parameters = (*map(list, zip(*results, strict=True)), topic_id)
         with self._server_errors(), self._connection.transaction():
             for statement in self._tables.update_quarantined():
