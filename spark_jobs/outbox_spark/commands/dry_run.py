@@ -92,17 +92,12 @@ def preview(job: MaterializeJob, spark: Callable[[], SparkSession]) -> Preview:
 def _read_progress(job: MaterializeJob, spark: Callable[[], SparkSession]) -> tuple[TableProgress | None, datetime]:
     """Return the table's progress, and the current time from the PostgreSQL server or, for lake tables, the driver."""
     if isinstance(job.target, PostgresTarget):
-        return _read_postgres_progress(job.target, job.table)
+        with read_only_connection(job.target) as connection:  # without a lock, because a run may be active
+            progress = read_progress(connection, TableStatements(job.target.schema, job.table))[1]
+            return progress, server_time(connection)
     with run_session(spark(), job) as session:
         # The driver's clock is used, because the store's time is known only after a lease is written to the store.
         return open_table(session, job).committed(), datetime.now(UTC)
-
-
-def _read_postgres_progress(target: PostgresTarget, table: str) -> tuple[TableProgress | None, datetime]:
-    """Read the progress without locking the table, because a run may be active."""
-    with read_only_connection(target) as connection:
-        progress = read_progress(connection, TableStatements(target.schema, table))[1]
-        return progress, server_time(connection)
 
 
 def as_json(previews: Sequence[Preview]) -> str:
