@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from outbox_events.errors import ConfigurationError, RefusedError, UnreachableError
@@ -54,24 +54,22 @@ def describe(settings: Mapping[str, str], topic: str) -> TopicDescription:
     errors = ClientErrors()
     admin = _admin_client(settings, errors)
     servers = settings.get("bootstrap.servers", "")
-    future = admin.describe_topics(TopicCollection([topic]), request_timeout=REQUEST_SECONDS)[topic]
     try:
         with _request(topic, servers):
-            description = future.result(RESULT_SECONDS)
+            topic_id, numbers = topic_requests.describe(admin, [topic], REQUEST_SECONDS)[topic]
+            bounds = topic_requests.bounds(admin, topic, numbers, seconds=REQUEST_SECONDS)
+            retention_times = _retention_times(admin, topic)
     except UnreachableError as error:
         admin.poll(0)  # delivers the errors that occurred during the request
         if errors.cause:
             raise UnreachableError(f"{error.message}; {errors.cause}", error.hint) from error
         raise
-    partitions = [partition.id for partition in description.partitions]
-    with _request(topic, servers):
-        bounds = topic_requests.bounds(admin, topic, partitions, seconds=REQUEST_SECONDS)
     return TopicDescription(
         name=topic,
-        topic_id=str(description.topic_id),
+        topic_id=topic_id,
         start_offsets={partition: bound.first for partition, bound in bounds.items()},
         end_offsets={partition: bound.end for partition, bound in bounds.items()},
-        **_retention_times(admin, topic, servers),
+        **retention_times,
     )
 
 
@@ -151,14 +149,13 @@ def _admin_client(settings: Mapping[str, str], errors: ClientErrors) -> AdminCli
         raise ConfigurationError(message, "correct kafka.client in the environment file") from error
 
 
-def _retention_times(admin: AdminClient, topic: str, servers: str) -> dict[str, timedelta]:
-    with _request(topic, servers):
-        try:
-            config = topic_requests.configs(admin, [topic], seconds=REQUEST_SECONDS)[topic]
-        except KafkaException as error:
-            if kafka_error(error).code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                return {}
-            raise
+def _retention_times(admin: AdminClient, topic: str) -> dict[str, timedelta]:
+    try:
+        config = topic_requests.configs(admin, [topic], seconds=REQUEST_SECONDS)[topic]
+    except KafkaException as error:
+        if kafka_error(error).code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            return {}
+        raise
     names = {"delete_retention": "delete.retention.ms", "min_compaction_lag": "min.compaction.lag.ms"}
     return {
         field: min(timedelta(milliseconds=min(int(config[name]), 10**15)), _MAX_DURATION)
