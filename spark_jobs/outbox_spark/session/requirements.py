@@ -56,8 +56,7 @@ def check_jars(spark: SparkSession, class_names: Iterable[str], hint: str) -> No
 
 def has_class(spark: SparkSession, name: str) -> bool:
     """Return whether the driver, which has the same jars as the executors, can load a class."""
-    jvm = spark.sparkContext._jvm
-    return jvm is not None and _can_load(jvm, name)
+    return _can_load(spark.sparkContext._jvm, name)
 
 
 @lru_cache(maxsize=16)

@@ -94,10 +94,9 @@ def rows_in(spark: SparkSession, frame: DataFrame) -> DataFrame:
 
 def without_rows(frame: DataFrame) -> DataFrame:
     """Return an empty DataFrame with the schema of `frame`. Unlike createDataFrame, this keeps the active session."""
-    spark, jvm = frame.sparkSession, frame.sparkSession._jvm
-    if jvm is None:  # never; for the type checker
-        raise AssertionError("there is no JVM")
-    return DataFrame(spark._jsparkSession.createDataFrame(jvm.java.util.ArrayList(), frame._jdf.schema()), spark)
+    spark: Any = frame.sparkSession
+    rows = spark._jvm.java.util.ArrayList()
+    return DataFrame(spark._jsparkSession.createDataFrame(rows, frame._jdf.schema()), spark)
 
 
 def hadoop_configuration(spark: SparkSession) -> Any:  # noqa: ANN401 - org.apache.hadoop.conf.Configuration

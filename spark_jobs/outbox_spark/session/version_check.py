@@ -7,6 +7,7 @@ import re
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pyspark
 from pyspark.sql import SparkSession
@@ -34,9 +35,7 @@ def check_pyspark(version: str = pyspark.__version__) -> None:
 
 def check_session(session: SparkSession, class_names: Iterable[str]) -> None:
     """Raise ConfigurationError when Java, Spark, Scala, or a jar with one of the classes has an unsupported version."""
-    jvm = session.sparkContext._jvm
-    if jvm is None:  # never; for the type checker
-        return
+    jvm: Any = session.sparkContext._jvm
     check_java(str(jvm.java.lang.System.getProperty("java.version")))
     check_spark(session.version, str(jvm.scala.util.Properties.versionNumberString()))
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()

@@ -128,16 +128,14 @@ class PostgresTable(TargetTable):
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._opened is None:
-            return
-        with closing(self._opened):  # even after Ctrl-C, because the lock would remain
+        with closing(self._connection) as connection:  # even after Ctrl-C, because the lock would remain
             try:
                 with suppress(psycopg.Error):
                     self._drop_abandoned_staging()  # after a batch that failed
             finally:
                 # After the client has closed the connection, the session can hold its lock while the next run starts.
                 with suppress(psycopg.Error):
-                    unlock(self._opened, self._lock_key)
+                    unlock(connection, self._lock_key)
 
     def current_time(self) -> datetime:
         """Return the server's time."""
