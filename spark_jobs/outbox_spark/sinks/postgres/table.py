@@ -50,7 +50,6 @@ from outbox_spark.sinks.postgres.catalog import (
 )
 from outbox_spark.sinks.postgres.connection import (
     APPLICATION_NAME,
-    Connection,
     connect,
     creation_lock,
     lock,
@@ -103,7 +102,7 @@ version. The server accepts some longer keys, if it can compress them."""
 
 
 class PostgresTable(TargetTable):
-    """One table of a PostgreSQL schema. The run holds the table's lock inside `with`."""
+    """One table of a PostgreSQL schema. The run holds the table's lock and has a connection only inside `with`."""
 
     def __init__(self, target: PostgresTarget, table: str, mode: Mode = Mode.HARD_DELETE) -> None:
         max_length = MAX_POSTGRES_BYTES - STAGING_SUFFIX_LENGTH
@@ -112,30 +111,29 @@ class PostgresTable(TargetTable):
             raise ConfigurationError(message, f"choose a table name of at most {max_length} characters")
         self._target = target
         self._tables = TableStatements(target.schema, table, mode=mode)
-        self._opened: Connection | None = None
         self._last_run: int | None = None
         """Number of the table's last commit that this run has read or written."""
         self._stages_early = True
 
     def __enter__(self) -> Self:
-        self._opened = connect(self._target)
+        self._connection = connect(self._target)
         try:
             lock(self._connection, self._lock_key, self._tables.label)
             self._drop_abandoned_staging()
         except BaseException:
-            self._opened.close()
+            self._connection.close()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        with closing(self._connection) as connection:  # even after Ctrl-C, because the lock would remain
+        with closing(self._connection):  # even after Ctrl-C, because the lock would remain
             try:
                 with suppress(psycopg.Error):
                     self._drop_abandoned_staging()  # after a batch that failed
             finally:
                 # After the client has closed the connection, the session can hold its lock while the next run starts.
                 with suppress(psycopg.Error):
-                    unlock(connection, self._lock_key)
+                    unlock(self._connection, self._lock_key)
 
     def current_time(self) -> datetime:
         """Return the server's time."""
@@ -446,12 +444,6 @@ class PostgresTable(TargetTable):
 
     def _column_types(self) -> dict[str, str]:
         return column_types(self._connection, self._tables.target)
-
-    @property
-    def _connection(self) -> Connection:
-        if self._opened is None:
-            raise AssertionError("PostgresTable is used outside of `with`")
-        return self._opened
 
     @property
     def _lock_key(self) -> str:
