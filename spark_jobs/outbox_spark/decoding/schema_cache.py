@@ -70,20 +70,18 @@ class SchemaRegistry:
         """Return the schema with this id or GUID; None if the registry does not have it or does not support GUIDs."""
         if key not in self._schemas:
             version = self._reader.by_id(key) if isinstance(key, int) else self._reader.by_guid(key)
-            self._schemas[key] = self._inlined(version, f"schema {'id' if isinstance(key, int) else 'GUID'} {key}")
+            description = f"schema {'id' if isinstance(key, int) else 'GUID'} {key}"
+            self._schemas[key] = None if version is None else self._inlined(version, description)
         return self._schemas[key]
 
     def _cache(self, version: SchemaVersion, description: str) -> str:
-        schema = self._inlined(version, description)
-        self._schemas[version.id] = schema
+        schema = self._schemas[version.id] = self._inlined(version, description)
         if version.guid:
             self._schemas[version.guid] = schema
-        return schema or ""
+        return schema
 
-    def _inlined(self, version: SchemaVersion | None, description: str) -> str | None:
+    def _inlined(self, version: SchemaVersion, description: str) -> str:
         """Return the schema as JSON text with every referenced type inlined."""
-        if version is None:
-            return None
         if version.schema_type != "AVRO":
             message = f"{description} is {version.schema_type}, not Avro"
             raise SchemaError(message, "use an Avro schema; other schema types are not supported")
