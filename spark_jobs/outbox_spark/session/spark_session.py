@@ -79,7 +79,8 @@ def start_session(name: str = "outbox-materialize") -> SparkSession:
         if error.getCondition() == "JAVA_GATEWAY_EXITED":
             raise version_check.java_start_error() from error
         raise
-    _redirect_java_stdout(session)
+    jvm: Any = session.sparkContext._jvm
+    jvm.java.lang.System.setOut(jvm.java.lang.System.err)  # Delta's VACUUM prints to stdout, which is for results
     jar_hint = f"pass its jar to spark-submit, or add it to the folder of {JARS_VARIABLE}; see docs/materialization.md"
     check_jars(session, ALL_CLASSES, jar_hint)
     version_check.check_session(session, ALL_CLASSES)
@@ -87,12 +88,6 @@ def start_session(name: str = "outbox-materialize") -> SparkSession:
     for key, value in PINNED_SETTINGS.items():
         session.conf.set(key, value)
     return session
-
-
-def _redirect_java_stdout(session: SparkSession) -> None:
-    """Redirect Java's stdout to stderr, because Delta's VACUUM would print to stdout, which is for results."""
-    jvm: Any = session.sparkContext._jvm
-    jvm.java.lang.System.setOut(jvm.java.lang.System.err)
 
 
 def _in_process_master() -> str:
