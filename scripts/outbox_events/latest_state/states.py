@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from itertools import takewhile
 from typing import Any
 
 from confluent_kafka import Message
@@ -92,12 +93,5 @@ class States:
     def forget_tombstones(self) -> None:
         """Remove expired tombstones."""
         now = time.time()
-        for key in [*_expired(self.tombstones, now)]:
+        for key, _ in list(takewhile(lambda item: item[1][4] <= now, self.tombstones.items())):
             del self.tombstones[key]
-
-
-def _expired(tombstones: dict[bytes, Tombstone], now: float) -> Iterator[bytes]:
-    for key, tombstone in tombstones.items():
-        if tombstone[4] > now:
-            return
-        yield key
