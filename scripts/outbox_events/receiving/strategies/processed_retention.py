@@ -56,19 +56,14 @@ def expire(
     with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
         with connection.transaction():
             shards = cursor.execute(SHARDS, {"table": quoted}).fetchall()
-            cutoff = _database_time(cursor) - keep
+            ((now,),) = cursor.execute("select now()").fetchall()  # the server's clock also sets `processed_at`
+            cutoff = now - keep
         for schema, name, size in shards:
             for first in range(0, size, pages):
                 with connection.transaction():
                     cursor.execute(_delete(schema, name, (first, first + pages), cutoff, group))
                     deleted += cursor.rowcount
     return deleted
-
-
-def _database_time(cursor: psycopg.Cursor[tuple[Any, ...]]) -> datetime:
-    """Return the time of the server, whose clock also sets `processed_at`."""
-    now: datetime = cursor.execute("select now()").fetchall()[0][0]
-    return now
 
 
 def _delete(schema: str, name: str, pages: tuple[int, int], cutoff: datetime, group: str | None) -> sql.Composed:
