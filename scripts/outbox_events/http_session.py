@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import requests
-from requests.auth import AuthBase, HTTPBasicAuth
+from requests.auth import HTTPBasicAuth
 
 from outbox_events.errors import ConfigurationError
 
@@ -56,17 +56,6 @@ class Failure:
     """Whether the request might have reached the server."""
 
 
-@dataclass(frozen=True)
-class BearerToken(AuthBase):
-    """Authentication with the header `Authorization: Bearer TOKEN`."""
-
-    token: str = field(repr=False)
-
-    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        request.headers["Authorization"] = f"Bearer {self.token}"
-        return request
-
-
 # Reasons, keyed by the class name of an error's cause. The first entry that matches one of the causes is used.
 _NOT_SENT_REASONS = {
     **dict.fromkeys(("NameResolutionError", "gaierror"), "the host name cannot be resolved"),
@@ -96,7 +85,7 @@ class HttpSession(requests.Session):
         self._check_credentials()
         self.trust_env = False  # ignore .netrc and the environment variables for proxies and CA files
         if endpoint.token:
-            self.auth = BearerToken(endpoint.token)
+            self.headers["Authorization"] = f"Bearer {endpoint.token}"
         elif endpoint.username:
             # Pass the credentials as UTF-8 bytes, because requests would encode text as Latin-1.
             self.auth = HTTPBasicAuth(endpoint.username.encode(), (endpoint.password or "").encode())
