@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 
+from outbox_events.text import plural
 from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.jobs.model import MaterializeJob, Outcome, Reporter, Status
 from outbox_spark.runs.materialize_table import NOTHING_NEW
@@ -44,18 +45,6 @@ def stopping_on_signals(stop: threading.Event, report: Reporter) -> Iterator[Non
         restore()
 
 
-@dataclass(frozen=True)
-class RoundRules:
-    """Options that determine when rounds start and when the process ends."""
-
-    interval: float
-    """Seconds between the starts of two rounds. If a round takes longer, the next round starts immediately."""
-    max_failures: int = MAX_FAILURES
-    """Number of consecutive failures of one table after which the process ends."""
-    fail_fast: bool = False
-    """End the process at the first error that is not retryable, instead of excluding the table that failed."""
-
-
 @dataclass
 class Rounds:
     """Materialize, in each round, every table that is not excluded. A table is identified by its index in `jobs`."""
@@ -63,10 +52,15 @@ class Rounds:
     jobs: Sequence[MaterializeJob]
     attempt: Callable[[MaterializeJob], Outcome]
     """Materializes one table. Errors are returned in the outcome; only Stopped is raised."""
-    rules: RoundRules
     stop: threading.Event
     """When this event is set, the process stops after the batch in progress."""
     report: Reporter
+    interval: float
+    """Seconds between the starts of two rounds. If a round takes longer, the next round starts immediately."""
+    max_failures: int = MAX_FAILURES
+    """Number of consecutive failures of one table after which the process ends."""
+    fail_fast: bool = False
+    """End the process at the first error that is not retryable, instead of excluding the table that failed."""
     driver_responds: Callable[[], bool] = lambda: True
     """Returns whether Spark's driver responds. This function is called after each failure."""
     last_outcomes: dict[int, Outcome] = field(default_factory=dict)
@@ -76,10 +70,10 @@ class Rounds:
 
     def run(self) -> Exit:
         """Run rounds until failures end the process or a stop is requested (code 4 if a table is excluded, else 0)."""
-        tables = "1 table" if len(self.jobs) == 1 else f"{len(self.jobs)} tables"
-        self.report(f"materializing {tables} every {self.rules.interval:g} s; send SIGTERM or SIGINT to stop")
+        tables = plural(len(self.jobs), "table")
+        self.report(f"materializing {tables} every {self.interval:g} s; send SIGTERM or SIGINT to stop")
         while True:
-            next_start = time.monotonic() + self.rules.interval
+            next_start = time.monotonic() + self.interval
             code = self._run_round()
             if code is not None:
                 return code
@@ -114,14 +108,14 @@ class Rounds:
 
     def _count_failure(self, index: int, job: MaterializeJob) -> Exit | None:
         count = self._failure_counts[index] = self._failure_counts.get(index, 0) + 1
-        if count >= self.rules.max_failures:
+        if count >= self.max_failures:
             return self._report_end(Exit.FAILED, f"{job} failed in {count} consecutive rounds")
-        self.report(f"{job}: retrying next round ({count} consecutive failures, limit {self.rules.max_failures})")
+        self.report(f"{job}: retrying next round ({count} consecutive failures, limit {self.max_failures})")
         return None
 
     def _exclude(self, index: int, job: MaterializeJob) -> Exit | None:
         self._excluded.add(index)
-        if self.rules.fail_fast:
+        if self.fail_fast:
             return self._report_end(Exit.REFUSED, f"the error of {job} is not retryable, and --fail-fast is set")
         if len(self._excluded) == len(self.jobs):
             return self._report_end(Exit.REFUSED, "every table has an error that is not retryable")

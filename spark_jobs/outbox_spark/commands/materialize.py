@@ -18,14 +18,7 @@ from outbox_events.errors import ConfigurationError, OutboxError
 from outbox_spark.commands import dry_run, metrics, run_each
 from outbox_spark.commands.exit_codes import Exit, print_message, print_result, run_command
 from outbox_spark.commands.export import ExportFormat, export
-from outbox_spark.commands.interval import (
-    MAX_FAILURES,
-    RoundRules,
-    Rounds,
-    Stopped,
-    stopping_on_signals,
-    without_repeats,
-)
+from outbox_spark.commands.interval import MAX_FAILURES, Rounds, Stopped, stopping_on_signals, without_repeats
 from outbox_spark.commands.metrics import Metrics
 from outbox_spark.commands.options import (
     add_batch_option,
@@ -141,8 +134,8 @@ def _run_rounds(
 ) -> tuple[list[Outcome], Exit]:
     stop, report = threading.Event(), without_repeats(print_message)
     runner = Runner(spark, report, options.batch_records, options.debug, metrics_writer, stop)
-    rules = RoundRules(options.interval, options.max_failures, options.fail_fast)
-    rounds = Rounds(jobs, runner.attempt, rules, stop, report, runner.driver_responds)
+    interval, max_failures, fail_fast = options.interval, options.max_failures, options.fail_fast
+    rounds = Rounds(jobs, runner.attempt, stop, report, interval, max_failures, fail_fast, runner.driver_responds)
     with stopping_on_signals(stop, print_message):
         code = rounds.run()
     return [rounds.last_outcomes[index] for index in sorted(rounds.last_outcomes)], code

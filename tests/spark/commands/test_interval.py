@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -14,13 +14,7 @@ from tests.spark.table_under_test import job_for
 from outbox_events.errors import ConfigurationError, OutboxError, UnreachableError
 from outbox_spark.commands import materialize as command
 from outbox_spark.commands.exit_codes import Exit
-from outbox_spark.commands.interval import (
-    RoundRules,
-    Rounds,
-    Stopped,
-    stopping_on_signals,
-    without_repeats,
-)
+from outbox_spark.commands.interval import Rounds, Stopped, stopping_on_signals, without_repeats
 from outbox_spark.commands.materialize import Runner
 from outbox_spark.commands.run_report import failed_outcome
 from outbox_spark.errors import SchemaError
@@ -31,7 +25,6 @@ A = structs.replace(job_for(DeltaTarget("/lake")), aggregate="a", table="a", top
 B = structs.replace(A, aggregate="b", table="b", topic="t.b")
 DOWN = UnreachableError("the broker is down")
 WRONG = SchemaError("a column is wrong")
-FAST = RoundRules(interval=0.001)
 
 
 def outcome(job: MaterializeJob, error: OutboxError | None = None) -> Outcome:
@@ -58,9 +51,9 @@ class Script:
         self.ran.append(job.aggregate)
         return outcome(job, error)
 
-    def rounds(self, rules: RoundRules = FAST, driver_responds: Callable[[], bool] = lambda: True) -> Rounds:
+    def rounds(self, interval: float = 0.001, **options: Any) -> Rounds:  # noqa: ANN401 - the fields of Rounds
         jobs = [job for job in (A, B) if job.aggregate in self._left]
-        return Rounds(jobs, self.attempt, rules, self.stop, self.messages.append, driver_responds)
+        return Rounds(jobs, self.attempt, self.stop, self.messages.append, interval, **options)
 
 
 def test_runs_all_tables_in_every_round_until_stopped() -> None:
@@ -83,14 +76,14 @@ def test_retries_a_failed_table() -> None:
 
 def test_exits_after_repeated_failures_of_a_table() -> None:
     script = Script(a=[DOWN] * 9, b=[None] * 9)
-    assert script.rounds(RoundRules(0.001, max_failures=3)).run() == Exit.FAILED
+    assert script.rounds(max_failures=3).run() == Exit.FAILED
     assert script.ran == ["a", "b", "a", "b", "a"]
     assert script.messages[-1] == "ending: t.a -> target.a failed in 3 consecutive rounds"
 
 
 def test_counts_only_consecutive_failures() -> None:
     script = Script(a=[DOWN, DOWN, None, DOWN, DOWN, None])
-    assert script.rounds(RoundRules(0.001, max_failures=3)).run() == Exit.DONE
+    assert script.rounds(max_failures=3).run() == Exit.DONE
     assert len(script.ran) == 6
 
 
@@ -104,13 +97,13 @@ def test_excludes_a_table_that_requires_manual_intervention() -> None:
 
 def test_fail_fast_exits_at_the_first_non_retryable_table() -> None:
     script = Script(a=[WRONG], b=[None])
-    assert script.rounds(replace(FAST, fail_fast=True)).run() == Exit.REFUSED
+    assert script.rounds(fail_fast=True).run() == Exit.REFUSED
     assert script.ran == ["a"]
 
 
 def test_fail_fast_continues_after_a_retryable_error() -> None:
     script = Script(a=[DOWN, None])
-    assert script.rounds(replace(FAST, fail_fast=True)).run() == Exit.DONE
+    assert script.rounds(fail_fast=True).run() == Exit.DONE
 
 
 def test_exits_when_no_table_remains() -> None:
@@ -144,7 +137,7 @@ def test_does_not_start_the_next_table_after_a_stop_request() -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_ends_the_wait_for_the_next_round(number: signal.Signals) -> None:
     script = Script(a=[None])
-    rounds = script.rounds(RoundRules(interval=600))
+    rounds = script.rounds(interval=600)
     run = rounds.attempt
 
     def attempt(job: MaterializeJob) -> Outcome:
