@@ -73,8 +73,8 @@ def reconcile(
         report(f"warning: {job}: keys have more than one row; only `outbox-rebuild` removes the surplus rows")
     report(f"{job}: {comparison.record_count} records compared, {comparison.pass_count} more passes; {scan_result}")
     return ReconciledTable(
-        **job.report_fields,
-        result=result,
+        job,
+        result,
         counts=counts,
         examples=comparison.examples,
         column_counts=comparison.column_counts,

@@ -30,10 +30,7 @@ class ComparisonResult(StrEnum):
 class ReconciledTable:
     """Result of outbox-reconcile for one table."""
 
-    aggregate: str
-    topic: str
-    target: str
-    table: str
+    job: MaterializeJob
     result: ComparisonResult
     counts: Mapping[DifferenceKind, int] = field(default_factory=dict)
     examples: Mapping[DifferenceKind, Sequence[str]] = field(default_factory=dict)
@@ -47,9 +44,7 @@ class ReconciledTable:
     repaired_count: int = 0
     seconds: float = 0.0
     source: SourceDifferences | None = None
-    error: str | None = None
-    hint: str | None = None
-    transient: bool | None = None
+    error: OutboxError | None = None
 
     def with_source(self, source: SourceDifferences) -> ReconciledTable:
         """Return this result with the differences from the source added. outbox-reconcile does not repair them."""
@@ -58,12 +53,12 @@ class ReconciledTable:
 
 
 def failed_comparison(job: MaterializeJob, error: OutboxError) -> ReconciledTable:
-    return ReconciledTable(**job.report_fields, result=ComparisonResult.FAILED, **failure_fields(error))
+    return ReconciledTable(job, ComparisonResult.FAILED, error=error)
 
 
 def exit_of(results: Sequence[ReconciledTable]) -> Exit:
     """Return the exit code. Failures take precedence, because a failed comparison may hide differences."""
-    failures = [result.transient for result in results if result.result is ComparisonResult.FAILED]
+    failures = [result.error.transient for result in results if result.error is not None]
     return exit_code(failures, has_findings=any(result.result is ComparisonResult.DIFFERENT for result in results))
 
 
@@ -74,7 +69,8 @@ def as_json(results: Sequence[ReconciledTable]) -> str:
 
 def _entry(result: ReconciledTable) -> dict[str, Any]:
     return {
-        **{name: getattr(result, name) for name in ("aggregate", "topic", "target", "table", "result")},
+        **result.job.report_fields,
+        "result": result.result,
         "differences": {
             kind.value: {"count": result.counts.get(kind, 0), "examples": list(result.examples.get(kind, []))}
             for kind in DifferenceKind
@@ -87,9 +83,7 @@ def _entry(result: ReconciledTable) -> dict[str, Any]:
         "scan": result.scan_result,
         "source": None if result.source is None else _source_entry(result.source),
         "seconds": result.seconds,
-        "error": result.error,
-        "hint": result.hint,
-        "transient": result.transient,
+        **failure_fields(result.error),
     }
 
 
@@ -110,12 +104,13 @@ def as_table(results: Sequence[ReconciledTable]) -> str:
     rows = [["aggregate", "target", "table", "result", *[kind.value for kind in DifferenceKind], "repaired"]]
     for result in results:
         counts = [str(result.counts.get(kind, 0)) for kind in DifferenceKind]
-        rows.append([result.aggregate, result.target, result.table, result.result, *counts, str(result.repaired_count)])
+        names = [result.job.aggregate, result.job.target_name, result.job.table, result.result]
+        rows.append([*names, *counts, str(result.repaired_count)])
     return "\n".join([*aligned_lines(rows), *(one_line(line) for result in results for line in _examples(result))])
 
 
 def _examples(result: ReconciledTable) -> list[str]:
-    table, source = f"{result.target}.{result.table}", result.source
+    table, source = f"{result.job.target_name}.{result.job.table}", result.source
     lines = [f"{table} {kind.value}: {', '.join(keys)}" for kind, keys in result.examples.items() if keys]
     lines += _column_lines(table, result.column_counts, result.uncompared)
     if source is not None:

@@ -17,7 +17,7 @@ from tests.spark.kafka_log import Log, Schemas, framed, sequence
 from tests.spark.live_topic import LiveTopic
 from tests.spark.table_under_test import Target, job_for, set_clock
 
-from outbox_events.errors import RefusedError
+from outbox_events.errors import OutboxError, RefusedError
 from outbox_spark.commands import reconcile as reconcile_module
 from outbox_spark.commands import run_each
 from outbox_spark.commands.exit_codes import Exit
@@ -245,16 +245,19 @@ def test_requires_a_table(spark: SparkSession, postgres_target: Target) -> None:
         compared(postgres_target, live)
 
 
+JOB = structs.replace(job_for(DeltaTarget("/lake")), aggregate="thing", target_name="lake", table="thing")
+
+
 def result(kind: ComparisonResult, **changes: object) -> ReconciledTable:
     counts = {DifferenceKind.MISSING: 2} if kind is ComparisonResult.DIFFERENT else {}
     examples = {DifferenceKind.MISSING: ["k1", "k2"]} if counts else {}
-    return replace(ReconciledTable("thing", "t", "lake", "thing", kind, counts, examples), **changes)  # type: ignore[arg-type]
+    return replace(ReconciledTable(JOB, kind, counts, examples), **changes)  # type: ignore[arg-type]
 
 
 SAME, DIFFERENT, REPAIRED = (
     result(kind) for kind in (ComparisonResult.SAME, ComparisonResult.DIFFERENT, ComparisonResult.REPAIRED)
 )
-BROKEN = result(ComparisonResult.FAILED, error="no", hint="why", transient=True)
+BROKEN = result(ComparisonResult.FAILED, error=OutboxError("no", "why"))
 
 
 @pytest.mark.parametrize(
@@ -263,7 +266,7 @@ BROKEN = result(ComparisonResult.FAILED, error="no", hint="why", transient=True)
         ([SAME, REPAIRED], Exit.DONE),
         ([SAME, DIFFERENT], Exit.FINDINGS),
         ([DIFFERENT, BROKEN], Exit.FAILED),
-        ([BROKEN, replace(BROKEN, transient=False)], Exit.REFUSED),
+        ([BROKEN, replace(BROKEN, error=RefusedError("no"))], Exit.REFUSED),
     ],
 )
 def test_exit_codes(results: list[ReconciledTable], code: Exit) -> None:
@@ -298,7 +301,7 @@ def test_a_key_cannot_control_the_terminal() -> None:
     key = "k\x1b[2J\x9b\nlake.thing missing: forged"
     hostile = replace(DIFFERENT, examples={DifferenceKind.MISSING: [key]})
     assert as_table([hostile]).splitlines()[2:] == [r"lake.thing missing: k\x1b[2J\x9b\nlake.thing missing: forged"]
-    assert r"t\x1b[2J" in as_table([replace(DIFFERENT, table="t\x1b[2J")])
+    assert r"t\x1b[2J" in as_table([replace(DIFFERENT, job=structs.replace(JOB, table="t\x1b[2J"))])
     (entry,) = json.loads(as_json([hostile]))["reconciliations"]
     assert entry["differences"]["missing"]["examples"] == [key]
 
