@@ -14,9 +14,15 @@ from outbox_events.kafka.topic_requests import kafka_error
 REVOKED = (KafkaError._STATE, KafkaError._UNKNOWN_PARTITION)
 
 
+def source_of(message: Message) -> tuple[str, int]:
+    """Return the topic and partition of a polled message."""
+    return message.topic() or "", message.partition() or 0
+
+
 def store(consumer: Consumer, messages: Sequence[Message]) -> None:
     """Call `store_positions` with the offsets that follow the batch."""
-    store_positions(consumer, _positions(messages, after=True))
+    ends = {source_of(message): (message.offset() or 0) + 1 for message in messages}
+    store_positions(consumer, [TopicPartition(*source, end) for source, end in ends.items()])
 
 
 def store_positions(consumer: Consumer, positions: list[TopicPartition]) -> None:
@@ -36,7 +42,8 @@ def store_positions(consumer: Consumer, positions: list[TopicPartition]) -> None
 
 def rewind(consumer: Consumer, messages: Sequence[Message]) -> None:
     """Seek to the beginning of the batch, so that the consumer reads its records again."""
-    seek(consumer, _positions(messages, after=False))
+    starts = {source_of(message): message.offset() or 0 for message in reversed(messages)}
+    seek(consumer, [TopicPartition(*source, start) for source, start in starts.items()])
 
 
 def seek(consumer: Consumer, positions: Iterable[TopicPartition]) -> None:
@@ -76,15 +83,3 @@ def lag(
         if position >= 0 and end >= 0:
             result[source] = max(0, end - position)
     return result
-
-
-def _positions(messages: Sequence[Message], *, after: bool) -> list[TopicPartition]:
-    """Return each partition's first offset in `messages` or, with `after`, the offset after its last message."""
-    positions: dict[tuple[str, int], int] = {}
-    for message in messages:
-        partition, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
-        if after:
-            positions[partition] = offset + 1
-        else:
-            positions.setdefault(partition, offset)
-    return [TopicPartition(topic, number, offset) for (topic, number), offset in positions.items()]

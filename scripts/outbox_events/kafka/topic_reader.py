@@ -15,6 +15,7 @@ from typing import Any
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
 
 from outbox_events.kafka import topic_requests
+from outbox_events.kafka.offsets import source_of
 from outbox_events.kafka.topic_requests import REQUEST_S, Bounds, unreadable
 from outbox_events.waiting import Observation, wait_for
 
@@ -155,7 +156,7 @@ class _Reading:
 
     def _take(self, consumer: Consumer, message: Message) -> bool:
         is_record = not _is_end(message)
-        partition, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
+        partition, offset = source_of(message), message.offset() or 0
         end = self.unread.get(partition)
         if end is None:
             return False

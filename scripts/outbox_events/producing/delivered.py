@@ -15,6 +15,7 @@ from confluent_kafka import IsolationLevel, KafkaException, Message
 
 from outbox_events.errors import UnreachableError
 from outbox_events.kafka import topic_requests
+from outbox_events.kafka.offsets import source_of
 from outbox_events.kafka.topic_reader import Partition, missing_topics, read_bounds, read_records
 from outbox_events.kafka.topic_requests import Bounds, kafka_error, unreadable
 from outbox_events.producing.stored_record import message_event_id
@@ -54,7 +55,7 @@ def find_delivered(
 
     def note_place(message: Message) -> None:
         if _pair(message) in pairs:
-            places.setdefault((message.topic() or "", message.partition() or 0), []).append(message.offset() or 0)
+            places.setdefault(source_of(message), []).append(message.offset() or 0)
 
     def note_id(message: Message) -> None:
         if _pair(message) in pairs:

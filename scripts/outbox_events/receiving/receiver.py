@@ -255,7 +255,8 @@ class Receiver(Generic[Context]):
                 self._progress.reached.pop(events[-1].source, None)
                 self._ends.pop(events[-1].source, None)
             elif error.code() == KafkaError._PARTITION_EOF:
-                self._progress.reached[_source(message)] = self._ends[_source(message)] = message.offset() or 0
+                source = offsets.source_of(message)
+                self._progress.reached[source] = self._ends[source] = message.offset() or 0
             elif error.code() != EXPECTED and not is_kafka_outage(error):
                 failure = error
         return [event for event in events if event.source not in self.paused], failure
@@ -288,7 +289,7 @@ class Receiver(Generic[Context]):
                 self._revoked_now.clear()
                 message = self.consumer.poll(0)
                 if self._revoked_now:  # the next owner receives them
-                    messages = [each for each in messages if _source(each) not in self._revoked_now]
+                    messages = [each for each in messages if offsets.source_of(each) not in self._revoked_now]
             self._progress.is_drained |= message is None
         except BaseException:
             offsets.rewind(self.consumer, [each for each in messages if each.error() is None])
@@ -437,10 +438,6 @@ def _error_of(action: Callable[[Argument], None], argument: Argument) -> Excepti
     except Exception as error:
         return error
     return None
-
-
-def _source(message: Message) -> Partition:
-    return message.topic() or "", message.partition() or 0
 
 
 def _log_fields(event: Event, attempts: int) -> dict[str, object]:

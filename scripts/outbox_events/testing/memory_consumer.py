@@ -7,6 +7,7 @@ from typing import Any
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Message, TopicPartition
 
+from outbox_events.kafka.offsets import source_of
 from outbox_events.receiving.event import Event
 from outbox_events.receiving.partition_states import Partition
 
@@ -51,14 +52,14 @@ class MemoryConsumer:
         if added:
             self._assigned |= added
             self._on_assign(self, [TopicPartition(*source) for source in sorted(added)])
-        message = next((message for message in self._queue if _source(message) not in self._paused), None)
+        message = next((message for message in self._queue if source_of(message) not in self._paused), None)
         if message is not None:
             self._queue.remove(message)
         return message
 
     def seek(self, place: TopicPartition) -> None:
         source = place.topic, place.partition
-        others = [message for message in self._queue if _source(message) != source]
+        others = [message for message in self._queue if source_of(message) != source]
         self._queue = [*others, *self._records[source][place.offset :]]
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
@@ -84,7 +85,3 @@ class MemoryConsumer:
 
     def close(self) -> None:
         """Do nothing, because nothing is open."""
-
-
-def _source(message: Message) -> Partition:
-    return message.topic() or "", message.partition() or 0

@@ -88,7 +88,7 @@ def test_messages_before_an_interrupt_are_polled_again(receiver: Receiver[Any]) 
     receiver.consumer = consumer  # type: ignore[assignment]
     with pytest.raises(KeyboardInterrupt):
         receiver._poll(1)
-    assert consumer.positions == [(0, 5), (1, 2)]
+    assert sorted(consumer.positions) == [(0, 5), (1, 2)]
 
 
 def test_brokers_that_cannot_be_reached_cause_one_warning(
