@@ -127,24 +127,21 @@ class HttpSession(requests.Session):
     def explain_rejection(self, status: int) -> str:
         """Return the hint for an HTTP 401 or 403 response. It states which kind of credentials was sent."""
         endpoint, section = self._endpoint, self._section
-        credentials = [
-            "a bearer token" if endpoint.token else "",
-            f"basic authentication as {endpoint.username!r}{'' if endpoint.password else ' without a password'}"
-            if endpoint.username and not endpoint.token
-            else "",
-            f"the client certificate {endpoint.certificate_file}" if endpoint.certificate_file else "",
-        ]
-        sent = " and ".join(filter(None, credentials)) or "no credentials"
-        rejected = status == HTTPStatus.UNAUTHORIZED
         if endpoint.token:
-            remedy = f"check {section}.token"
+            sent, remedy = ["a bearer token"], f"check {section}.token"
         elif endpoint.username:
+            password = "" if endpoint.password else " without a password"
+            sent = [f"basic authentication as {endpoint.username!r}{password}"]
             remedy = f"check {section}.username and {section}.password"
         else:
-            remedy = f"set {section}.username and {section}.password, or {section}.token"
+            sent, remedy = [], f"set {section}.username and {section}.password, or {section}.token"
+        if endpoint.certificate_file:
+            sent.append(f"the client certificate {endpoint.certificate_file}")
+        rejected = status == HTTPStatus.UNAUTHORIZED
         result = "rejected" if rejected else "not authorized"
         alternative = "" if rejected else ", or grant the permission in the service"
-        return f"the request was sent with {sent} and was {result}; {remedy} in the environment file{alternative}"
+        request = f"the request was sent with {' and '.join(sent) or 'no credentials'} and was {result}"
+        return f"{request}; {remedy} in the environment file{alternative}"
 
     def explain_redirect(self, response: requests.Response, path: str) -> Failure:
         """Return the failure of a redirected request for `path`. The hint contains the URL to configure.
