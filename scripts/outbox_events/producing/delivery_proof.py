@@ -37,8 +37,7 @@ log = logging.getLogger("outbox_events.producing")
 DEFAULT_TABLE = "public.unproven_record"
 MIN_AGE_S = 60.0
 SAVE = sql.SQL(
-    "insert into {table} (sender, {columns}) select %(sender)s::text, {columns} from {unnest} "
-    "with ordinality as record(event_id, topic, partition, key, value, headers, number), {lock} order by number"
+    "insert into {table} (sender, {columns}) select %(sender)s::text, {columns} from {unnest}, {lock} order by number"
 )
 READ = sql.SQL(
     "select extract(epoch from created_at)::float8, topic, partition, key, value, headers from {table} "

@@ -38,9 +38,8 @@ DATABASE = sql.SQL(
 SAVE = sql.SQL(
     "insert into {table} (transaction_id, sender, database, {columns}) "
     "select %(transaction_id)s::text::xid8, %(sender)s::text, {database}, {columns} "
-    "from {unnest} with ordinality as record(event_id, topic, partition, key, value, headers, number), "
-    "set_config('synchronous_commit', case current_setting('synchronous_commit') when 'off' then 'local' "
-    "else current_setting('synchronous_commit') end, true) order by number"
+    "from {unnest}, set_config('synchronous_commit', case current_setting('synchronous_commit') "
+    "when 'off' then 'local' else current_setting('synchronous_commit') end, true) order by number"
 )
 READ = sql.SQL(
     "select position, case when database = {database} then transaction_id::text end, "

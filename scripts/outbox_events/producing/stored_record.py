@@ -28,7 +28,8 @@ COLUMN_DEFINITIONS = sql.SQL(
 # One array per column, so that the statement does not depend on the number of records.
 UNNEST = sql.SQL(
     "unnest(%(event_ids)s::text[], %(topics)s::text[], %(partitions)s::int[], %(keys)s::bytea[], "
-    "%(values)s::bytea[], %(headers)s::jsonb[])"
+    "%(values)s::bytea[], %(headers)s::jsonb[]) "
+    "with ordinality as record(event_id, topic, partition, key, value, headers, number)"
 )
 # Delete the rows of delivered records, and mark the older rows of their keys. A row that another session has locked is
 # being deleted or marked by it.
