@@ -77,8 +77,7 @@ class MergeStatement:
     def _current_clauses(self) -> list[str]:
         """Return the clauses for one row per key. Rows that are not newer only set stale flags and new columns."""
         is_newer = f"s.{READABLE} AND {version_sql('s')} > {version_sql('t')}"
-        values = {name: f"s.{quoted(name)}" for name in self.names if name != DELETED_AT_COLUMN}
-        values |= {name: "null" for name in self.names if name == DELETED_AT_COLUMN}
+        values = {name: "null" if name == DELETED_AT_COLUMN else f"s.{quoted(name)}" for name in self.names}
         clauses = [
             f"WHEN MATCHED AND {is_newer} AND s.__outbox_deleted THEN {self._delete()}",
             f"WHEN MATCHED AND {is_newer} THEN {self._update({**values, **dict.fromkeys(self.removed, 'null')})}",
