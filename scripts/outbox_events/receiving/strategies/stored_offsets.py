@@ -55,7 +55,6 @@ class StoredOffsets(BaseStrategy, Generic[Connected]):
         self.group = self._given_group = group or ""
         self.table = table
         self._start = start
-        self._states: PartitionStates | None = None
         # Kept after a partition is revoked, because the rest of its batch might still be applied.
         self._known: dict[Partition, StoredPosition] = {}
 
@@ -75,7 +74,6 @@ class StoredOffsets(BaseStrategy, Generic[Connected]):
 
         Raises RefusedError, which names the next step, if a partition cannot be read from its stored position.
         """
-        assert self._states is not None  # noqa: S101 - the receiver binds before it subscribes
         states = self._states.read(partitions)
         committed = self._states.committed(partitions)
         starts = {
