@@ -151,6 +151,8 @@ class PostgresTable(TargetTable):
         """Raise SchemaError for a field without a usable column, and ConfigurationError for a different mode."""
         check_reserved(columns, self._tables.label, "postgres")
         types = self._column_types()
+        if not types:
+            return
         self._check_mode(types)
         self._check_created(columns, types)
         for column in columns:
@@ -159,14 +161,8 @@ class PostgresTable(TargetTable):
                 message = f"column {self._tables.label}.{column.name} has type {actual}; the schema requires {expected}"
                 raise SchemaError(message, f"restore the field's type in the schema, or {REBUILD_HINT}")
 
-    def _names_of(self, columns: Sequence[Column]) -> set[str]:
-        """Return the names of the columns that a run writes."""
-        return {KEY_COLUMN, *(c.name for c in columns), *METADATA_COLUMNS, *STATE_TYPES[self._tables.mode]}
-
     def _check_created(self, columns: Sequence[Column], types: Mapping[str, str]) -> None:
         """Raise SchemaError for a manually added column that prevents rows from being written correctly."""
-        if not types:
-            return
         label, created = self._tables.label, created_columns(self._connection, self._tables)
         for column in columns:
             if column.name in types and column.name not in created.all:
@@ -179,8 +175,6 @@ class PostgresTable(TargetTable):
                 raise SchemaError(message, "set a default for the column, or remove its NOT NULL constraint")
 
     def _check_mode(self, types: Mapping[str, str]) -> None:
-        if not types:
-            return
         actual, expected = Mode.HISTORY if VALID_TO_COLUMN in types else Mode.HARD_DELETE, self._tables.mode
         actual = Mode.SOFT_DELETE if DELETED_AT_COLUMN in types else actual
         if actual is not expected:
@@ -228,7 +222,8 @@ class PostgresTable(TargetTable):
 
     def write(self, batch: Batch) -> WriteCounts:
         """Stage the rows unless `stage_early` has staged them, then merge them in one transaction."""
-        types, names = self._column_types(), self._names_of(batch.columns)
+        types, state_columns = self._column_types(), STATE_TYPES[self._tables.mode]
+        names = {KEY_COLUMN, *(column.name for column in batch.columns), *METADATA_COLUMNS, *state_columns}
         added_columns = self._new_columns(batch, types)
         staged = batch.staged or self._stage(batch.rows, batch.columns)
         staging: StagingTable = staged.location
