@@ -75,9 +75,7 @@ def in_run_session(
 
 def active_session() -> SparkSession:
     """Return this thread's active session. PySpark's SparkSession.active() can return the session of another thread."""
-    context = SparkContext._active_spark_context
-    if context is None:
-        raise AssertionError("there is no SparkContext")
+    context: Any = SparkContext._active_spark_context
     java_session = _session_class(context).active()
     for session in list(_previously_active):
         if session._jsparkSession.equals(java_session):
