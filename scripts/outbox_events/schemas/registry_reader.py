@@ -161,37 +161,32 @@ class RegistryReader:
         self, method: str, path: str, description: str, body: object = None, missing_status: Collection[int] = ()
     ) -> Any:  # noqa: ANN401 - JSON
         """Send a request. Return the JSON of the response, or None for an HTTP status in `missing_status`."""
-        url = self.url + path
+        url, place = self.url + path, f"registry at {self.url}: {description}"
         try:
             response = self._session.request(method, url, json=body, timeout=self._timeout_s, allow_redirects=False)
         except requests.RequestException as error:
             failure = self._session.explain(error, seconds=self._timeout_s)
-            message = f"cannot reach the schema registry at {self.url}: {failure.reason}"
-            if failure.maybe_sent:
-                message = f"registry at {self.url}: {description}: {failure.reason}"
-            raise UnreachableError(message, failure.hint) from error
+            subject = place if failure.maybe_sent else f"cannot reach the schema registry at {self.url}"
+            raise UnreachableError(f"{subject}: {failure.reason}", failure.hint) from error
         status = response.status_code
         if status in missing_status:
             is_other = status == HTTPStatus.NOT_FOUND and error_code(response) not in _ERROR_CODES
             if is_other and missing_status != _NO_GUID_STATUS:
-                message = f"registry at {self.url}: {description}: a server without this API responded (HTTP {status})"
-                raise UnreachableError(message, PATH_HINT)
+                raise UnreachableError(f"{place}: a server without this API responded (HTTP {status})", PATH_HINT)
             return None
         if status in REDIRECTS:
             failure = self._session.explain_redirect(response, path)
-            message = f"registry at {self.url}: {description}: {failure.reason} (HTTP {status})"
-            raise UnreachableError(message, failure.hint)
+            raise UnreachableError(f"{place}: {failure.reason} (HTTP {status})", failure.hint)
         if status != HTTPStatus.OK:
             hint = TEMPORARY_HINT if status in TEMPORARY_STATUS else ""
             hint = self._session.explain_rejection(status) if status in AUTHENTICATION_FAILED else hint
             message = f"{error_message(response) or response.reason} (HTTP {status})"
-            raise RejectedError(f"registry at {self.url}: {description}: {message}", hint)
+            raise RejectedError(f"{place}: {message}", hint)
         try:
             return json.loads(response.text)
         except ValueError as error:
-            message = f"registry at {self.url}: {description}: the response is not JSON"
             hint = "check registry.url, and whether a proxy responded instead of the registry"
-            raise UnreachableError(message, hint) from error
+            raise UnreachableError(f"{place}: the response is not JSON", hint) from error
 
 
 def subject_path(subject: str) -> str:
