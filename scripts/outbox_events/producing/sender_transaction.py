@@ -129,11 +129,7 @@ def open_transaction(
 
 
 def _begin(connection: Connection, sender: str | None, sending_lock: str | None, *, seconds: float) -> str:
-    """In one round trip, begin a transaction in autocommit mode.
-
-    With `sender`, recoveries of this sender wait for the transaction, and its xid is returned, otherwise ''. A recovery
-    that holds `sending_lock` while it resends delays the transaction. With None, no second lock is taken.
-    """
+    """Begin a transaction in autocommit mode in one round trip. Return its xid, or '' without `sender`."""
     with (
         limited(connection, seconds),
         connection.pipeline(),
