@@ -52,8 +52,7 @@ def reconcile(
     topic = topic or topic_of(spark, job)
     if repair:
         _catch_up_if_tombstones_missed(spark, job, topic, report)
-    with open_table(spark, job, report) as table, ExitStack() as stack:
-        registry = stack.enter_context(topic.open_registry())
+    with open_table(spark, job, report) as table, topic.open_registry() as registry, ExitStack() as stack:
         comparison = compare_with_topic(
             job, table, topic, registry, stack, max_examples, compare_fields=not versions_only
         )

@@ -103,8 +103,7 @@ def _remove_zombies(
         # The run took longer than the retention, and its batches are already committed.
         raise retention.refusal()
     report(f"warning: {retention.warning()}; comparing the table with the topic")
-    with ExitStack() as stack:
-        registry = stack.enter_context(topic.open_registry())
+    with topic.open_registry() as registry, ExitStack() as stack:
         comparison = compare_with_topic(job, table, topic, registry, stack, 0, compare_fields=False)
         written = repair_table(table, comparison, (DifferenceKind.ZOMBIE,), current_at=retention.requested_at)
     zombies = comparison.counts[DifferenceKind.ZOMBIE]
