@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -52,20 +52,14 @@ class Preview:
 
 def dry_run(jobs: Sequence[MaterializeJob], start_spark: Callable[[], SparkSession], report: Reporter) -> list[Preview]:
     """Return a preview of each table. Call `start_spark` at most once, and only if a job writes to a lake table."""
-    sessions: list[SparkSession] = []
-
-    def spark() -> SparkSession:
-        if not sessions:
-            sessions.append(start_spark())
-        return sessions[0]
-
+    spark = cache(start_spark)
     try:
         return [
             attempt(str(job), report, partial(preview, job, spark), partial(_failed, job), debug=False) for job in jobs
         ]
     finally:
-        for session in sessions:
-            session.stop()
+        if spark.cache_info().currsize:
+            spark().stop()
 
 
 def exit_of(previews: Sequence[Preview]) -> Exit:
