@@ -189,11 +189,9 @@ class PostgresTable(TargetTable):
         """Return the condition for text with NUL or invalid UTF-8, long keys, JSON with NUL, or years beyond 1-9999."""
         if column.kind is ColumnType.TEXT:
             is_unsupported = F.contains(value, F.lit("\x00")) | ~F.is_valid_utf8(value)
-            return (
-                is_unsupported | (F.octet_length(value) > MAX_KEY_BYTES)
-                if column.name == KEY_COLUMN
-                else is_unsupported
-            )
+            if column.name == KEY_COLUMN:
+                is_unsupported |= F.octet_length(value) > MAX_KEY_BYTES
+            return is_unsupported
         if column.kind is ColumnType.JSON:
             json_text = F.to_json(value, JSON_OPTIONS)
             # contains() is fast, and excludes nearly all values before rlike() is evaluated.
@@ -245,16 +243,12 @@ class PostgresTable(TargetTable):
     def row_states(self) -> DataFrame:
         """Return the key, metadata and state of the rows that are not older versions, read by one query."""
         types = self._column_types()
-        states = [Identifier(name) if name in types else SQL("null") for name in ROW_STATE_COLUMNS]
-        state_types = [SQL("boolean"), SQL("timestamptz"), SQL("timestamptz")]
-        query = SQL("select {}, {} from {}").format(
-            identifiers((KEY_COLUMN, *METADATA_COLUMNS)),
-            SQL(", ").join(
-                SQL("{}::{} as {}").format(state, sql_type, Identifier(name))
-                for state, sql_type, name in zip(states, state_types, ROW_STATE_COLUMNS, strict=True)
-            ),
-            self._tables.target,
+        names, state_types = identifiers((KEY_COLUMN, *METADATA_COLUMNS)), ("boolean", "timestamptz", "timestamptz")
+        states = SQL(", ").join(
+            SQL("{}::{} as {}").format(Identifier(name) if name in types else SQL("null"), SQL(kind), Identifier(name))
+            for name, kind in zip(ROW_STATE_COLUMNS, state_types, strict=True)
         )
+        query = SQL("select {}, {} from {}").format(names, states, self._tables.target)
         return self._query(query + self._older_version_condition(SQL(" where {}")))
 
     def column_names(self, columns: Sequence[Column]) -> list[str]:  # noqa: ARG002 - names are case-sensitive
