@@ -132,7 +132,7 @@ def _main(options: argparse.Namespace) -> int:
         source = sources[job.aggregate]
         with topic_of(spark, job).open_registry() as registry:
             schemas = None if options.versions_only else registry
-            differences = compare_with_source(spark, job, source, print_message, options.examples, registry=schemas)
+            differences = compare_with_source(spark, job, source, print_message, options.examples, schemas)
         return result.with_source(differences)
 
     results = run_jobs(jobs, print_message, work, failed_comparison, debug=options.debug)

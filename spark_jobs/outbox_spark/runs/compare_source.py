@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -94,19 +94,15 @@ def compare_with_source(
     source: SourceTable,
     report: Reporter,
     max_examples: int,
-    catch_up: Callable[[], None] | None = None,
-    registry: SchemaRegistry | None = None,
+    registry: SchemaRegistry | None,
 ) -> SourceDifferences:
-    """Compare the keys. If `registry` is passed, also compare the payloads with the fields of the rows.
-
-    `catch_up` returns when the table contains all changes that were committed before the call.
-    """
+    """Compare the keys. If `registry` is passed, also compare the payloads with the fields of the rows."""
     first, uncompared = _snapshot(spark, job, source, report, registry)
     candidate_count = first.count()
     if not candidate_count:
         return SourceDifferences(uncompared=uncompared)
     report(f"{job}: {candidate_count} keys differ from {source.table}, but changes may be in transit; comparing again")
-    (catch_up or (lambda: _catch_up(spark, job, source, report)))()
+    catch_up(spark, job, source, report)
     second, _ = _snapshot(spark, job, source, report, registry)
     differences = _in_both(first, second).localCheckpoint()
     counts, examples = count_by_kind(differences, _KIND, max_examples)
@@ -207,7 +203,8 @@ def source_rows(spark: SparkSession, source: SourceTable) -> DataFrame:
     return read_query(spark, source.server, query.as_string())
 
 
-def _catch_up(spark: SparkSession, job: MaterializeJob, source: SourceTable, report: Reporter) -> None:
+def catch_up(spark: SparkSession, job: MaterializeJob, source: SourceTable, report: Reporter) -> None:
+    """Return when the table contains all changes that were committed before the call."""
     wait_confirmed(source)
     materialize(spark, job, report)
 

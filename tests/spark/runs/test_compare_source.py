@@ -16,6 +16,7 @@ from tests.spark.table_under_test import Target
 from outbox_events.errors import ConfigurationError
 from outbox_spark.jobs.from_pipeline import load_sources
 from outbox_spark.jobs.model import PostgresTarget, SourceTable
+from outbox_spark.runs import compare_source
 from outbox_spark.runs.compare_source import SourceDifferences, compare_with_source, wait_confirmed
 from outbox_spark.session.run_session import active_session
 
@@ -77,11 +78,13 @@ class Pipeline:
 
 
 def compared(pipeline: Pipeline, source: SourceTable, meanwhile: Callable[[], None]) -> SourceDifferences:
-    def catch_up() -> None:
+    def catch_up(*_: object) -> None:
         pipeline.run()
         meanwhile()
 
-    return compare_with_source(pipeline.target.spark, pipeline.target.job, source, lambda _: None, 9, catch_up, SCHEMAS)  # type: ignore[arg-type]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compare_source, "catch_up", catch_up)
+        return compare_with_source(pipeline.target.spark, pipeline.target.job, source, lambda _: None, 9, SCHEMAS)  # type: ignore[arg-type]
 
 
 def test_pending_changes_are_not_differences(
