@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sqlite3
 import time
 import zlib
@@ -15,7 +16,6 @@ from typing import Any
 
 from outbox_events.latest_state.reader import TopicDescription
 from outbox_events.latest_state.states import States
-from outbox_events.receiving.durable_files import replace_durably
 
 _LOG = logging.getLogger(__name__)
 FORMAT = 1
@@ -52,9 +52,21 @@ def save(path: Path, position: Position, states: States) -> None:
         temporary.touch(mode=0o600)  # states may contain personal data
         with closing(sqlite3.connect(temporary)) as database:
             _write(database, position, states)
-        replace_durably(temporary, path)
+        _replace_durably(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _replace_durably(temporary: Path, path: Path) -> None:
+    """Rename `temporary` to `path`. After a crash, `path` has either the old or the new content. Raises OSError."""
+    with temporary.open("rb") as file:
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def load(path: Path, states: States) -> Position:
