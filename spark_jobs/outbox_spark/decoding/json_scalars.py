@@ -30,8 +30,8 @@ def converter(node: Node) -> Converter:
     """Return the conversion for a scalar Avro type; an unknown logical type is ignored."""
     kind, definition = kind_of(node), node if isinstance(node, dict) else {}
     logical = _LOGICAL_TYPES.get((kind, str(definition.get("logicalType", ""))))
-    build = logical or _TYPES.get(kind)
-    return build(definition) if build is not None else lambda _: F.lit(None)
+    convert = logical or _TYPES.get(kind)
+    return lambda json: F.lit(None) if convert is None else convert(definition, json)
 
 
 def _string(json: Column) -> Column:
@@ -58,31 +58,24 @@ def _int(json: Column) -> Column:
     return _long(json).try_cast("int")
 
 
-def _floating_point(kind: str) -> Converter:
-    def convert(json: Column) -> Column:
-        is_number = has_kind(json, "BIGINT") | has_kind(json, "D")  # matches DECIMAL and DOUBLE
-        number = F.try_variant_get(json, "$", "double").cast(kind)
-        return F.when(is_number & (F.abs(number) < F.lit(float("inf"))), number)
-
-    return convert
+def _floating_point(json: Column, kind: str) -> Column:
+    is_number = has_kind(json, "BIGINT") | has_kind(json, "D")  # matches DECIMAL and DOUBLE
+    number = F.try_variant_get(json, "$", "double").cast(kind)
+    return F.when(is_number & (F.abs(number) < F.lit(float("inf"))), number)
 
 
-def _decimal(node: Mapping[str, Any]) -> Converter:
+def _decimal(node: Mapping[str, Any], json: Column) -> Column:
     """Accept a number, or a string that contains a number, if its digits fit the precision and scale."""
     precision, scale = int(node["precision"]), int(node.get("scale", 0))
-
-    def convert(json: Column) -> Column:
-        # A number in exponent form is parsed as a double, which is exact only for integers.
-        text = (
-            F.when(has_kind(json, "DOUBLE"), _long(json).cast("string"))
-            .when(has_kind(json, "STRING") | has_kind(json, "BIGINT") | has_kind(json, "DECIMAL"),
-                  F.try_variant_get(json, "$", "string"))
-        )  # fmt: skip
-        digits = F.length(F.rtrim(F.regexp_extract(text, r"\.([0-9]+)$", 1), F.lit("0")))
-        is_in_scale = F.rlike(text, F.lit(_DECIMAL_PATTERN)) & (digits <= F.lit(scale))
-        return F.when(is_in_scale, text.try_cast(f"decimal({precision},{scale})"))
-
-    return convert
+    # A number in exponent form is parsed as a double, which is exact only for integers.
+    text = (
+        F.when(has_kind(json, "DOUBLE"), _long(json).cast("string"))
+        .when(has_kind(json, "STRING") | has_kind(json, "BIGINT") | has_kind(json, "DECIMAL"),
+              F.try_variant_get(json, "$", "string"))
+    )  # fmt: skip
+    digits = F.length(F.rtrim(F.regexp_extract(text, r"\.([0-9]+)$", 1), F.lit("0")))
+    is_in_scale = F.rlike(text, F.lit(_DECIMAL_PATTERN)) & (digits <= F.lit(scale))
+    return F.when(is_in_scale, text.try_cast(f"decimal({precision},{scale})"))
 
 
 def _bytes(json: Column) -> Column:
@@ -94,20 +87,14 @@ def _bytes(json: Column) -> Column:
     )
 
 
-def _fixed(node: Mapping[str, Any]) -> Converter:
-    def convert(json: Column) -> Column:
-        value = _bytes(json)
-        return F.when(F.octet_length(value) == F.lit(int(node["size"])), value)
-
-    return convert
+def _fixed(node: Mapping[str, Any], json: Column) -> Column:
+    value = _bytes(json)
+    return F.when(F.octet_length(value) == F.lit(int(node["size"])), value)
 
 
-def _enum(node: Mapping[str, Any]) -> Converter:
-    def convert(json: Column) -> Column:
-        text = _string(json)
-        return F.when(text.isin(*node["symbols"]), text)
-
-    return convert
+def _enum(node: Mapping[str, Any], json: Column) -> Column:
+    text = _string(json)
+    return F.when(text.isin(*node["symbols"]), text)
 
 
 def _uuid(json: Column) -> Column:
@@ -115,10 +102,10 @@ def _uuid(json: Column) -> Column:
     return F.when(F.rlike(text, F.lit(_UUID_PATTERN)), text)
 
 
-def _uuid_bytes(node: Mapping[str, Any]) -> Converter:
+def _uuid_bytes(node: Mapping[str, Any], json: Column) -> Column:
     if node["size"] != 16:  # noqa: PLR2004 - the size of a uuid; any other size is an ordinary fixed
-        return _fixed(node)
-    return lambda json: F.unhex(F.replace(_uuid(json), F.lit("-"), F.lit("")))
+        return _fixed(node, json)
+    return F.unhex(F.replace(_uuid(json), F.lit("-"), F.lit("")))
 
 
 def _date(json: Column) -> Column:
@@ -128,53 +115,41 @@ def _date(json: Column) -> Column:
     return F.coalesce(from_text, F.date_from_unix_date(_int(json)))
 
 
-def _time(unit: str, kind: str) -> Converter:
+def _time(json: Column, unit: str, kind: str) -> Column:
     """Accept `HH:MM:SS`, optionally with a fraction, or the number of units since midnight. Return the units."""
     digits = _UNITS[unit][0]
-
-    def convert(json: Column) -> Column:
-        text = _string(json)
-        seconds = (
-            F.substring(text, 1, 2).try_cast("int") * 3600
-            + F.substring(text, 4, 2).try_cast("int") * 60
-            + F.substring(text, 7, 2).try_cast("int")
-        )
-        fraction = F.rpad(F.substring(text, 10, digits), digits, "0").try_cast("int")
-        from_text = seconds.cast("long") * 10**digits + fraction
-        number = _long(json)
-        is_in_day = number.between(0, _SECONDS_PER_DAY * 10**digits - 1)
-        is_valid = F.rlike(text, F.lit(f"^{_TIME_PATTERN}{_fraction(digits)}$"))
-        return F.when(is_valid, from_text).when(is_in_day, number).cast(kind)
-
-    return convert
+    text = _string(json)
+    seconds = (
+        F.substring(text, 1, 2).try_cast("int") * 3600
+        + F.substring(text, 4, 2).try_cast("int") * 60
+        + F.substring(text, 7, 2).try_cast("int")
+    )
+    fraction = F.rpad(F.substring(text, 10, digits), digits, "0").try_cast("int")
+    from_text = seconds.cast("long") * 10**digits + fraction
+    number = _long(json)
+    is_in_day = number.between(0, _SECONDS_PER_DAY * 10**digits - 1)
+    is_valid = F.rlike(text, F.lit(f"^{_TIME_PATTERN}{_fraction(digits)}$"))
+    return F.when(is_valid, from_text).when(is_in_day, number).cast(kind)
 
 
-def _timestamp(unit: str) -> Converter:
+def _timestamp(json: Column, unit: str) -> Column:
     """Accept an ISO 8601 time with a UTC offset, or the number of units since 1970-01-01T00:00Z."""
     digits, from_number = _UNITS[unit]
-
-    def convert(json: Column) -> Column:
-        text = _string(json)
-        is_valid = F.rlike(text, F.lit(f"^{_DATE_PATTERN}[T ]{_TIME_PATTERN}{_fraction(digits)}{_UTC_OFFSET_PATTERN}$"))
-        # Spark accepts only UTC offsets with hours, a colon and minutes.
-        with_colon = F.regexp_replace(text, "([+-][0-9]{2})([0-9]{2})$", "$1:$2")
-        with_minutes = F.regexp_replace(with_colon, "([T ].*[+-][0-9]{2})$", "$1:00")
-        return F.coalesce(F.when(is_valid, with_minutes.try_cast("timestamp")), _since_1970(json, digits, from_number))
-
-    return convert
+    text = _string(json)
+    is_valid = F.rlike(text, F.lit(f"^{_DATE_PATTERN}[T ]{_TIME_PATTERN}{_fraction(digits)}{_UTC_OFFSET_PATTERN}$"))
+    # Spark accepts only UTC offsets with hours, a colon and minutes.
+    with_colon = F.regexp_replace(text, "([+-][0-9]{2})([0-9]{2})$", "$1:$2")
+    with_minutes = F.regexp_replace(with_colon, "([T ].*[+-][0-9]{2})$", "$1:00")
+    return F.coalesce(F.when(is_valid, with_minutes.try_cast("timestamp")), _since_1970(json, digits, from_number))
 
 
-def _local_timestamp(unit: str) -> Converter:
+def _local_timestamp(json: Column, unit: str) -> Column:
     """Accept an ISO 8601 time without a UTC offset, or the number of units since 1970-01-01T00:00."""
     digits, from_number = _UNITS[unit]
-
-    def convert(json: Column) -> Column:
-        text = _string(json)
-        is_valid = F.rlike(text, F.lit(f"^{_DATE_PATTERN}[T ]{_TIME_PATTERN}{_fraction(digits)}$"))
-        number = _since_1970(json, digits, from_number).cast("timestamp_ntz")  # the session's time zone is UTC
-        return F.coalesce(F.when(is_valid, text.try_cast("timestamp_ntz")), number)
-
-    return convert
+    text = _string(json)
+    is_valid = F.rlike(text, F.lit(f"^{_DATE_PATTERN}[T ]{_TIME_PATTERN}{_fraction(digits)}$"))
+    number = _since_1970(json, digits, from_number).cast("timestamp_ntz")  # the session's time zone is UTC
+    return F.coalesce(F.when(is_valid, text.try_cast("timestamp_ntz")), number)
 
 
 def _since_1970(json: Column, digits: int, from_number: Converter) -> Column:
@@ -189,27 +164,27 @@ def _fraction(digits: int) -> str:
     return rf"(\.[0-9]{{1,{digits}}}0*)?"
 
 
-_LOGICAL_TYPES: Mapping[tuple[str, str], Callable[[Mapping[str, Any]], Converter]] = {
-    ("string", "uuid"): lambda _: _uuid,
+_LOGICAL_TYPES: Mapping[tuple[str, str], Callable[[Mapping[str, Any], Column], Column]] = {
+    ("string", "uuid"): lambda _, json: _uuid(json),
     ("fixed", "uuid"): _uuid_bytes,
-    ("int", "date"): lambda _: _date,
-    ("int", "time-millis"): lambda _: _time("millis", "int"),
-    ("long", "time-micros"): lambda _: _time("micros", "long"),
-    ("long", "timestamp-millis"): lambda _: _timestamp("millis"),
-    ("long", "timestamp-micros"): lambda _: _timestamp("micros"),
-    ("long", "local-timestamp-millis"): lambda _: _local_timestamp("millis"),
-    ("long", "local-timestamp-micros"): lambda _: _local_timestamp("micros"),
+    ("int", "date"): lambda _, json: _date(json),
+    ("int", "time-millis"): lambda _, json: _time(json, "millis", "int"),
+    ("long", "time-micros"): lambda _, json: _time(json, "micros", "long"),
+    ("long", "timestamp-millis"): lambda _, json: _timestamp(json, "millis"),
+    ("long", "timestamp-micros"): lambda _, json: _timestamp(json, "micros"),
+    ("long", "local-timestamp-millis"): lambda _, json: _local_timestamp(json, "millis"),
+    ("long", "local-timestamp-micros"): lambda _, json: _local_timestamp(json, "micros"),
     ("bytes", "decimal"): _decimal,
     ("fixed", "decimal"): _decimal,
 }
-_TYPES: Mapping[str, Callable[[Mapping[str, Any]], Converter]] = {
-    "string": lambda _: _string,
+_TYPES: Mapping[str, Callable[[Mapping[str, Any], Column], Column]] = {
+    "string": lambda _, json: _string(json),
     "enum": _enum,
-    "int": lambda _: _int,
-    "long": lambda _: _long,
-    "float": lambda _: _floating_point("float"),
-    "double": lambda _: _floating_point("double"),
-    "boolean": lambda _: _boolean,
-    "bytes": lambda _: _bytes,
+    "int": lambda _, json: _int(json),
+    "long": lambda _, json: _long(json),
+    "float": lambda _, json: _floating_point(json, "float"),
+    "double": lambda _, json: _floating_point(json, "double"),
+    "boolean": lambda _, json: _boolean(json),
+    "bytes": lambda _, json: _bytes(json),
     "fixed": _fixed,
 }
