@@ -43,24 +43,17 @@ def comments(connection: Connection, relation: Identifier) -> dict[str, str]:
 
 
 def column_constraints(connection: Connection, relation: Identifier) -> dict[str, tuple[bool, str | None]]:
-    """Return, for each column, whether it is NOT NULL, and its default as SQL (None if it has no default)."""
+    """Return, for each column, whether it is NOT NULL, and its default as SQL (None if it has no default).
+
+    Identity columns do not count as NOT NULL, because the server sets their values.
+    """
     rows = connection.execute(
-        "select attname, attnotnull, pg_get_expr(adbin, adrelid) from pg_attribute "
+        "select attname, attnotnull and attidentity = '', pg_get_expr(adbin, adrelid) from pg_attribute "
         "left join pg_attrdef on adrelid = attrelid and adnum = attnum "
         "where attrelid = to_regclass(%s) and attnum > 0 and not attisdropped order by attnum",
         (relation.as_string(connection),),
     ).fetchall()
     return {name: (not_null, default) for name, not_null, default in rows}
-
-
-def required_columns(connection: Connection, relation: Identifier) -> list[str]:
-    """Return the names of the columns that are NOT NULL, have no default and are not generated."""
-    rows = connection.execute(
-        "select attname from pg_attribute where attrelid = to_regclass(%s) and attnum > 0 and not attisdropped "
-        "and attnotnull and not atthasdef and attidentity = '' order by attnum",
-        (relation.as_string(connection),),
-    ).fetchall()
-    return [name for (name,) in rows]
 
 
 def primary_key(connection: Connection, relation: Identifier) -> list[str]:

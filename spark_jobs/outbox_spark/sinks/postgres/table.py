@@ -41,11 +41,11 @@ from outbox_spark.session.persisted import DecodedCounts, persist
 from outbox_spark.session.run_session import active_session
 from outbox_spark.session.stage_metrics import OBSERVATION
 from outbox_spark.sinks.postgres.catalog import (
+    column_constraints,
     column_types,
     comments,
     count_dead_rows,
     relation_exists,
-    required_columns,
     schema_exists,
 )
 from outbox_spark.sinks.postgres.connection import (
@@ -169,8 +169,8 @@ class PostgresTable(TargetTable):
                 message = f"outbox-materialize did not create column {label}.{column.name}"
                 raise SchemaError(f"{message}, but the schema has this field", "rename or drop the column")
         check_earlier_rows(columns, created.current, created.removed, label)
-        for name in required_columns(self._connection, self._tables.target):
-            if name not in created.all:
+        for name, (is_not_null, default) in column_constraints(self._connection, self._tables.target).items():
+            if is_not_null and default is None and name not in created.all:
                 message = f"column {label}.{name}, which outbox-materialize did not create, is NOT NULL"
                 raise SchemaError(message, "set a default for the column, or remove its NOT NULL constraint")
 
