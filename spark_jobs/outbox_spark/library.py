@@ -10,10 +10,17 @@ from collections.abc import Collection
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
+from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS
 from outbox_spark.jobs import job_file, pipeline_loader
 from outbox_spark.jobs.model import MaterializeJob, Outcome, Reporter
-from outbox_spark.runs import materialize_table, read_topic
+from outbox_spark.kafka.offset_ranges import resolve_range
+from outbox_spark.kafka.record_reader import record_columns, stream_records
+from outbox_spark.kafka.topic_access import topic_of
+from outbox_spark.runs import materialize_table
+from outbox_spark.runs.batch_decoder import BatchDecoder
+from outbox_spark.runs.newest_per_key import every_record, newest_of, ordering_of, summarize
 from outbox_spark.session.requirements import check_application
 from outbox_spark.session.run_session import rows_in, run_session
 
@@ -58,7 +65,17 @@ def read_state(spark: SparkSession, job: MaterializeJob) -> DataFrame:
     """
     check_application(spark)
     with run_session(spark, job) as session:
-        return rows_in(spark, read_topic.newest_states(session, job))
+        topic = topic_of(session, job)
+        read_range = resolve_range(topic.describe(), None)
+        newest = newest_of(job, topic, read_range)
+        with topic.open_registry() as registry:
+            decoder = BatchDecoder(job, None, registry)
+            summary, schemas = summarize(newest, with_observation=False)  # reads the topic
+            ordering_of(job, summary, None, lambda: topic.records(read_range))
+            rows = decoder.rows(newest, decoder.writer_schemas(schemas))
+        names = [KEY_COLUMN, *(f"`{column.name}`" for column in decoder.columns), *METADATA_COLUMNS, "__outbox_reason"]
+        states = rows.where(F.col("__outbox_reason").isNotNull() | ~F.col("__outbox_deleted"))
+        return rows_in(spark, states.select(*names))
 
 
 def read_changes(
@@ -76,8 +93,11 @@ def read_changes(
     other schema has the `__outbox_reason` `unknown-schema-id`. The parameters are options of Spark's Kafka source.
     """
     check_application(spark)
-    with run_session(spark, job) as session:
-        return rows_in(spark, read_topic.changes(session, job, starting_offsets, max_offsets_per_trigger))
+    with run_session(spark, job) as session, topic_of(session, job).open_registry() as registry:
+        stream = stream_records(session, job.kafka, job.topic, starting_offsets, max_offsets_per_trigger)
+        records = every_record(stream.select(*record_columns()), job.options.key_format)
+        decoder = BatchDecoder(job, None, registry)
+        return rows_in(spark, decoder.rows(records, decoder.all_schemas()))
 
 
 def load_jobs(

@@ -22,9 +22,9 @@ from tests.spark.table_under_test import Target, job_for
 
 import outbox_spark
 from outbox_events.errors import ConfigurationError
+from outbox_spark import library
 from outbox_spark.jobs.job_file import as_text
 from outbox_spark.jobs.model import DeltaTarget
-from outbox_spark.runs import read_topic
 from outbox_spark.session import requirements
 from outbox_spark.session.requirements import check_application
 
@@ -86,7 +86,7 @@ def _stream(spark: SparkSession, log: Log, tmp_path: Path, monkeypatch: pytest.M
     def stream(spark: SparkSession, *_: object) -> DataFrame:
         return spark.readStream.schema(schema).parquet(str(tmp_path / "topic"))
 
-    monkeypatch.setattr(read_topic, "stream_records", stream)
+    monkeypatch.setattr(library, "stream_records", stream)
 
 
 def rows_of(frame: DataFrame) -> list[tuple[Any, ...]]:
