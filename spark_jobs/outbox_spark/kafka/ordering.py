@@ -11,9 +11,6 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
-from outbox_events.contract.headers import SOURCE_SEQUENCE
-from outbox_spark.decoding.framing import last_header
-
 SEQUENCE_LENGTH = 38
 SEQUENCE_PATTERN = "^[0-9a-f]{4}_[0-9a-f]{16}-[0-9a-f]{16}$"
 
@@ -25,11 +22,6 @@ result of a comparison with NULL is unknown."""
 NO_SEQUENCE = 1
 VALID_SEQUENCE = 2
 MALFORMED_SEQUENCE = 4
-
-
-def sequence_of(headers: Column) -> Column:
-    """Return the source_sequence header as binary; NULL if the record does not have the header."""
-    return last_header(headers, SOURCE_SEQUENCE)
 
 
 def sequence_kind(sequence: Column) -> Column:

@@ -13,9 +13,10 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from outbox_events.contract.headers import SOURCE_SEQUENCE
 from outbox_spark.decoding.framing import KEY_SCHEMA_ID_HEADER, VALUE_SCHEMA_ID_HEADER, last_header
 from outbox_spark.jobs.model import ReadRange
-from outbox_spark.kafka.ordering import VALID_SEQUENCE, sequence_kind, sequence_of
+from outbox_spark.kafka.ordering import VALID_SEQUENCE, sequence_kind
 from outbox_spark.kafka.settings import java_settings
 from outbox_spark.session.expressions import cached_expressions
 
@@ -103,7 +104,7 @@ def stream_records(
 @cached_expressions
 def record_columns() -> list[Column]:
     """Return the expressions that compute COLUMNS from RECORD_COLUMNS."""
-    headers, sequence = F.col("headers"), sequence_of(F.col("headers"))
+    headers, sequence = F.col("headers"), last_header(F.col("headers"), SOURCE_SEQUENCE)
     kind = sequence_kind(sequence)
     return [
         *map(F.col, ["key", "value", "partition", "offset", "timestamp"]),

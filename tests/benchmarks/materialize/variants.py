@@ -19,9 +19,10 @@ from tests.benchmarks.materialize.events import SCHEMA
 from tests.benchmarks.materialize.spark_bench import SparkBench
 from tests.spark.spark_kafka import read_records
 
+from outbox_events.contract.headers import SOURCE_SEQUENCE
+from outbox_spark.decoding.framing import last_header
 from outbox_spark.jobs.model import MaterializeJob, Outcome, ReadRange, TableProgress
 from outbox_spark.kafka.offset_ranges import TopicDescription, describe, resolve_range
-from outbox_spark.kafka.ordering import sequence_of
 from outbox_spark.kafka.topic_access import topic_of
 from outbox_spark.runs import materialize_table
 from outbox_spark.runs.newest_per_key import newest_of
@@ -42,7 +43,7 @@ def records(bench: SparkBench, job: MaterializeJob) -> DataFrame:
 def read(bench: SparkBench, job: MaterializeJob) -> None:
     """Read each record with its source_sequence and discard it, which is the minimum that every run does."""
     columns = ["key", "value", "partition", "offset", "timestamp"]
-    _discard(records(bench, job).select(*columns, sequence_of(F.col("headers"))))
+    _discard(records(bench, job).select(*columns, last_header(F.col("headers"), SOURCE_SEQUENCE)))
 
 
 def reduce(bench: SparkBench, job: MaterializeJob) -> None:

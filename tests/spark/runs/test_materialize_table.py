@@ -12,8 +12,9 @@ from tests.spark import oracle
 from tests.spark.kafka_log import Log, Record, Schemas, framed, sequence
 from tests.spark.table_under_test import Target
 
+from outbox_events.contract.headers import SOURCE_SEQUENCE
 from outbox_events.errors import RefusedError
-from outbox_spark.kafka.ordering import sequence_of
+from outbox_spark.decoding.framing import last_header
 
 THING_1 = {
     "type": "record",
@@ -174,5 +175,6 @@ def test_uses_the_last_header_of_a_name(spark: SparkSession) -> None:
     twice = [("source_sequence", b"first"), ("other", b"x"), ("source_sequence", b"last"), ("after", b"y")]
     rows = [(1, twice), (2, twice[1:2]), (3, []), (4, None)]
     frame = spark.createDataFrame(rows, "n int, headers array<struct<key: string, value: binary>>")
-    actual = {row["n"]: row["s"] for row in frame.select("n", sequence_of(F.col("headers")).alias("s")).collect()}
+    value = last_header(F.col("headers"), SOURCE_SEQUENCE).alias("s")
+    actual = {row["n"]: row["s"] for row in frame.select("n", value).collect()}
     assert actual == {1: b"last", 2: None, 3: None, 4: None}
