@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from outbox_common.error_text import one_line
@@ -14,10 +15,6 @@ from outbox_spark.jobs.model import MaterializeJob, Outcome, Status, offsets_jso
 _TABLE_COLUMNS = [
     "aggregate", "target", "table", "status", "records", "keys", "upserts", "deletes", "tombstones",
     "quarantined", "seconds",
-]  # fmt: skip
-_JSON_KEYS = [
-    "aggregate", "topic", "target", "table", "status", "records", "keys", "upserts", "deletes", "tombstones",
-    "quarantined", "batches", "seconds",
 ]  # fmt: skip
 
 
@@ -35,13 +32,9 @@ def as_json(outcomes: Sequence[Outcome]) -> str:
 
 
 def _entry(outcome: Outcome) -> dict[str, Any]:
-    return {
-        **{name: getattr(outcome, name) for name in _JSON_KEYS},
-        "offsets": {"from": offsets_json(outcome.offsets_from), "to": offsets_json(outcome.offsets_to)},
-        "error": outcome.error,
-        "hint": outcome.hint,
-        "transient": outcome.transient,
-    }
+    fields = asdict(outcome)
+    offsets = {"from": offsets_json(fields.pop("offsets_from")), "to": offsets_json(fields.pop("offsets_to"))}
+    return {**fields, "offsets": offsets}
 
 
 def as_table(outcomes: Sequence[Outcome]) -> str:
