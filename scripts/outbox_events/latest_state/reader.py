@@ -144,7 +144,8 @@ class TopicReader:
         self._received_at, self._resumed_from = time.time(), read_until
         if positions and description.starts.keys() - positions.keys():
             self._states.partition_epoch += 1
-        self._assign({**dict.fromkeys(description.starts, OFFSET_BEGINNING), **positions})
+        starts = {**dict.fromkeys(description.starts, OFFSET_BEGINNING), **positions}
+        self._consumer.assign([TopicPartition(self.topic, number, offset) for number, offset in starts.items()])
         self.positions = {**description.starts, **positions}
 
     def restart(self, description: TopicDescription) -> None:
@@ -211,9 +212,6 @@ class TopicReader:
     def close(self) -> None:
         """Close the consumer. Raises ClientStuckError if it does not respond."""
         limited_calls.call("close the consumer", self._consumer.close, seconds=REQUEST_S)
-
-    def _assign(self, offsets: Mapping[int, int]) -> None:
-        self._consumer.assign([TopicPartition(self.topic, number, offset) for number, offset in offsets.items()])
 
     def _is_other(self, description: TopicDescription) -> bool:
         """Return whether the topic was recreated, or whether records might have been deleted before they were read."""
