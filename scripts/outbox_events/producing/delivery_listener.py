@@ -86,18 +86,15 @@ class DeliveryListener:
             connection = self._connect()
             opened.callback(connection.close)
             consumer = opened.enter_context(self._subscribed())
+            listen = partial(self._proof.listen_once, connection, consumer, seconds=poll_s)
             try:
                 while not stop_event.is_set():
-                    self._listen(connection, consumer, poll_s)
+                    self.counters.proven += limited_calls.call("process a batch", listen, seconds=poll_s + BATCH_S)
+                    self.counters.batches += 1
+                    self.lag = offsets.lag(consumer)
             except ClientStuckError:
                 opened.pop_all()  # the call that does not return still uses both, so closing them would block too
                 raise
-
-    def _listen(self, connection: Connection, consumer: Consumer, poll_s: float) -> None:
-        listen = partial(self._proof.listen_once, connection, consumer, seconds=poll_s)
-        self.counters.proven += limited_calls.call("process a batch", listen, seconds=poll_s + BATCH_S)
-        self.counters.batches += 1
-        self.lag = offsets.lag(consumer)
 
     @contextmanager
     def _subscribed(self) -> Iterator[Consumer]:
