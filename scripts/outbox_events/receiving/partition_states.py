@@ -64,18 +64,15 @@ class PartitionStates:
         for topic in {topic for topic, _ in committed}:
             numbers = [number for name, number in committed if name == topic]
             for number, first in topic_requests.offsets(self._admin, topic, numbers, EARLIEST).items():
-                self.refuse_deleted((topic, number), committed[topic, number], first)
+                if committed[topic, number] < first:
+                    place = f"topic {topic}, partition {number}"
+                    subject = f"{place}: the committed offset {committed[topic, number]} of {self._group}"
+                    command = RESET.format(self._group, topic, number, first)
+                    raise deleted_error(subject, first, f"{command} has no members, to continue without these records")
         return [
             TopicPartition(place.topic, place.partition, committed.get((place.topic, place.partition), self.start))
             for place in partitions
         ]
-
-    def refuse_deleted(self, source: Partition, committed: int, first: int) -> None:
-        """Raise RefusedError if the committed offset is before the first offset of the partition."""
-        if committed < first:
-            subject = f"topic {source[0]}, partition {source[1]}: the committed offset {committed} of {self._group}"
-            command = RESET.format(self._group, *source, first)
-            raise deleted_error(subject, first, f"{command} has no members, to continue without these records")
 
 
 def deleted_error(subject: str, first: int, hint: str) -> RefusedError:
