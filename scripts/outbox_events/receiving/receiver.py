@@ -303,7 +303,7 @@ class Receiver(Generic[Context]):
 
     def _apply(self, events: Sequence[Event]) -> None:
         """Apply a batch. After an exception, rewind to the first unfinished event of each partition."""
-        self._unfinished = _first_offsets(events)
+        self._unfinished = {event.source: event.offset for event in reversed(events)}
         try:
             self._apply_batch(events)
         except BaseException:
@@ -442,11 +442,6 @@ def _error_of(action: Callable[[Argument], None], argument: Argument) -> Excepti
 
 def _log_fields(event: Event, attempts: int) -> dict[str, object]:
     return {"event_id": event.event_id, "event_type": event.event_type, "attempts": attempts}
-
-
-def _first_offsets(events: Sequence[Event]) -> dict[Partition, int]:
-    """Return a mapping from each partition to the offset of its first event."""
-    return {event.source: event.offset for event in reversed(events)}
 
 
 def _merged(settings: Mapping[str, Any], required: Mapping[str, Any]) -> dict[str, Any]:
