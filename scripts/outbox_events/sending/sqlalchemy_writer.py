@@ -58,15 +58,10 @@ def insert_rows(
     if connection.dialect.name != "postgresql":
         raise ConfigurationError(f"outbox rows need a connection to PostgreSQL, not to {connection.dialect.name}")
     if not isinstance(bind, Connection):
-        _flush(bind)
+        session = bind() if isinstance(bind, scoped_session) else bind
+        if not session._flushing:  # otherwise, a listener of its flush events is the caller: a flush cannot be nested
+            session.flush()
     connection.execute(insert_statement(table, additional), list(rows))
-
-
-def _flush(bind: Session | scoped_session[Any]) -> None:
-    """Flush the session, unless a listener of its flush events is the caller, because a flush cannot be nested."""
-    session = bind() if isinstance(bind, scoped_session) else bind
-    if not session._flushing:
-        session.flush()
 
 
 @lru_cache(maxsize=64)
