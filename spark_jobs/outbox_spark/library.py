@@ -24,8 +24,6 @@ from outbox_spark.runs.newest_per_key import every_record, newest_of, ordering_o
 from outbox_spark.session.requirements import check_application
 from outbox_spark.session.run_session import rows_in, run_session
 
-__all__ = ["load_jobs", "materialize", "read_changes", "read_jobs", "read_state"]
-
 _logger = logging.getLogger("outbox_spark")
 _WARNING = "warning: "
 
