@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache, partial
 
 from confluent_kafka import Message
 
@@ -12,6 +13,7 @@ from outbox_events.kafka.topic_reader import READ_TIMEOUT_S, read_record, read_r
 from outbox_events.kafka.topic_requests import Bounds
 from outbox_kit.dead_letters.acknowledgements import Acknowledged, Acknowledgements
 from outbox_kit.dead_letters.dead_letter import DeadLetter, Place, is_dead_letter, parse_dead_letter
+from outbox_kit.dead_letters.topic_owner import SUFFIX, owner_of
 from outbox_kit.kafka.client import KafkaClient, client_settings
 
 
@@ -99,14 +101,44 @@ class DeadLetterTopic:
         return self._acknowledge(acknowledged, bounds, places.__contains__, with_removed=False)
 
     def purge(self) -> int:
-        """Delete each partition's records before the first unacknowledged one. Return the number of deleted offsets."""
+        """Delete each partition's records before the first unacknowledged one. Return the number of deleted offsets.
+
+        Raises RefusedError if one of them belongs to another pipeline.
+        """
         self._refuse_other_pipeline()
         acknowledged, bounds = self._acknowledged()
         offsets = {number: entry.upto for number, entry in acknowledged.items()}
         deleted = {number: offset for number, offset in offsets.items() if offset > bounds[number].first}
         if deleted:
+            if not self.of_connector:
+                ranges = {number: Bounds(bounds[number].first, offset) for number, offset in deleted.items()}
+                self._require_own(map(parse_dead_letter, self._read_after(ranges, {})))
             self.client.delete_records(self.name, deleted)
         return sum(offset - bounds[number].first for number, offset in deleted.items())
+
+    def foreign(self, dead_letters: Iterable[DeadLetter]) -> Iterator[tuple[DeadLetter, RefusedError]]:
+        """Yield the dead letters of a consumer whose records are not of a topic of this pipeline, with the reason.
+
+        A dead letter that does not name its record, such as one of a connector, can be of any pipeline.
+        """
+        if self.of_connector:
+            return
+        own_prefix = self.acknowledgement_topic.removesuffix(SUFFIX)
+        existing_topics = [*self.client.topics(), self.acknowledgement_topic]
+        owner = cache(partial(owner_of, existing_topics=existing_topics))
+        for dead_letter in dead_letters:
+            text = f"dead letter {dead_letter.place} of topic {self.name}"
+            if dead_letter.failed is None:
+                message = f"{text} does not name the topic of its record, so its pipeline is unknown"
+                yield dead_letter, RefusedError(message, "if it is of a connector, select its pipeline with -p")
+            elif owner(dead_letter.failed.topic) != own_prefix:
+                topic = dead_letter.failed.topic
+                message = f"{text} is of topic {topic}, which does not belong to this pipeline (prefix {own_prefix})"
+                yield dead_letter, RefusedError(message, f"run the command with the pipeline of {topic} (-p)")
+
+    def _require_own(self, dead_letters: Iterable[DeadLetter]) -> None:
+        for _, error in self.foreign(dead_letters):
+            raise error
 
     def _acknowledge(
         self,
@@ -118,15 +150,13 @@ class DeadLetterTopic:
     ) -> int:
         """Acknowledge the selected dead letters in the partitions of `bounds`, and return their number.
 
-        Raises RefusedError if a selected dead letter is of another pipeline's connector.
+        Raises RefusedError if a selected dead letter belongs to another pipeline.
         Unless `with_removed` is set, offsets that were removed before they were acknowledged remain unacknowledged.
         """
-        messages = self._read_after(bounds, acknowledged)
-        places = {Place(message.partition() or 0, message.offset() or 0) for message in messages}
+        dead_letters = {entry.place: entry for entry in map(parse_dead_letter, self._read_after(bounds, acknowledged))}
+        places = set(dead_letters)
         selected = set(filter(is_selected, places))
-        for message in messages:
-            if Place(message.partition() or 0, message.offset() or 0) in selected:
-                self._require_of_consumer(message)
+        self._require_own(dead_letters[place] for place in sorted(selected))
         changed = {}
         for number, bound in bounds.items():
             added, others = (
@@ -200,15 +230,6 @@ class DeadLetterTopic:
             place = f"{record.partition()}/{record.offset()}"
             message = f"topic {self.name} is not a dead letter topic: its record {place} is not a dead letter"
             raise RefusedError(message, "give --topic the name of a consumer's dead letter topic")
-
-    def _require_of_consumer(self, record: Message) -> None:
-        """Raise RefusedError if this is a consumer's topic and the dead letter is of the connector of a pipeline."""
-        dead_letter = parse_dead_letter(record)
-        if not self.of_connector and dead_letter.failed is None and dead_letter.source_sequence:
-            raise RefusedError(
-                f"dead letter {dead_letter.place} of topic {self.name} is of a connector; it was not changed",
-                "select the pipeline of the connector with -p",
-            )
 
 
 def _removed(acknowledged: Mapping[int, Acknowledged], bounds: Mapping[int, Bounds]) -> dict[Place, int]:

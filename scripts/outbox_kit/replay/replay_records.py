@@ -39,30 +39,32 @@ class _Destination:
 def replay_records(deployment: Deployment, topic: str, dead_letters: Collection[DeadLetter]) -> Replay:
     """Send the dead letters' records again, then acknowledge the dead letters. A crash in between can repeat records.
 
-    A record is refused if its topic is compacted and has a newer record with the same key. Raises RefusedError,
-    UnreachableError, RejectedError.
+    A record is refused if its topic belongs to another pipeline, or is compacted and has a newer record with the same
+    key. Raises RefusedError, UnreachableError, RejectedError.
     """
-    client, result, records = deployment.kafka, Replay(), list[Record]()
-    destinations = _destinations(client, dead_letters)
-    for dead_letter in dead_letters:
+    client, source, records = deployment.kafka, deployment.dead_letters(topic), list[Record]()
+    result = Replay(refused=[*source.foreign(dead_letters)])
+    foreign = {dead_letter.place for dead_letter, _ in result.refused}
+    own = {dl: dl.failed for dl in dead_letters if dl.failed is not None and dl.place not in foreign}
+    destinations = _destinations(client, own)
+    for dead_letter, failed in own.items():
         try:
-            records.append(_checked_record(topic, dead_letter, destinations))
+            records.append(_checked_record(topic, dead_letter, failed, destinations))
             result.replayed.append(dead_letter)
         except RefusedError as error:
             result.refused.append((dead_letter, error))
     if records:
         _send(client, records)
     places = [dead_letter.place for dead_letter in result.replayed]
-    deployment.dead_letters(topic).acknowledge_places(places)
+    source.acknowledge_places(places)
     return result
 
 
-def _destinations(client: KafkaClient, dead_letters: Iterable[DeadLetter]) -> dict[str, _Destination]:
+def _destinations(client: KafkaClient, dead_letters: Mapping[DeadLetter, FailedRecord]) -> dict[str, _Destination]:
     keys: dict[str, set[bytes]] = {}
-    for dead_letter in dead_letters:
-        if dead_letter.failed is not None:
-            key = dead_letter.record_key
-            keys.setdefault(dead_letter.failed.topic, set()).update([] if key is None else [key])
+    for dead_letter, failed in dead_letters.items():
+        key = dead_letter.record_key
+        keys.setdefault(failed.topic, set()).update([] if key is None else [key])
     found = client.describe(keys)
     result = {}
     for name in found:
@@ -73,12 +75,11 @@ def _destinations(client: KafkaClient, dead_letters: Iterable[DeadLetter]) -> di
     return result
 
 
-def _checked_record(topic: str, dead_letter: DeadLetter, destinations: Mapping[str, _Destination]) -> Record:
+def _checked_record(
+    topic: str, dead_letter: DeadLetter, failed: FailedRecord, destinations: Mapping[str, _Destination]
+) -> Record:
     """Return the record to send. Raises RefusedError."""
-    failed, key = dead_letter.failed, dead_letter.record_key
-    if failed is None:
-        message = f"{dead_letter.place} of topic {topic} is not a dead letter of a consumer: it does not name a record"
-        raise RefusedError(message, "check --topic")
+    key = dead_letter.record_key
     destination = destinations.get(failed.topic)
     if destination is None or failed.place.partition not in destination.bounds:
         message = f"{dead_letter.place}: topic {failed.topic} has no partition {failed.place.partition}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -20,13 +20,14 @@ from tests.integration.transforms.test_records import book, send
 from outbox_events.contract.partitioner import partition_of
 from outbox_events.kafka.topic_reader import read_record
 from outbox_events.waiting import Observation, wait_for
+from outbox_kit.dead_letters.acknowledgements import Acknowledged, Acknowledgements
 from outbox_kit.deployment import Deployment, apply
 from outbox_kit.kafka.client import client_settings
 from outbox_kit.results import silent
 
 NAME, TABLE, TOPIC, LETTERS = "replays", "public.replays_event", "replays.book", "replays.dead-letter"
 PARTITIONS = 2
-MAIL, MAIL_LETTERS = "replays.mail", "mailer.dead-letter"
+MAIL, MAIL_LETTERS, OTHER = "replays.mail", "mailer.dead-letter", "other.mail"
 VALUE = b"\x00\x00\x00\x00\xffbinary"
 YES = ("--yes", "--output", "json")
 
@@ -308,6 +309,7 @@ class Mailer:
 
     service: Service
     producer: Producer
+    letters: str = MAIL_LETTERS
 
     def produce(self, topic: str, key: bytes, sequence: str, partition: int = 0, **more: str) -> Message:
         """Write a record. Return it as a consumer reads it."""
@@ -340,13 +342,13 @@ class Mailer:
         }
         key = record.key()
         assert isinstance(key, bytes)
-        return place(self.produce(MAIL_LETTERS, key, "", **{**headers(record), **cause}))
+        return place(self.produce(self.letters, key, "", **{**headers(record), **cause}))
 
     def command(self, *arguments: str, code: int = 0) -> CommandResult:
-        return self.service.command(*arguments, "--topic", MAIL_LETTERS, code=code)
+        return self.service.command(*arguments, "--topic", self.letters, code=code)
 
     def listed(self, *arguments: str) -> list[str]:
-        return self.service.listed("--topic", MAIL_LETTERS, *arguments)
+        return self.service.listed("--topic", self.letters, *arguments)
 
 
 @pytest.fixture(scope="module")
@@ -400,13 +402,42 @@ def test_refuses_a_record_of_a_state_topic_with_a_newer_one(mailer: Mailer) -> N
 
 def test_refuses_a_record_without_a_topic(mailer: Mailer) -> None:
     reason = {"dead_letter_reason": "SMTPError"}
-    record = mailer.produce(MAIL_LETTERS, b"k", "", **reason)
-    assert refused(mailer.command("replay", place(record), *YES, code=1)) == [place(record)]
     lost: dict[str, Any] = {"dead_letter_topic": MAIL, "dead_letter_partition": "9", "dead_letter_offset": "0"}
     record = mailer.produce(MAIL_LETTERS, b"k", "", **reason, **lost)
     assert "has no partition 9" in mailer.command("replay", place(record), *YES, code=1).stderr
     mailer.command("acknowledge", "--all", "--yes")
     assert mailer.listed() == []
+    record = mailer.produce(MAIL_LETTERS, b"k", "", **reason)
+    assert refused(mailer.command("replay", place(record), *YES, code=1)) == [place(record)]
+    for change in (("acknowledge", "--all", "--yes"), ("drop", place(record))):
+        mailer.command(*change, code=1)
+    assert mailer.listed() == [place(record)]
+
+
+def test_changes_no_dead_letters_of_another_pipeline(mailer: Mailer) -> None:
+    """The consumer also reads topics of other pipelines, so that one dead letter topic has dead letters of all."""
+    kafka, letters = mailer.service.deployment.kafka, "shared.dead-letter"
+    for topic in (OTHER, letters):
+        kafka.create(topic, partitions=1, replication_factor=1, config={"cleanup.policy": "delete"})
+    mailer = replace(mailer, letters=letters)
+    own, foreign = (mailer.fail(mailer.produce(topic, b"k", "")) for topic in (MAIL, OTHER))
+    for arguments in (f"acknowledge --to {foreign}", "acknowledge --all --yes", f"drop {foreign}", "drop --all --yes"):
+        done = mailer.command(*arguments.split(), code=1)
+        assert f"is of topic {OTHER}" in done.stderr, done.output
+    assert mailer.listed() == [own, foreign]
+
+    done = mailer.command("replay", "--all", *YES, code=1)
+    assert json.loads(done.stdout)["replayed"] == [own]
+    assert refused(done) == [foreign]
+    assert kafka.bounds(OTHER)[0].end == 1
+    assert mailer.listed() == [foreign]
+    mailer.command("drop", "--purge", "--yes")
+    assert mailer.listed("--all") == [foreign]
+
+    acknowledgements = Acknowledgements(kafka, mailer.service.deployment.pipeline.acknowledgement_topic, letters)
+    acknowledgements.write({0: Acknowledged(kafka.bounds(letters)[0].end)})  # by an earlier version
+    assert f"is of topic {OTHER}" in mailer.command("drop", "--purge", "--yes", code=1).stderr
+    assert mailer.listed("--all") == [foreign]
 
 
 @pytest.mark.parametrize("command", ["list --all", "show", "drop", "drop --all --purge", "acknowledge --all", "replay"])

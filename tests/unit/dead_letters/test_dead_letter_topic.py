@@ -79,7 +79,8 @@ class FakeKafka:
         self.id = "id-1"
 
     def topics(self) -> dict[str, tuple[int, int]]:
-        return {ACKNOWLEDGED: (1, 1), "shop.dead-letter.acknowledged": (1, 1)}
+        prefixes = ("library", "library.author", "shop")
+        return {f"{prefix}.dead-letter.acknowledged": (1, 1) for prefix in prefixes}
 
     def topic_id(self, _: str) -> str:
         return self.id
@@ -303,12 +304,22 @@ def test_refuses_to_change_the_dead_letters_of_another_pipeline(topic: Callable[
     assert client.stored == []
 
 
-@pytest.mark.parametrize(("failed", "accepted"), [("library.book", True), ("shop.order", True), (None, False)])
-def test_changes_no_dead_letters_of_another_connector(
-    topic: Callable[..., Any], failed: str | None, accepted: bool
-) -> None:
-    """The connector of another pipeline can be deleted, and its dead letter topic remains."""
+@pytest.mark.parametrize(
+    ("failed", "accepted"),
+    [
+        ("library.book", True),
+        ("library.book.note", True),
+        ("library.author.note", False),
+        ("shop.order", False),
+        ("library", False),
+        ("nobody.note", False),
+        (None, False),
+    ],
+)
+def test_changes_no_dead_letters_of_other_topics(topic: Callable[..., Any], failed: str | None, accepted: bool) -> None:
+    """The prefix library.author belongs to another pipeline. A dead letter without a topic can be of any pipeline."""
     client = topic()
+    client.records = client.records[:1]
     if failed is not None:
         origin = {
             dead_letter_headers.TOPIC: failed,
@@ -317,8 +328,20 @@ def test_changes_no_dead_letters_of_another_connector(
         }
         client.records[0].failed = [(name, value.encode()) for name, value in origin.items()]
     mail = of_consumer(client, "mail.dead-letter")
-    for change in (partial(mail.acknowledge, Place(0, 2)), partial(mail.acknowledge_places, [Place(0, 2)])):
+
+    def purge() -> int:
+        Acknowledgements(client, ACKNOWLEDGED, mail.name).write({0: Acknowledged(3)})  # type: ignore[arg-type]
+        return mail.purge()
+
+    changes = (
+        mail.acknowledge,
+        partial(mail.acknowledge, Place(0, 2)),
+        partial(mail.acknowledge_places, [Place(0, 2)]),
+    )
+    for change in (*changes, purge):
         client.stored.clear()
-        with nullcontext() if accepted else pytest.raises(RefusedError, match="dead letter 0/2 of topic mail"):
+        with nullcontext() if accepted else pytest.raises(RefusedError, match=rf"0/2 of topic mail.*{failed or ''}"):
             assert change() == 1
-        assert bool(client.stored) == accepted
+        assert bool(client.stored) == (accepted or change is purge)
+    assert bool(client.deleted) == accepted
+    assert len(mail.read(list_all=True)) == 1
