@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import psycopg
@@ -33,6 +34,18 @@ def world(library: Deployment, source_dsn: str, state: StackState) -> Iterator[W
         for (gid,) in connection.execute("select gid from pg_prepared_xacts where database = current_database()"):
             connection.tpc_rollback(gid)
         connection.execute("drop table purchase, recovery_store, unproven_record")
+
+
+@pytest.fixture
+def new_topic(library: Deployment) -> Iterator[Callable[[str], None]]:
+    """Return a function that creates a topic, which is deleted after the test."""
+    with ExitStack() as cleanup:
+
+        def create(name: str) -> None:
+            library.kafka.create(name, partitions=1, replication_factor=1, config={})
+            cleanup.callback(library.kafka.delete, name)
+
+        yield create
 
 
 def left(outbox: Outbox) -> set[tuple[str, str, str]]:
@@ -72,12 +85,29 @@ def test_senders_that_do_not_start_again_are_recovered(outbox_here: Outbox, worl
     assert world.column("select gid from pg_prepared_xacts") == [FOREIGN]
 
 
-def test_all_excludes_senders_to_topics_of_other_pipelines(outbox_here: Outbox, world: World) -> None:
+def test_senders_of_other_pipelines_are_not_recovered(
+    outbox_here: Outbox, world: World, library: Deployment, new_topic: Callable[[str], None]
+) -> None:
+    """A topic with the acknowledged dead letters of a pipeline shows that the pipeline exists."""
+    new_topic("other.dead-letter.acknowledged")
+    topics = {"foreign": ["other.book"], "unowned": ["nobody.book"], "shared": ["other.book", world.topic]}
+    for topic in ("other.book", "nobody.book"):
+        new_topic(topic)
     with world.connect() as connection:
-        connection.execute("insert into purchase values ('unproven')")
-        record = dataclasses.replace(world.record("unproven"), topic="other.book")
-        DeliveryProof(sender="other").save(connection, [record])
-    remaining = {("delivery-proof", "other", "other.book")}
+        for sender, names in topics.items():
+            records = [dataclasses.replace(world.record(f"{sender}-{name}"), topic=name) for name in names]
+            DeliveryProof(sender=sender).save(connection, records)
+        connection.execute("update unproven_record set created_at = created_at - interval '2 minutes'")
+
+    def ends() -> tuple[int, ...]:
+        return tuple(library.kafka.bounds(name)[0].end for name in ("other.book", "nobody.book"))
+
+    done = outbox_here("senders", "recover", "foreign", "--yes")
+    assert (done.code, "prefix other" in done.stderr) == (1, True), done.output
+    assert ends() == (0, 0)
     done = outbox_here(*ALL, "--yes")
-    assert (done.code, left(outbox_here)) == (0, remaining), done.output
-    assert "'other' sends to other.book" in done.stderr
+    assert (done.code, ends()) == (0, (1, 0)), done.output  # the record of the shared sender
+    assert re.search("'foreign' sends to other.book: .*prefix other", done.stderr)
+    assert "'unowned' sends to nobody.book: name it" in done.stderr
+    done = outbox_here("senders", "recover", "unowned", "--yes")
+    assert (done.code, ends()) == (0, (1, 1)), done.output

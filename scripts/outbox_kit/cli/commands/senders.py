@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -19,6 +20,7 @@ from outbox_kit.cli import exit_codes
 from outbox_kit.cli.confirmation import confirm
 from outbox_kit.cli.console import print_json, print_message, print_table
 from outbox_kit.cli.options import CommonOptions, Output, common_options
+from outbox_kit.dead_letters.topic_owner import owner_of
 from outbox_kit.deployment import Deployment
 from outbox_kit.kafka.client import client_settings
 from outbox_kit.postgres import client as postgres_client
@@ -89,17 +91,11 @@ def recover(
         postgres_client.connected(deployment.environment.source) as connection,
     ):
         found = unfinished_senders(connection, store_table=store_table, proof_table=proof_table)
-        if recover_all:
-            prefix = f"{deployment.pipeline.prefix}."
-            old = [entry for entry in found if entry.since <= time.time() - older_than]
-            chosen = [entry for entry in old if any(topic.startswith(prefix) for topic in entry.topics)]
-            for entry in old:
-                if entry not in chosen:
-                    print_message(f"{entry.sender!r} sends to {', '.join(entry.topics)}: name it to recover it")
+        owners = _owners(deployment, found)
+        if sender is None:
+            chosen = _select_old(found, owners, deployment.pipeline.prefix, older_than)
         else:
-            chosen = [entry for entry in found if entry.sender == sender]
-        if sender is not None and not chosen:
-            raise RefusedError(f"sender {sender!r} has left nothing", "run `outbox senders list`")
+            chosen = _select_named(found, owners, deployment.pipeline.prefix, sender)
         if chosen:
             names = ", ".join(f"{entry.sender!r} ({entry.way})" for entry in chosen)
             confirm(common, deployment, f"Recover and fence {names}", hint="run `outbox senders list`, then add --yes")
@@ -107,6 +103,53 @@ def recover(
     print_message(f"{recovered} of {plural(len(chosen), 'sender')} recovered")
     if recovered < len(chosen):
         raise typer.Exit(exit_codes.ERROR)
+
+
+def _owners(deployment: Deployment, senders: Collection[UnfinishedSender]) -> dict[str, str | None]:
+    """Return a mapping from the topics of the senders to the prefixes of the pipelines to which they belong."""
+    existing_topics = [*deployment.kafka.topics(), deployment.pipeline.acknowledgement_topic]
+    return {topic: owner_of(topic, existing_topics) for entry in senders for topic in entry.topics}
+
+
+def _select_old(
+    found: Collection[UnfinishedSender], owners: Mapping[str, str | None], prefix: str, older_than: float
+) -> list[UnfinishedSender]:
+    """Return the senders that have left old rows and send to topics of the pipeline. Print the other old senders."""
+    chosen = []
+    for entry in found:
+        if entry.since > time.time() - older_than:
+            continue
+        prefixes = {owners[topic] for topic in entry.topics}
+        if prefix in prefixes:
+            chosen.append(entry)
+        else:
+            hint = _owner_hint(prefixes) or "name it to recover it"
+            print_message(f"{entry.sender!r} sends to {', '.join(entry.topics)}: {hint}")
+    return chosen
+
+
+def _select_named(
+    found: Collection[UnfinishedSender], owners: Mapping[str, str | None], prefix: str, sender: str
+) -> list[UnfinishedSender]:
+    """Return what the sender has left. Raises RefusedError if there is nothing, or if only other pipelines own it.
+
+    A sender whose topics belong to no pipeline can be recovered with any pipeline.
+    """
+    chosen = [entry for entry in found if entry.sender == sender]
+    if not chosen:
+        raise RefusedError(f"sender {sender!r} has left nothing", "run `outbox senders list`")
+    topics = sorted({topic for entry in chosen for topic in entry.topics})
+    prefixes = {owners[topic] for topic in topics}
+    hint = _owner_hint(prefixes)
+    if hint and prefix not in prefixes:
+        raise RefusedError(f"sender {sender!r} sends to {', '.join(topics)}, not to topics of this pipeline", hint)
+    return chosen
+
+
+def _owner_hint(prefixes: Collection[str | None]) -> str:
+    """Return the hint to use the pipeline with one of the prefixes; empty if there is none."""
+    names = sorted(filter(None, prefixes))
+    return f"run the command with the pipeline that has prefix {' or '.join(names)} (-p)" if names else ""
 
 
 def _recover(deployment: Deployment, connection: postgres_client.Connection, entry: UnfinishedSender) -> bool:
