@@ -117,7 +117,7 @@ class DeadLetterTopic:
         return sum(offset - bounds[number].first for number, offset in deleted.items())
 
     def foreign(self, dead_letters: Iterable[DeadLetter]) -> Iterator[tuple[DeadLetter, RefusedError]]:
-        """Yield the dead letters of a consumer whose records are not of a topic of this pipeline, with the reason.
+        """Yield the dead letters of a consumer whose records are of a topic of another pipeline, with the reason.
 
         A dead letter that does not name its record, such as one of a connector, can be of any pipeline.
         """
@@ -131,10 +131,10 @@ class DeadLetterTopic:
             if dead_letter.failed is None:
                 message = f"{text} does not name the topic of its record, so its pipeline is unknown"
                 yield dead_letter, RefusedError(message, "if it is of a connector, select its pipeline with -p")
-            elif owner(dead_letter.failed.topic) != own_prefix:
+            elif (prefix := owner(dead_letter.failed.topic)) not in (own_prefix, None):
                 topic = dead_letter.failed.topic
-                message = f"{text} is of topic {topic}, which does not belong to this pipeline (prefix {own_prefix})"
-                yield dead_letter, RefusedError(message, f"run the command with the pipeline of {topic} (-p)")
+                message = f"{text} is of topic {topic}, which belongs to the pipeline with prefix {prefix}"
+                yield dead_letter, RefusedError(message, "run the command with that pipeline (-p)")
 
     def _require_own(self, dead_letters: Iterable[DeadLetter]) -> None:
         for _, error in self.foreign(dead_letters):

@@ -311,8 +311,8 @@ def test_refuses_to_change_the_dead_letters_of_another_pipeline(topic: Callable[
         ("library.book.note", True),
         ("library.author.note", False),
         ("shop.order", False),
-        ("library", False),
-        ("nobody.note", False),
+        ("library", True),
+        ("nobody.note", True),
         (None, False),
     ],
 )
