@@ -32,9 +32,16 @@ STATES_AFFECTED = (KEY_CHANGED, PARTITION_CHANGED, TOPIC_CHANGED)
 BACKFILL_HINT = "afterwards run `outbox backfill --restart`"
 
 
-def config_dangers(changes: list[KeyChange], desired: dict[str, str]) -> str:
-    """Return one text that lists each dangerous change and its danger; empty if no change is dangerous."""
-    dangerous_changes = [(change, danger) for change in changes if (danger := _danger(change, desired))]
+def config_dangers(changes: list[KeyChange], desired: dict[str, str], *, keeps_offset: bool = True) -> str:
+    """Return one text that lists each dangerous change and its danger; empty if no change is dangerous.
+
+    A recovery discards the offset, so that another database is not dangerous.
+    """
+    dangerous_changes = [
+        (change, danger)
+        for change in changes
+        if (danger := _danger(change, desired)) and (keeps_offset or danger != DATABASE_CHANGED)
+    ]
     dangers = [
         f"{change.key} {change.before or 'unset'} → {change.after or 'unset'}: {danger}"
         for change, danger in dangerous_changes

@@ -140,7 +140,7 @@ def diff(
     # The reset of the offset comes first: it stops the connector, which must not run again with its old offset.
     if unfinished == "recover":
         changes.append(Change("connect", "offsets", name, "update", "a recovery discards the stored offset"))
-    changes += _config_changes(name, desired, actual.config)
+    changes += _config_changes(name, desired, actual.config, keeps_offset=unfinished != "recover")
     if unfinished == "recover" or _was_interrupted(actual, unfinished, state):
         reason = "an apply or a recovery was interrupted" if unfinished else "the connector has never run"
         changes.append(Change("connect", "start", name, "create", reason, after=after))
@@ -157,14 +157,14 @@ def is_in_state(state: State, status: ConnectorStatus) -> bool:
     return status.connector_state == state.upper()
 
 
-def _config_changes(name: str, desired: dict[str, str], actual: dict[str, str]) -> list[Change]:
+def _config_changes(name: str, desired: dict[str, str], actual: dict[str, str], *, keeps_offset: bool) -> list[Change]:
     differences = compare(desired, actual)
     if all(change.is_unknown for change in differences):
         return []
     # The fingerprint depends on the other keys, so it is shown only if no other key differs.
     shown_differences = [change for change in differences if change.key != FINGERPRINT_KEY] or differences
     after = "; ".join(change.text for change in shown_differences)
-    danger = config_dangers(differences, desired)
+    danger = config_dangers(differences, desired, keeps_offset=keeps_offset)
     return [Change("connect", "connector", name, "update", _update_reason(desired, actual), after=after, danger=danger)]
 
 

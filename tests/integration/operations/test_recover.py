@@ -140,6 +140,21 @@ def test_sends_the_rows_of_a_dropped_slot_in_their_order(service: Service) -> No
     assert [check.id for check in verify(service.deployment, silent) if check.status is Status.FAIL] == []
 
 
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+def test_continues_at_another_address(service: Service, host: str) -> None:
+    """A promoted or restored server usually has another address than the one in the config of the connector."""
+    key = str(uuid4())
+    service.drop_slot()
+    event = service.send(key)
+    recover = ("recover", "--yes", "--set", f"environment.source.host={host}")
+    done = in_process(service.deployment)(*recover)
+    assert "database-replaced" not in done.stderr
+    assert service.delivered(key) == [event]
+    config = service.deployment.connect.config(service.deployment.pipeline.connector.name)
+    assert config is not None
+    assert config["database.hostname"] == host
+
+
 def test_replaces_an_invalidated_slot(service: Service) -> None:
     key = str(uuid4())
     service.invalidate_slot()
