@@ -25,13 +25,13 @@ def apply(
 
     The table and the publication are changed in one transaction, so no row can be written to an unpublished table.
     """
-    source = pipeline.source
+    source, mark = pipeline.source, ddl.mark_publication(pipeline, environment)
     statements: dict[tuple[str, str], list[sql.Composed]] = {
         ("table", "create"): [ddl.create_schema(ddl.schema_of(source.table)), ddl.create_table(pipeline)],
         ("table", "update"): [],  # no statement, because only the lock file changes: it records the new oid
         ("grant to", "create"): ddl.grant_read(environment.source.connector.user, source.table),
-        ("publication", "create"): [ddl.create_publication(source)],
-        ("publication", "update"): ddl.replace_publication(source),
+        ("publication", "create"): [ddl.create_publication(source), mark],
+        ("publication", "update"): [*ddl.replace_publication(source), mark],
     }
     with connection.transaction():
         for change in (change for change in changes if change.kind != "slot"):

@@ -43,7 +43,7 @@ RELAY_TABLE: LiteralString = "select to_regclass(%s) is not null as found"
 RELAY = sql.SQL("select source_epoch, prefix from {}.outbox_relay where outbox = %s")
 PUBLICATION: LiteralString = """
     select p.oid::bigint as oid, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate, p.pubviaroot,
-           p.puballtables,
+           p.puballtables, obj_description(p.oid, 'pg_publication') as comment,
            coalesce((select array_agg(schemaname || '.' || tablename order by 1)
                      from pg_publication_tables where pubname = p.pubname), '{}') as tables,
            -- PostgreSQL 14 has no column `rowfilter`. With to_jsonb, the query is also valid on PostgreSQL 14.
@@ -224,7 +224,7 @@ def read_relay(connection: Connection, outbox: str) -> tuple[int, str]:
 
 
 def read_publication(connection: Connection, name: str) -> Row | None:
-    """Return a publication's oid, options, `tables` (schema.table) and `filtered` (has a row filter), or None."""
+    """Return a publication's oid, comment, options, `tables` (schema.table) and `filtered` (row filter), or None."""
     return connection.execute(PUBLICATION, (name,)).fetchone()
 
 

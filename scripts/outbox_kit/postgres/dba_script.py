@@ -11,7 +11,7 @@ from psycopg import sql
 
 from outbox_common.error_text import one_line
 from outbox_events.errors import ConfigurationError
-from outbox_kit.pipeline import Environment, Pipeline, PostgresTarget, Source
+from outbox_kit.pipeline import Environment, Pipeline, PostgresTarget
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import SLOT_TIMEOUT_MS
 from outbox_kit.postgres.state import FAILOVER_SLOTS_SINCE
@@ -68,6 +68,7 @@ CREATE_PUBLICATION = """begin
       using hint = 'run outbox recover, which creates both again and sends the rows in between';
   else
     {create};
+    {mark};
   end if;
 end"""
 SLOT = """\
@@ -121,7 +122,7 @@ def _source(pipeline: Pipeline, environment: Environment) -> Iterator[str]:
     yield from _create_role(CONNECTOR, sql.Identifier(database.connector.user), database.database, "login replication")
     yield from map(_text, ddl.grant_read(database.connector.user, source.table) if source.uses_table else [])
     yield from _verifier(pipeline, environment)
-    yield f"{PUBLICATION}\n{_publication_block(source)}"
+    yield f"{PUBLICATION}\n{_publication_block(pipeline, environment)}"
     yield _text(sql.SQL("alter publication {} owner to {}").format(sql.Identifier(source.publication), owner))
     yield f"{SLOT}\n{_text(sql.SQL('set statement_timeout = {}').format(SLOT_TIMEOUT_MS))}"
     yield _slot_block(source.slot)
@@ -192,12 +193,14 @@ def _materializer(target: PostgresTarget) -> Iterator[str]:
     yield _text(sql.SQL("grant usage, create on schema {} to {}").format(schema, role))
 
 
-def _publication_block(source: Source) -> str:
+def _publication_block(pipeline: Pipeline, environment: Environment) -> str:
     """Return a DO block that creates the publication if neither the publication nor the slot exists."""
+    source = pipeline.source
     body = sql.SQL(CREATE_PUBLICATION).format(
         publication=sql.Literal(source.publication),
         slot=sql.Literal(source.slot),
         create=ddl.create_publication(source),
+        mark=ddl.mark_publication(pipeline, environment),
     )
     return _do_block(body.as_string(None))
 

@@ -6,7 +6,7 @@ from textwrap import dedent
 
 from psycopg import sql
 
-from outbox_kit.pipeline import Pipeline, Source
+from outbox_kit.pipeline import Environment, Pipeline, Source
 
 CREATE_TABLE = sql.SQL(
     dedent("""\
@@ -84,6 +84,17 @@ def alter_publication(source: Source) -> list[sql.Composed]:
         sql.SQL("alter publication {} set table {}").format(name, qualified_name(source.table)),
         sql.SQL("alter publication {} set (publish = 'insert', publish_via_partition_root = true)").format(name),
     ]
+
+
+def publication_mark(pipeline: Pipeline, environment: Environment) -> str:
+    """Return the comment by which `apply` recognizes the pipeline's publication, which nothing else records."""
+    return f"outbox-kit: pipeline {pipeline.name}, environment {environment.name}"
+
+
+def mark_publication(pipeline: Pipeline, environment: Environment) -> sql.Composed:
+    """Return the statement that sets publication_mark()."""
+    name, mark = sql.Identifier(pipeline.source.publication), sql.Literal(publication_mark(pipeline, environment))
+    return sql.SQL("comment on publication {} is {}").format(name, mark)
 
 
 def replace_publication(source: Source) -> list[sql.Composed]:

@@ -11,6 +11,7 @@ from outbox_kit.postgres.state import COLUMN_TYPES, ActualDatabase
 from outbox_kit.postgres.verify_queries import AdditionalState
 
 PUBLICATION = {
+    "comment": "outbox-kit: pipeline library, environment fixed",
     "oid": 16500,
     "pubinsert": True,
     "pubupdate": False,

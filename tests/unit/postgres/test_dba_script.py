@@ -86,7 +86,15 @@ def test_uses_the_statements_of_apply(
     created = [
         text for text in connection.statements if text not in (client.SERVER,) and not text.startswith("set local")
     ]
-    assert [text.split()[0] for text in created] == ["create", "create", "grant", "grant", "create", "select"]
+    assert [text.split()[0] for text in created] == [
+        "create",
+        "create",
+        "grant",
+        "grant",
+        "create",
+        "comment",
+        "select",
+    ]
     actual = script(library, environment)
     for text in created:
         assert text.replace("create table", "create table if not exists") in actual
