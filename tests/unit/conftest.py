@@ -25,6 +25,7 @@ from outbox_kit.pipeline import (
     Environment,
     Kafka,
     Lock,
+    LockedDatabase,
     LockedSchema,
     Pipeline,
     load_pipeline,
@@ -98,6 +99,8 @@ def lock(library: Pipeline, environment: Environment) -> Lock:
         source_epoch=2,
         topics=locked_topics(desired_topics(library, environment)),
         source=LOCKED,
+        database=LockedDatabase(system_identifier=LOCKED.system_identifier, name="library", table=library.source.table),
+        prefix=library.prefix,
         schemas={
             name: [
                 LockedSchema(

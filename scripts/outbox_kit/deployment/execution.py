@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from typing import Any
 
-from outbox_events.errors import OutboxError
+from outbox_events.errors import UnreachableError
 from outbox_kit.connect import apply as connect_apply
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.offset_seeding import StartPosition
@@ -21,6 +22,7 @@ from outbox_kit.deployment.lag import wait_until_reading
 from outbox_kit.deployment.plan import all_subjects, connector_config, lock_for, make_plan, plan_connect
 from outbox_kit.deployment.plan_model import Plan
 from outbox_kit.deployment.preconditions import refuse_dangerous, refuse_missing_prerequisites
+from outbox_kit.deployment.recorded_database import read_database
 from outbox_kit.kafka import apply as kafka_apply
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.kafka.topic_identity import require_backfill
@@ -79,15 +81,15 @@ def apply(
 
 def apply_prerequisites(deployment: Deployment, plan: Plan, progress: Reporter) -> Lock:
     """Make the changes that the connector requires (database, topics, schemas), and return the new lock."""
-    previous_lock = deployment.lock() or deployment.new_lock()
-    lock = previous_lock.model_copy(update={"cluster_id": plan.cluster_id or previous_lock.cluster_id})
-    systems = set(plan.systems)
+    systems, lock = set(plan.systems), _with_systems(deployment, plan)
     # A deployed connector requires `source` and `schemas` in the lock file, even if nothing else changes.
     if systems & {"postgres", "connect"}:
         lock = _apply_postgres(deployment, lock, plan.changes_of("postgres"), progress)
     if "kafka" in systems:
         topics = kafka_state.desired_topics(deployment.pipeline, deployment.environment)
         changes = plan.changes_of("kafka")
+        created_topics = [change.name for change in changes if change.action == "create"]
+        deployment.write_lock(lock.model_copy(update={"created_topics": created_topics}))
         kafka_apply.apply(deployment.kafka, topics, changes, progress)
         recorded_topics = kafka_apply.recorded_topics(deployment.kafka, topics, changes, lock.topics)
         if "postgres" in systems:
@@ -96,8 +98,6 @@ def apply_prerequisites(deployment: Deployment, plan: Plan, progress: Reporter) 
         deployment.write_lock(lock)
     if systems & {"registry", "connect"}:
         lock = _apply_registry(deployment, lock, plan, progress)
-    if lock.system_identifier is None:
-        lock = _with_database(deployment, lock)
     preconditions.refuse_unplanned_config(deployment, plan, lock)
     return lock
 
@@ -125,17 +125,25 @@ def _apply_postgres(deployment: Deployment, lock: Lock, changes: list[Change], p
     with postgres_client.connected(environment.source) as connection:
         postgres_apply.apply(connection, pipeline, environment, changes, progress)
         source = postgres_apply.source_identity(connection, pipeline, environment, lock.source, changes)
-    lock = lock.model_copy(update={"source": source, "database_identifier": None})
+    lock = lock.model_copy(update={"source": source})
     deployment.write_lock(lock)
     return lock
 
 
-def _with_database(deployment: Deployment, lock: Lock) -> Lock:
-    """Record the database, if it responds, because the relay must not send the rows of another database."""
-    with suppress(OutboxError), postgres_client.connected(deployment.environment.source) as connection:
-        identifier = postgres_client.read_system_identifier(connection)
-        lock = lock.model_copy(update={"database_identifier": identifier})
-        deployment.write_lock(lock)
+def _with_systems(deployment: Deployment, plan: Plan) -> Lock:
+    """Record cluster, database and prefix before the first change, also of systems that --only excludes.
+
+    Later commands compare them. If a system is unreachable, they are refused until another apply records it.
+    """
+    lock = deployment.lock() or deployment.new_lock()
+    update: dict[str, Any] = {"prefix": deployment.pipeline.prefix}
+    with suppress(UnreachableError):
+        update["cluster_id"] = plan.cluster_id or lock.cluster_id or deployment.kafka.cluster_id()
+    if lock.source is None or "postgres" in plan.systems:
+        with suppress(UnreachableError):
+            update["database"] = read_database(deployment)
+    lock = lock.model_copy(update=update)
+    deployment.write_lock(lock)
     return lock
 
 

@@ -21,15 +21,15 @@ from outbox_kit.postgres.replication_slot import Slot, read_slot
 from outbox_kit.postgres.state import ActualDatabase
 from outbox_kit.results import Reporter
 from outbox_kit.results.changes import System
-from outbox_kit.results.repair_commands import APPLY_RECOVER_HINT, NEW_DATABASE_HINT
+from outbox_kit.results.repair_commands import APPLY_RECOVER_HINT, NEW_DATABASE_HINT, RECOVER_HINT
 
 CLUSTERS: tuple[System, ...] = ("kafka", "connect")
 IDENTIFIED_SYSTEMS: tuple[System, ...] = ("postgres", *CLUSTERS)
 # Time limit for each request, because a system that the command does not need can be down.
 READ_LIMIT_S = 5
 DATABASE_HINT = (
-    f"check source.host, source.database, --set and the variables OUTBOX__...; {NEW_DATABASE_HINT}, or start the relay "
-    "with --new-database"
+    f"check source.host, source.database, --set and the variables OUTBOX__...; {NEW_DATABASE_HINT}, or, for a pipeline "
+    "that has only a relay, `outbox apply --only kafka --only registry`"
 )
 DATABASE_KEYS = ("database.hostname", "database.port", "database.dbname")
 NAME_KEYS = ("slot.name", "publication.name", "topic.prefix", "table.include.list")
@@ -64,9 +64,29 @@ def refuse_foreign_systems(
             raise error
         progress(f"not compared with the lock file: {error.message}")
 
+    for problem in () if is_first else _unrecorded(deployment, needs):
+        raise RefusedError(problem, "check -p and -e, or run `outbox apply`")
     for system in compared:
         for problem in foreign_systems(deployment, [system], report):
             raise RefusedError(problem, DATABASE_HINT if system == "postgres" else ADDRESSES_HINT)
+
+
+def _unrecorded(deployment: Deployment, needs: Collection[System]) -> Iterator[str]:
+    """Describe the systems in `needs` that the lock file does not record, so that nothing can be compared.
+
+    An apply that was interrupted, or that had --only, leaves such a lock file.
+    """
+    lock = deployment.lock() or deployment.new_lock()
+    has_connector = lock.config is not None or lock.unfinished is not None
+    recorded: dict[System, tuple[bool, str]] = {
+        "postgres": (lock.system_identifier is not None, "the database"),
+        "kafka": (lock.cluster_id is not None and deployment.pipeline.dead_letter_topic in lock.topics, "the topics"),
+        "connect": (lock.cluster_id is not None and has_connector, "the connector"),
+    }
+    for system in needs:
+        is_recorded, subject = recorded[system]
+        if not is_recorded:
+            yield f"lock file {deployment.lock_file} does not record {subject} of this pipeline"
 
 
 def foreign_systems(
@@ -87,16 +107,18 @@ def foreign_systems(
                 report(system, error)
 
 
-def refuse_wrong_cluster(deployment: Deployment, lock: Lock | None, systems: Collection[System]) -> str | None:
+def refuse_wrong_cluster(
+    deployment: Deployment, lock: Lock | None, systems: Collection[System], *, accepts_new: bool = True
+) -> str | None:
     """Return the cluster id that the systems report; None if neither Kafka nor Connect is in `systems`.
 
-    The expected id is kafka.cluster_id in the environment file, or else the id that the first apply recorded, so that
-    a pipeline can be deployed to a new cluster. Raises UnreachableError. Raises RefusedError if a reported id is not
-    the expected one, or if the two reported ids differ.
+    The expected ids are kafka.cluster_id in the environment file, and the id that the first apply recorded. If
+    `accepts_new`, only the first one is compared, so that a pipeline can be deployed to a new cluster. Raises
+    UnreachableError. Raises RefusedError if a reported id is not expected, or if the two reported ids differ.
     """
     selected = [system for system in CLUSTERS if system in systems]
     reported = {_address(deployment, system): _cluster_id(deployment, system) for system in selected}
-    expected = list(_expected_ids(deployment, lock))[:1]
+    expected = list(_expected_ids(deployment, lock))[: 1 if accepts_new else None]
     for address, cluster_id in reported.items():
         for problem in _differences(address, cluster_id, expected):
             raise RefusedError(problem, ADDRESSES_HINT)
@@ -112,7 +134,7 @@ def refuse_other_database(lock: Lock | None, actual: ActualDatabase) -> None:
     A lock file that was written by `destroy` also has a system identifier.
     """
     problems = [
-        *_database_differences(lock, actual.system_identifier),
+        *_database_differences(lock, actual.system_identifier, actual.database),
         *_slot_differences(actual.slot, actual.database),
     ]
     for problem in problems:
@@ -122,7 +144,8 @@ def refuse_other_database(lock: Lock | None, actual: ActualDatabase) -> None:
 def refuse_unapplied_names(deployment: Deployment, lock: Lock | None, keys: Collection[str] = IDENTITY_KEYS) -> None:
     """Raise RefusedError if one of `keys` of the connector config differs between the files and the last apply."""
     for problem in _unapplied(deployment, lock, keys):
-        raise RefusedError(problem, "check -p, -e, --set and the variables OUTBOX__..., or run `outbox apply`")
+        hint = "check -p, -e, --set and the variables OUTBOX__..., or run `outbox apply`"
+        raise RefusedError(problem, f"{hint}; after a failover or migration: {RECOVER_HINT}")
 
 
 def refuse_lock_of_other_pipeline(deployment: Deployment, lock: Lock) -> None:
@@ -169,18 +192,33 @@ def refuse_other_registry(deployment: Deployment, lock: Lock | None) -> None:
 
 
 def refuse_foreign_database(deployment: Deployment, *, is_new: bool) -> None:
-    """Raise RefusedError if the server is not that of the lock file or the slot decodes another database.
+    """Raise RefusedError if the database is not that of the lock file, or the slot decodes another database.
 
-    If the database `is_new`, accept another server. A slot can be dropped from any database of its server.
+    If the database `is_new`, accept another one. A slot can be dropped from any database of its server.
     """
-    name = deployment.pipeline.source.slot
+    slot = deployment.pipeline.source.slot
     with postgres_client.connected(deployment.environment.source) as connection:
-        if not is_new:
-            for problem in _database_differences(deployment.lock(), postgres_client.read_system_identifier(connection)):
-                raise RefusedError(problem, f"check source.host; {NEW_DATABASE_HINT}")
-        for problem in _slot_differences(read_slot(connection, name), _database(connection)):
-            replace_slot = f"run `outbox stop`, `select pg_drop_replication_slot('{name}')`, then `outbox recover`"
+        name, identifier = _database(connection), postgres_client.read_system_identifier(connection)
+        for problem in () if is_new else _database_differences(deployment.lock(), identifier, name):
+            raise RefusedError(problem, f"check source.host and source.database; {NEW_DATABASE_HINT}")
+        for problem in _slot_differences(read_slot(connection, slot), name):
+            replace_slot = f"run `outbox stop`, `select pg_drop_replication_slot('{slot}')`, then `outbox recover`"
             raise RefusedError(problem, f"correct source.database; if this database replaced the other: {replace_slot}")
+
+
+def refuse_other_prefix(deployment: Deployment, lock: Lock | None) -> None:
+    """Raise RefusedError if the prefix is not that of the last apply, because --only would change a part of it."""
+    for problem in prefix_differences(deployment, lock):
+        raise RefusedError(
+            problem, "check -p, --set and the variables OUTBOX__..., or run `outbox apply` without --only"
+        )
+
+
+def prefix_differences(deployment: Deployment, lock: Lock | None) -> Iterator[str]:
+    """Describe a prefix that the last apply did not record."""
+    prefix, recorded = deployment.pipeline.prefix, lock.prefix if lock else None
+    if recorded not in (None, prefix):
+        yield f"the prefix is {prefix!r}, but {recorded!r} in lock file {deployment.lock_file}"
 
 
 def _unapplied(deployment: Deployment, lock: Lock | None, keys: Collection[str]) -> Iterator[str]:
@@ -197,11 +235,13 @@ def _problems(deployment: Deployment, lock: Lock | None, system: System) -> Iter
     if system == "postgres":
         yield from _unapplied(deployment, lock, IDENTITY_KEYS)
         if lock is not None and lock.system_identifier is not None:
+            yield from _table_differences(deployment, lock)
             with postgres_client.connected(deployment.environment.source, seconds=READ_LIMIT_S) as connection:
-                yield from _database_differences(lock, postgres_client.read_system_identifier(connection))
-                slot = read_slot(connection, deployment.pipeline.source.slot)
-                yield from _slot_differences(slot, _database(connection))
+                name, slot = _database(connection), read_slot(connection, deployment.pipeline.source.slot)
+                yield from _database_differences(lock, postgres_client.read_system_identifier(connection), name)
+                yield from _slot_differences(slot, name)
         return
+    yield from prefix_differences(deployment, lock)
     if system == "connect":
         with suppress(UnreachableError):  # the command reports it
             yield from _connector_differences(deployment, lock)
@@ -230,10 +270,21 @@ def _connector_differences(deployment: Deployment, lock: Lock | None) -> Iterato
             yield f"{connector} has {key} {config.get(key)}, but the environment file has {value}"
 
 
-def _database_differences(lock: Lock | None, system_identifier: str) -> Iterator[str]:
+def _database_differences(lock: Lock | None, system_identifier: str, name: str) -> Iterator[str]:
     expected = lock.system_identifier if lock else None
     if expected not in (None, system_identifier):
         yield f"the server has system identifier {system_identifier}, but the lock file has {expected}"
+    if lock is not None and lock.database is not None and lock.database.name != name:
+        yield f"the database is {name!r}, but the lock file has {lock.database.name!r}"
+
+
+def _table_differences(deployment: Deployment, lock: Lock) -> Iterator[str]:
+    """Compare table and slot if no connector config does, for example of a pipeline that has only a relay."""
+    source, recorded = deployment.pipeline.source, lock.database
+    if recorded is not None and source.uses_table and recorded.table != source.table:
+        yield f"source.table is {source.table}, but {recorded.table} in lock file {deployment.lock_file}"
+    if lock.source is not None and lock.source.slot != source.slot:
+        yield f"source.slot is {source.slot}, but {lock.source.slot} in lock file {deployment.lock_file}"
 
 
 def _database(connection: Connection) -> str:

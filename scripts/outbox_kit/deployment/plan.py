@@ -17,7 +17,12 @@ from outbox_kit.connect.foreign_changes import harmful_foreign_keys
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.first_backfills import topics_without_states
-from outbox_kit.deployment.identity import refuse_lock_of_other_pipeline, refuse_other_owners, refuse_wrong_cluster
+from outbox_kit.deployment.identity import (
+    refuse_lock_of_other_pipeline,
+    refuse_other_owners,
+    refuse_other_prefix,
+    refuse_wrong_cluster,
+)
 from outbox_kit.deployment.plan_model import SYSTEMS, Plan, RollOut
 from outbox_kit.deployment.preconditions import (
     refuse_lost_lock,
@@ -26,6 +31,7 @@ from outbox_kit.deployment.preconditions import (
     refuse_used_slot,
     refuse_violated_rules,
 )
+from outbox_kit.deployment.recorded_database import plan_database
 from outbox_kit.deployment.recorded_objects import adoptions
 from outbox_kit.deployment.source_epochs import next_epoch, refuse_relayed_states
 from outbox_kit.kafka import state as kafka_state
@@ -61,15 +67,18 @@ def make_plan(
     refuse_violated_rules(check_rules(deployment, lock))
     requested_systems = tuple(system for system in SYSTEMS if system in only)
     systems = SYSTEMS if CONNECTOR in requested_systems or not requested_systems else requested_systems
+    if requested_systems:
+        refuse_other_prefix(deployment, lock)
     plan = _plan_systems(deployment, lock, systems, recover=recover, takes_over=takes_over)
-    if not takes_over:
-        plan = replace(plan, changes=(*adoptions(deployment, lock, systems, plan), *plan.changes))
+    moves = list(plan_database(deployment, deployment.lock(), systems, recover=recover))
+    plan = replace(plan, changes=(*moves, *plan.changes))
     if not requested_systems:
         return plan
-    waits_for = tuple(change.object for change in plan.changes if change.system not in requested_systems)
+    is_included = {change: change in moves or change.system in requested_systems for change in plan.changes}
+    waits_for = tuple(change.object for change in plan.changes if not is_included[change])
     return replace(
         plan,
-        changes=tuple(change for change in plan.changes if change.system in requested_systems),
+        changes=tuple(change for change in plan.changes if is_included[change]),
         roll_outs=plan.roll_outs if "registry" in requested_systems else (),
         only=requested_systems,
         waits_for=waits_for if CONNECTOR in requested_systems else (),
@@ -104,6 +113,8 @@ def _plan_systems(
         changes += plan_connect(deployment, lock, changes, database, recover=recover)
     if database is not None and not takes_over:
         refuse_used_slot(deployment, database.slot)
+    if not takes_over:
+        changes = [*adoptions(deployment, lock, systems, database, registry.schemas), *changes]
     config = deployment.render_without_schemas(lock)
     return Plan(
         pipeline=deployment.pipeline.name,
@@ -292,7 +303,7 @@ def plan_connect(
     changes = _with_loss(changes, deployment.pipeline, harmful_keys) if harmful_keys else changes
     has_new_schema = any(change.kind == "schema" for change in changes_before)
     if (changes or has_new_schema) and state == "running" and not is_recovery:
-        refuse_relayed_states(deployment.pipeline.prefix, lock, database)
+        refuse_relayed_states(deployment.pipeline, lock, database)
         _refuse_unsafe_start(deployment, lock, connect_state.stored_lsn(actual), database.slot)
     if changes:
         connect_apply.refuse_missing_plugins(deployment.connect, config)

@@ -62,9 +62,11 @@ class Plan:
 
     @property
     def dangerous(self) -> list[Change]:
-        """The changes that require --allow. `--recover` already allows the dangerous changes to the database."""
+        """The changes that require --allow. `--recover` already allows a new slot and publication."""
         return [
-            change for change in self.changes if change.danger and not (self.recover and change.system == "postgres")
+            change
+            for change in self.changes
+            if change.danger and not (self.recover and change.system == "postgres" and change.action != "adopt")
         ]
 
 

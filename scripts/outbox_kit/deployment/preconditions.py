@@ -161,8 +161,12 @@ def refuse_dangerous(plan: Plan, allowed: Collection[str]) -> None:
     refused_changes = [change for change in plan.dangerous if change.object not in allowed]
     if refused_changes:
         dangers = "; ".join(f"{change.object}: {change.danger}" for change in refused_changes)
-        allow_options = " ".join(f'--allow "{change.object}"' for change in refused_changes)
-        hint = f"to allow these changes, run `outbox apply {allow_options}`"
+        options = [
+            *(["--recover"] if plan.recover else []),
+            *(f"--only {system}" for system in plan.only),
+            *(f'--allow "{change.object}"' for change in refused_changes),
+        ]
+        hint = f"to allow these changes, run `outbox apply {' '.join(options)}`"
         raise RefusedError(f"no change of the plan was made, because it contains dangerous changes: {dangers}", hint)
 
 

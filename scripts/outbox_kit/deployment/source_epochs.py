@@ -8,7 +8,7 @@ from outbox_kit.connect import state as connect_state
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.kafka import source_epoch
 from outbox_kit.kafka.preconditions import MOVE_HINT
-from outbox_kit.pipeline import Lock
+from outbox_kit.pipeline import Lock, Pipeline
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.state import ActualDatabase
 from outbox_kit.results.repair_commands import APPLY_RECOVER_HINT
@@ -22,17 +22,23 @@ def connector_epoch(deployment: Deployment) -> int:
         return 0
 
 
-def refuse_relayed_states(prefix: str, lock: Lock | None, database: ActualDatabase) -> None:
+def refuse_relay_of_other_pipeline(pipeline: Pipeline, epoch: int, prefix: str) -> None:
+    """Raise RefusedError if a relay, which has this source epoch and prefix, sends the rows to another prefix."""
+    if epoch and prefix != pipeline.prefix:
+        raise RefusedError(
+            f"the relay of the topics {prefix}.* sends the rows of table {pipeline.source.table}",
+            "set source.table to a table of its own; if that relay no longer sends the rows, delete the row of this "
+            f"table from {pipeline.source.table.partition('.')[0]}.outbox_relay in the database",
+        )
+
+
+def refuse_relayed_states(pipeline: Pipeline, lock: Lock | None, database: ActualDatabase) -> None:
     """Raise RefusedError if a relay sends the rows to another prefix, or has a higher source epoch than the connector.
 
     The epoch of the connector is that of the lock file.
     """
     epoch, lock_epoch = database.relay_epoch, lock.source_epoch if lock else 1
-    if epoch and database.relay_prefix != prefix:
-        raise RefusedError(
-            f"the relay of the topics {database.relay_prefix}.* sends the rows of this outbox table",
-            "set source.table to a table of its own",
-        )
+    refuse_relay_of_other_pipeline(pipeline, epoch, database.relay_prefix)
     if epoch > lock_epoch:
         raise RefusedError(
             f"the relay has source epoch {epoch}, but the connector has {lock_epoch}: every consumer would ignore the "

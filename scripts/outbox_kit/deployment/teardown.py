@@ -24,10 +24,10 @@ from outbox_kit.deployment.preconditions import refuse_protected
 from outbox_kit.deployment.recorded_objects import recorded_names
 from outbox_kit.kafka import apply as kafka_apply
 from outbox_kit.kafka import state as kafka_state
-from outbox_kit.kafka.topic_identity import require_backfill
+from outbox_kit.kafka.topic_identity import is_recreated, require_backfill
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
-from outbox_kit.postgres import count_undelivered
+from outbox_kit.postgres import count_undelivered, ddl
 from outbox_kit.postgres.replication_slot import read_slot, wait_inactive
 from outbox_kit.registry import state as registry_state
 from outbox_kit.results import Reporter
@@ -66,7 +66,7 @@ def plan_destroy(deployment: Deployment, options: DestroyOptions) -> Removal:
     if options.unused and lock is None:
         message = f"lock file {deployment.lock_file} does not exist, so the topics of removed types are not known"
         raise RefusedError(message, "restore the lock file from version control")
-    refuse_wrong_cluster(deployment, lock, SYSTEMS)
+    refuse_wrong_cluster(deployment, lock, SYSTEMS, accepts_new=False)
     refuse_unapplied_names(deployment, lock)
     refuse_other_registry(deployment, lock)
     refuse_other_owners(deployment)
@@ -120,11 +120,21 @@ def _refuse_foreign_objects(deployment: Deployment, lock: Lock, changes: Sequenc
     The name of the object can come from a variable such as OUTBOX__PREFIX that was set for another pipeline.
     """
     source, recorded = lock.source, recorded_names(lock)
+    publication, mark = (
+        deployment.read_database().publication or {},
+        ddl.publication_mark(deployment.pipeline, deployment.environment),
+    )
+    topics = deployment.kafka.describe(change.name for change in changes if change.kind == "topic")
     for change in changes:
         is_foreign = change.name not in recorded.get(change.kind, {change.name})
-        if change.kind in ("connector", "publication"):
-            config = (deployment.connect.config(change.name) or {}) if change.kind == "connector" else {}
+        if change.kind == "connector":
+            config = deployment.connect.config(change.name) or {}
             is_foreign = source is None or config.get("slot.name", source.slot) != source.slot
+        elif change.kind == "publication":
+            is_marked = publication.get("comment") == mark  # also if it was created again
+            is_foreign = source is None or not (is_marked or publication.get("oid") == source.publication_oid)
+        elif change.kind == "topic" and not is_foreign:
+            is_foreign = is_recreated(topics[change.name], lock.topics[change.name])
         if is_foreign:
             pipeline = f"the pipeline of lock file {deployment.lock_file}"
             message = f"{change.object} does not belong to {pipeline}; nothing was deleted"
@@ -305,7 +315,5 @@ def _update_lock(deployment: Deployment, deleted_topics: set[str], *, resets: bo
     lock = lock.model_copy(update={"topics": require_backfill(remaining)})
     if lock.source is not None:
         reset_fields = {"source": None, "source_epoch": lock.source_epoch + 1, "unfinished": None, "config": None}
-        # A second destroy compares this identifier, so that it does not delete objects in another database.
-        identifier = {"database_identifier": lock.source.system_identifier}
-        lock = lock.model_copy(update=reset_fields | identifier)
+        lock = lock.model_copy(update=reset_fields)
     deployment.write_lock(lock)

@@ -154,7 +154,7 @@ def refuse_unsafe_start(deployment: Deployment, actual: ActualConnector, *, skip
     if lock is not None and lock.unfinished == "recover":
         raise RefusedError("`outbox apply --recover` was interrupted", "run `outbox apply` to complete the recovery")
     lock, database = require_unchanged_source(deployment)
-    refuse_relayed_states(deployment.pipeline.prefix, lock, database)
+    refuse_relayed_states(deployment.pipeline, lock, database)
     connect_state.refuse_lower_epoch(name, actual, lock, increased=False)
     connect_state.refuse_inconsistent_offset(name, actual, lock, database.wal_position)
     if not connect_state.stored_lsn(actual):

@@ -12,7 +12,15 @@ from outbox_kit.pipeline.environment import (
     SourceDatabase,
 )
 from outbox_kit.pipeline.loading import load_environment, load_files, load_pipeline, project_folder
-from outbox_kit.pipeline.lock import Lock, LockedSchema, LockedSource, LockedTopic, read_lock, write_lock
+from outbox_kit.pipeline.lock import (
+    Lock,
+    LockedDatabase,
+    LockedSchema,
+    LockedSource,
+    LockedTopic,
+    read_lock,
+    write_lock,
+)
 from outbox_kit.pipeline.model import CANARY_AGGREGATE, Aggregate, Backfill, Columns, Materialization, Pipeline, Source
 from outbox_kit.pipeline.overrides import Overrides
 from outbox_kit.pipeline.render import UNKNOWN, render_connector
@@ -31,6 +39,7 @@ __all__ = [
     "HttpService",
     "Kafka",
     "Lock",
+    "LockedDatabase",
     "LockedSchema",
     "LockedSource",
     "LockedTopic",

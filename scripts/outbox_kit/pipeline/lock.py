@@ -47,6 +47,14 @@ class LockedSource(Model):
     table_oid: int | None = Field(default=None, description="Null if events are logical decoding messages.")
 
 
+class LockedDatabase(Model):
+    """Identity of the database and its outbox table. Every apply records it, also without a slot (relay only)."""
+
+    system_identifier: str
+    name: str = Field(description="Result of current_database().")
+    table: str | None = Field(description="Outbox table; null if events are logical decoding messages.")
+
+
 class LockedTopic(Model):
     """Identity of a topic, and whether it needs a backfill."""
 
@@ -72,12 +80,12 @@ class Lock(Model):
         description="Operation that apply did not complete. The connector remains stopped. Null if there is none.",
     )
     source: LockedSource | None = None
-    database_identifier: str | None = Field(
-        default=None, description="System identifier of the database, if there is no slot: only a relay, or destroyed."
-    )
+    database: LockedDatabase | None = None
+    prefix: str | None = Field(default=None, description="Prefix of the topics.")
     cluster_id: str | None = Field(default=None, description="Id of the Kafka cluster.")
     registry_url: str | None = Field(default=None, description="Address of the schema registry.")
     topics: dict[str, LockedTopic] = Field(default={}, description="Topics of the pipeline by name.")
+    created_topics: list[str] = Field(default=[], description="Topics that an interrupted apply may have created.")
     config: dict[str, str] | None = Field(
         default=None,
         description="Last connector config that passed its stability window; placeholders are not resolved.",
@@ -88,8 +96,9 @@ class Lock(Model):
 
     @property
     def system_identifier(self) -> str | None:
-        """System identifier of the database, even after destroy. None before the first apply."""
-        return self.source.system_identifier if self.source else self.database_identifier
+        """System identifier of the database, also after destroy. None before the first apply."""
+        recorded = self.source or self.database
+        return recorded.system_identifier if recorded else None
 
 
 def read_lock(path: Path) -> Lock | None:

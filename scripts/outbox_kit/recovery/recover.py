@@ -10,6 +10,7 @@ from outbox_events.text import format_size, plural
 from outbox_kit.connect import lifecycle
 from outbox_kit.delivery.preconditions import refuse_published_deletes
 from outbox_kit.deployment import Deployment, apply
+from outbox_kit.deployment.identity import refuse_other_owners
 from outbox_kit.operations.preconditions import DEFAULT_LIMIT, DeletionLimit
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
@@ -76,6 +77,7 @@ def recover(
         cause = diagnose(deployment)
         if cause is None:
             return Recovery(None)
+        refuse_other_owners(deployment)  # before the slot is dropped
         _prepare(deployment, cause, progress)
     recovery, rows = Recovery(cause), ResentRows()
 
@@ -86,7 +88,8 @@ def recover(
             rows = resend_rows(deployment, lock, progress)
             recovery.resent = dict(rows.resent)
 
-    apply(deployment, progress, recover=True, before_start=before_start)
+    database = f"database {deployment.read_database().database}"  # accepted by the caller
+    apply(deployment, progress, recover=True, allow=[database], before_start=before_start)
     _complete(deployment, recovery, rows, limit or DeletionLimit.parse(DEFAULT_LIMIT), progress, wait_seconds)
     return recovery
 

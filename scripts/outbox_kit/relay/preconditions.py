@@ -14,7 +14,7 @@ from outbox_kit.connect.config_diff import PIPELINE_KEY
 from outbox_kit.connect.conflicts import DEBEZIUM_DEFAULTS, readers_of
 from outbox_kit.deployment import Deployment
 from outbox_kit.deployment.teardown import delivered_position
-from outbox_kit.pipeline import Pipeline, Source, SourceDatabase
+from outbox_kit.pipeline import Lock, Pipeline, SourceDatabase
 from outbox_kit.postgres import client, ddl
 from outbox_kit.postgres.client import Connection
 from outbox_kit.postgres.count_undelivered import count_undelivered
@@ -28,8 +28,9 @@ COUNT = sql.SQL(
 TEXT_TYPES = (*JSON_TYPES, "text", "character varying")
 # A publication of all tables is not specific to a pipeline.
 OTHER_PUBLICATIONS: LiteralString = """
-    select pubname as name from pg_publication join pg_publication_rel on prpubid = pg_publication.oid
-    where prrelid = to_regclass(%s) and pubname <> %s order by pubname"""
+    select pubname as name from pg_publication p join pg_publication_rel on prpubid = p.oid
+    where prrelid = to_regclass(%s) and p.oid <> %s and obj_description(p.oid, 'pg_publication') is distinct from %s
+    order by pubname"""
 NULLABLE: LiteralString = """
     select 1 from pg_attribute where attrelid = to_regclass(%s) and attname = %s and not attnotnull"""
 
@@ -78,19 +79,25 @@ def _refuse_other_owner(pipeline: Pipeline, name: str, connector: LiveConnector)
         raise RefusedError(
             f"connector {name!r} of pipeline {owner!r} reads table {pipeline.source.table} and sends its rows to the "
             f"topics {prefix}.*, not {pipeline.prefix}.*: a row is sent only once",
-            "use one pipeline per outbox table; if the other is no longer used, run `outbox destroy` for it",
+            "use one pipeline per outbox table, or destroy the other one",
         )
 
 
-def refuse_published_table(connection: Connection, source: Source) -> None:
-    """Raise RefusedError if another publication lists the table, because another pipeline may send the rows."""
-    found = connection.execute(OTHER_PUBLICATIONS, (ddl.quoted_text(source.table), source.publication)).fetchone()
+def refuse_published_table(connection: Connection, deployment: Deployment, lock: Lock) -> None:
+    """Raise RefusedError if a publication lists the table that is neither in the lock file nor marked as the own.
+
+    Another pipeline may send the rows, also at another Connect cluster.
+    """
+    source = deployment.pipeline.source
+    recorded = lock.source.publication_oid if lock.source else 0
+    mark = ddl.publication_mark(deployment.pipeline, deployment.environment)
+    found = connection.execute(OTHER_PUBLICATIONS, (ddl.quoted_text(source.table), recorded, mark)).fetchone()
     if found is not None:
         name = sql.Identifier(found["name"]).as_string(connection)
         table = ddl.qualified_name(source.table).as_string(connection)
         raise RefusedError(
             f"publication {found['name']!r} lists table {source.table}, so another pipeline may send its rows",
-            f"use one pipeline per outbox table; if the other is no longer used, run `outbox destroy` for it, or "
+            "use one pipeline per outbox table; if the other is no longer used, run "
             f"`alter publication {name} drop table {table}` in the database",
         )
 

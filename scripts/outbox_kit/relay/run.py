@@ -91,7 +91,7 @@ def prepare(process: RelayProcess, lock: Lock) -> None:
         epochs.refuse_other_pipeline(connection, relay_tables)
         current = client.read_relay(connection, relay_tables.outbox_name)[0]
         if not current:
-            refuse_published_table(connection, deployment.pipeline.source)
+            refuse_published_table(connection, deployment, lock)
         _create_tables(process, lock, connection)
         epoch = epochs.required_epoch(deployment, lock, connection, relay_tables, with_connect=with_connect)
         if epoch != current:

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 System = Literal["postgres", "kafka", "registry", "connect"]
 Action = Literal["create", "update", "delete", "adopt"]
 """`adopt` records an existing object in the lock file, which does not contain it."""
-DatabaseKind = Literal["table", "grant to", "publication", "slot"]
+DatabaseKind = Literal["database", "table", "grant to", "publication", "slot"]
 ConnectorKind = Literal["connector", "offsets", "start", "state"]
 Kind = Literal[DatabaseKind, "topic", "compatibility", "schema", ConnectorKind]
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -131,6 +131,60 @@ def test_a_slot_that_another_client_reads_is_not_used(
     assert f"a client reads slot '{NAME}_s'" in done.stderr
 
 
+def test_a_lock_file_of_one_system_gives_no_access_to_others(
+    first: Deployment, copy: Callable[..., None], outbox: Outbox, outbox_here: Outbox, source_dsn: str
+) -> None:
+    """`apply --only postgres` records the database, but no topics and no connector."""
+    copy()
+    assert _run(outbox_here, ("apply", "--yes", "--only", "postgres"), ()).code == 0
+    before = state(first, source_dsn)
+    source = first.pipeline.source
+    names = {"source.table": source.table, "source.slot": source.slot, "source.publication": source.publication}
+    of_first = {"prefix": NAME, "connector.name": NAME, **names}
+    for command in (
+        ("dead-letter", "acknowledge", "--all", "--yes"),
+        ("dead-letter", "drop", "--all", "--purge", "--yes"),
+        ("senders", "recover", "--all", "--older-than", "0", "--yes"),
+        ("relay", "--once"),
+        ("stop",),
+        ("recover", "--yes"),
+        ("backfill", "book", "--restart"),
+        ("apply", "--yes", "--only", "kafka"),
+        ("destroy", "--delete-topics", "--delete-schemas", "--drop-slot", "--confirm", f"{COPY}@local"),
+    ):
+        for keys in (["prefix"], [*names], [*of_first]):
+            settings = [option for key in keys for option in ("--set", f"{key}={of_first[key]}")]
+            run = outbox if command[0] == "relay" else outbox_here  # it installs handlers for signals
+            done = _run(run, command, tuple(settings))
+            assert done.code == 1, f"{command} {keys}: {done.output}"
+    assert state(first, source_dsn) == before
+    _remove_copy(first, source_dsn)
+
+
+def test_a_publication_that_no_connector_shows_is_not_adopted_without_consent(
+    first: Deployment, copy: Callable[..., None], outbox_here: Outbox, source_dsn: str
+) -> None:
+    """Otherwise, `destroy` would drop it."""
+    copy("source/publication")
+    before = state(first, source_dsn)
+    done = _run(outbox_here, ("apply", "--yes", "--only", "postgres"), UNREACHABLE_CONNECT)
+    assert (done.code, state(first, source_dsn)) == (1, before), done.output
+    assert f'--allow "publication {NAME}_p"' in done.stderr
+
+
+def test_a_slot_that_was_never_read_is_not_adopted(
+    first: Deployment, copy: Callable[..., None], outbox_here: Outbox, source_dsn: str
+) -> None:
+    del first
+    copy()
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        connection.execute("select pg_create_logical_replication_slot('never_read', 'pgoutput')")
+        options = ("--set", "source.slot=never_read", *UNREACHABLE_CONNECT)
+        done = _run(outbox_here, ("apply", "--yes", "--only", "postgres"), options)
+        connection.execute("select pg_drop_replication_slot('never_read')")
+    assert (done.code, "slot 'never_read' exists" in done.stderr) == (1, True), done.output
+
+
 def _changed_aggregates(deployment: Deployment) -> dict[str, object]:
     """Return the aggregates with another compatibility level and more partitions."""
     entries = deployment.pipeline.aggregates.items()

@@ -283,16 +283,6 @@ def test_ends_after_a_signal_although_a_call_of_the_kafka_client_hangs(
     assert versions_of(relayed, key)
 
 
-def test_refuses_the_table_of_another_pipeline(relayed: Deployment, deploy: Deploy) -> None:
-    """Both pipelines would claim from the same buckets, and each row would be on the topics of only one of them."""
-    relay_once(relayed)
-    source = {"table": TABLE, "publication": "other_p", "slot": "other_s"}
-    other = deploy("otherrelay", source=source, applied=False)
-    apply(other, silent, only=("kafka", "registry"))
-    with pytest.raises(RefusedError):
-        relay_once(other)
-
-
 def wait_records(relayed: Deployment, topic: str, count: int) -> None:
     """Wait until a topic has at least `count` records."""
 

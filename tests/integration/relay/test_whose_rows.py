@@ -18,6 +18,7 @@ from outbox_kit.postgres import client
 from outbox_kit.relay import epochs
 from outbox_kit.relay.tables import RelayTables
 from outbox_kit.results import silent
+from outbox_kit.results.changes import System
 
 TABLE = "public.owned_event"
 COLUMNS = f"select count(*) from pg_attribute where attrelid = '{TABLE}'::regclass"
@@ -54,19 +55,37 @@ def test_sends_no_rows_of_another_database(relayed: Deployment, outbox: Outbox) 
     assert lock is not None
     assert lock.source is None
     assert lock.system_identifier is not None
-    relayed.write_lock(lock.model_copy(update={"database_identifier": "1"}))
-    refused = outbox("relay", "--once", "--no-connect", pipeline=relayed.pipeline.name)
-    assert (refused.code, "system identifier" in refused.stderr) == (1, True), refused.output
-    accepted = outbox("relay", "--once", "--no-connect", "--new-database", pipeline=relayed.pipeline.name)
+    assert lock.database is not None
+    relay, others = ("relay", "--once", "--no-connect"), {"system_identifier": "1", "name": "x", "table": "public.x"}
+    apply_again = ("apply", "--yes", "--only", "kafka", "--only", "registry")
+    for key, value in others.items():
+        relayed.write_lock(lock.model_copy(update={"database": lock.database.model_copy(update={key: value})}))
+        for command in (relay, apply_again):
+            refused = outbox(*command, pipeline=relayed.pipeline.name)
+            assert (refused.code, value in refused.stderr) == (1, True), refused.output
+    accepted = outbox(*apply_again, "--allow", f"database {lock.database.name}", pipeline=relayed.pipeline.name)
     assert accepted.code == 0, accepted.output
-    relayed.write_lock(lock)
+    assert relayed.lock() == lock
+    assert outbox(*relay, pipeline=relayed.pipeline.name).code == 0
+
+
+@pytest.mark.parametrize("only", ["postgres", "kafka", "registry"])
+def test_no_apply_accepts_the_table_of_another_relay(relayed: Deployment, deploy: Deploy, only: System) -> None:
+    """Otherwise, `backfill` and `republish` would write rows that the relay sends to its topics."""
+    relay_once(relayed)
+    source = {"table": relayed.pipeline.source.table, "publication": "another_p", "slot": "another_s"}
+    deployment = deploy("another", source=source, applied=False)
+    with pytest.raises(RefusedError, match="relay of the topics"):
+        apply(deployment, silent, only=[only])
+    assert deployment.lock() is None
 
 
 def test_only_the_first_of_two_pipelines_that_start_together_sends_the_rows(
     relayed: Deployment, deploy: Deploy
 ) -> None:
+    source = {"table": relayed.pipeline.source.table, "publication": "together_p", "slot": "together_s"}
+    tables = RelayTables(deploy("together", source=source, applied=False).pipeline, marks=False)
     relay_once(relayed)
-    tables = RelayTables(copied(deploy, "together", table=relayed.pipeline.source.table).pipeline, marks=False)
     with client.connected(relayed.environment.source) as connection, pytest.raises(RefusedError):
         epochs.write_epoch(connection, tables, 9)
 

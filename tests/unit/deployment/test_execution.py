@@ -100,7 +100,8 @@ def test_connector_recovery_steps(serve: Serve, deployed: Deployed, lock: Lock, 
     """Stop before the new slot is read, delete the offsets before seeding, and start last."""
     database.actual = replace(DEPLOYED, timeline=2)
     deployed().write_lock(lock)
-    recovering = lock.model_copy(update={"source": None, "source_epoch": 3, "unfinished": "recover"})
+    recovery = {"source": None, "source_epoch": 3, "unfinished": "recover", "cluster_id": deployed().kafka.cluster_id()}
+    recovering = lock.model_copy(update=recovery)
     connect = deployed_connector(deployed().render(lock), lsn=SERVER_LSN + 1)
     server = serve(connect)
     slot_reads: list[tuple[str, Lock | None]] = []

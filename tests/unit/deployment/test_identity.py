@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from tests.unit.deployment.samples import NAME, Deployed, Serve, service
@@ -25,6 +26,7 @@ from outbox_kit.deployment.identity import (
 from outbox_kit.deployment.plan import make_plan
 from outbox_kit.pipeline import Kafka, Lock, LockedTopic
 from outbox_kit.results import silent
+from outbox_kit.results.changes import System
 
 
 @pytest.mark.parametrize(
@@ -60,6 +62,9 @@ def test_rejects_disagreement_of_any_two_sources(
     lock = lock.model_copy(update={"cluster_id": locked})
     if message is None:
         assert refuse_wrong_cluster(deployment, lock, CLUSTERS) == "k"
+        if expected and locked:  # only `apply` moves a pipeline to another cluster
+            with pytest.raises(RefusedError, match="cluster of the first apply"):
+                refuse_wrong_cluster(deployment, lock, CLUSTERS, accepts_new=False)
     else:
         with pytest.raises(RefusedError, match=message):
             refuse_wrong_cluster(deployment, lock, CLUSTERS)
@@ -73,8 +78,6 @@ def test_does_not_query_unselected_systems(deployed: Deployed, lock: Lock) -> No
     ("configured", "locked", "actual", "expected"),
     [
         (None, "k", "k", None),
-        ("k", None, "k", None),
-        (None, None, "k", None),
         ("k", "k", "k", None),
         ("other", "k", "k", "other"),
         # `apply` has not moved the pipeline to the configured cluster, so that its records are not in this cluster.
@@ -94,7 +97,7 @@ def test_changing_commands_require_the_clusters_of_both_files(
     kafka.cluster = actual
     settings = Kafka(bootstrap_servers="127.0.0.1:1", cluster_id=configured)
     deployment = deployed(connect=service(serve(FakeConnect(cluster=actual))), kafka=settings)
-    deployment.write_lock(lock.model_copy(update={"cluster_id": locked}))
+    deployment.write_lock(lock.model_copy(update={"cluster_id": locked, "config": {}}))
     if expected is None:
         refuse_foreign_systems(deployment, silent, needs=CLUSTERS, compared=CLUSTERS)
         assert list(foreign_systems(deployment, CLUSTERS)) == []
@@ -229,11 +232,61 @@ def test_topics_must_be_in_the_lock_file(deployed: Deployed, lock: Lock, kafka: 
         assert len(list(foreign_systems(deployment, ["kafka"]))) == count
 
 
+@pytest.mark.parametrize(
+    ("missing", "needs"),
+    [
+        ({"source": None, "database": None}, "postgres"),
+        ({"cluster_id": None}, "kafka"),
+        ({"topics": {}}, "kafka"),
+        ({"cluster_id": None}, "connect"),
+        ({"config": None}, "connect"),
+    ],
+)
+@pytest.mark.usefixtures("database")
+def test_a_system_that_the_lock_file_does_not_record_is_not_changed(
+    serve: Serve, deployed: Deployed, lock: Lock, kafka: FakeKafka, missing: dict[str, object], needs: System
+) -> None:
+    """An apply with --only, or an interrupted one, leaves such a lock file."""
+    deployment = deployed(connect=service(serve(FakeConnect(cluster=kafka.cluster))))
+    complete = lock.model_copy(update={"cluster_id": kafka.cluster, "config": {}})
+    deployment.write_lock(complete)
+    refuse_foreign_systems(deployment, silent, needs=(needs,))
+    deployment.write_lock(complete.model_copy(update=missing))
+    with pytest.raises(RefusedError, match="does not record"):
+        refuse_foreign_systems(deployment, silent, needs=(needs,))
+    refuse_foreign_systems(deployment, silent, needs=(needs,), is_first=True)
+
+
+@pytest.mark.usefixtures("database", "kafka")
+@pytest.mark.parametrize(
+    ("recorded", "message"),
+    [
+        ({"prefix": "another"}, "the prefix is 'library', but 'another'"),
+        ({"database": {"name": "another"}}, "the database is 'library', but the lock file has 'another'"),
+        ({"database": {"table": "public.another"}}, "source.table is .*, but public.another"),
+        ({"source": {"slot": "another"}}, "source.slot is library_outbox, but another"),
+    ],
+)
+def test_names_are_compared_without_a_connector(
+    deployed: Deployed, lock: Lock, recorded: dict[str, Any], message: str
+) -> None:
+    """A pipeline that has only a relay has no connector config in the lock file."""
+    deployment = deployed()
+    assert list(foreign_systems(deployment, ["postgres", "kafka"])) == []
+    update = {
+        key: getattr(lock, key).model_copy(update=value) if isinstance(value, dict) else value
+        for key, value in recorded.items()
+    }
+    deployment.write_lock(lock.model_copy(update=update))
+    [problem] = foreign_systems(deployment, ["postgres", "kafka"])
+    assert re.search(message, problem)
+
+
 def test_unreachable_system_is_reported_unless_the_command_needs_it(
     deployed: Deployed, lock: Lock, kafka: FakeKafka
 ) -> None:
     deployment, messages = deployed(), list[str]()
-    deployment.write_lock(lock.model_copy(update={"cluster_id": kafka.cluster}))
+    deployment.write_lock(lock.model_copy(update={"cluster_id": kafka.cluster, "config": {}}))
     refuse_foreign_systems(deployment, messages.append, needs=("kafka",), compared=CLUSTERS)
     assert [deployment.connect.url in message for message in messages] == [True]
     with pytest.raises(UnreachableError):

@@ -91,9 +91,9 @@ def test_a_topic_without_the_states_of_existing_rows_requires_a_backfill(
         kafka.bounds_by_topic[BOOK] = {0: Bounds(0, 1)}
     plan = make_plan(deployment, only=["postgres", "kafka"])
     texts = [change.reason for change in plan.changes if change.name == BOOK]
-    steps = {"missing": [True], "empty": [], "with records": [False]}[topic]
+    steps = {"missing": [True], "empty": [False], "with records": [False]}[topic]
     assert ["`outbox backfill --restart book`" in text for text in texts] == steps
-    allow = [f"topic {BOOK}"] if topic == "with records" else []
+    allow = [] if topic == "missing" else [f"topic {BOOK}"]
     apply(deployment, silent, only=["postgres", "kafka"], allow=allow)
     assert types_with_pending_backfill(recorded(deployment).topics) == expected
 
@@ -106,14 +106,6 @@ def test_partitions_added_by_hand_must_be_allowed(deployment: Deployment, kafka:
         apply(deployment, silent, only=["kafka"])
     apply(deployment, silent, only=["kafka"], allow=[f"topic {BOOK}"])
     assert recorded(deployment).topics[BOOK].partitions == kafka.states[BOOK].partitions
-
-
-def test_records_the_topics_if_no_change_is_pending(deployment: Deployment, kafka: FakeKafka, lock: Lock) -> None:
-    """The lock file was written by a release that does not record topics."""
-    deployment.write_lock(lock.model_copy(update={"topics": {}}))
-    assert apply(deployment, silent, only=["kafka"]) == []
-    ids = {name: entry.id for name, entry in recorded(deployment).topics.items()}
-    assert ids == {name: topic.id for name, topic in kafka.states.items()}
 
 
 def test_a_recreated_table_must_be_allowed_and_then_requires_backfills(

@@ -10,6 +10,7 @@ from tests.unit.deployment.samples import NAME, Deployed, Serve, service
 from tests.unit.fake_connect import FakeConnect
 from tests.unit.fake_kafka import FakeKafka
 from tests.unit.fake_postgres import FakePostgres
+from tests.unit.postgres.samples import DEPLOYED
 
 from outbox_events.contract.source_sequence import Version
 from outbox_events.errors import RefusedError, UnreachableError
@@ -22,7 +23,7 @@ from outbox_kit.deployment.preconditions import (
     refuse_missing_prerequisites,
     refuse_violated_rules,
 )
-from outbox_kit.deployment.recorded_objects import UNRECORDED, adoptions
+from outbox_kit.deployment.recorded_objects import adoptions
 from outbox_kit.pipeline import HttpService, Lock
 from outbox_kit.results.changes import Change
 from outbox_kit.results.checks import Check, Severity, Status
@@ -182,17 +183,29 @@ def test_violated_rule_stops_the_plan() -> None:
     assert caught.value.hint == "do b"
 
 
+@pytest.mark.parametrize("comment", ["outbox-kit: pipeline library, environment fixed", "another", None])
 @pytest.mark.parametrize("recorded", [True, False])
-@pytest.mark.parametrize("owner", ["library", None])
-def test_an_unrecorded_publication_to_update_is_adopted(
-    serve: Serve, deployed: Deployed, lock: Lock, recorded: bool, owner: str | None
+@pytest.mark.parametrize("changes", [{}, {"publication.name": "p"}, {"database.port": "1"}, None])
+def test_publication_and_slot_that_neither_lock_file_nor_comment_nor_connector_claims_are_adopted(
+    serve: Serve,
+    deployed: Deployed,
+    lock: Lock,
+    kafka: FakeKafka,
+    comment: str | None,
+    recorded: bool,
+    changes: dict[str, str] | None,
 ) -> None:
-    config = {**deployed().render(None), PIPELINE_KEY: owner or ""}
-    connect = serve(FakeConnect(configs={NAME: config} if owner else {}, states={NAME: "RUNNING"}))
-    plan = replace(PLAN, changes=(Change("postgres", "publication", "p", "update", ""),))
-    found = adoptions(deployed(connect=service(connect)), lock if recorded else None, ["postgres"], plan)
-    dangers = [(change.object, change.danger) for change in found]
-    assert dangers == ([] if recorded or owner else [("publication p", UNRECORDED)])
+    config = {NAME: {**deployed().render(None), PIPELINE_KEY: "library", **changes}} if changes is not None else {}
+    connect = serve(FakeConnect(configs=config, states={NAME: "RUNNING"}, cluster=kafka.cluster))
+    deployment = deployed(connect=service(connect))
+    if recorded:
+        deployment.write_lock(lock)
+    assert DEPLOYED.publication is not None
+    database = replace(DEPLOYED, publication={**DEPLOYED.publication, "comment": comment})
+    found = list(adoptions(deployment, deployment.lock(), ["postgres"], database, {}))
+    is_own = recorded or changes == {} or (comment is not None and comment != "another")
+    assert [change.kind for change in found] == ([] if is_own else ["publication", "slot"])
+    assert all(change.danger for change in found)
 
 
 REGISTRY = "http://registry:8081"
@@ -223,10 +236,10 @@ def test_existing_objects_that_the_lock_file_does_not_record_are_adopted(
     owner: str | None,
 ) -> None:
     """The live connector of the pipeline proves that the objects are its own."""
-    config = {**deployed().render(None), PIPELINE_KEY: owner or ""}
-    connect = serve(FakeConnect(configs={NAME: config} if owner else {}, states={NAME: "RUNNING"}))
-    deployment = deployed(connect=service(connect), registry=HttpService(url=REGISTRY))
-    kafka.bounds_by_topic = {"library.book": {0: Bounds(0, 1)}}
+    config = {**deployed(registry=HttpService(url=REGISTRY)).render(None), PIPELINE_KEY: owner or ""}
+    worker = FakeConnect(configs={NAME: config} if owner else {}, states={NAME: "RUNNING"}, cluster=kafka.cluster)
+    deployment = deployed(connect=service(serve(worker)), registry=HttpService(url=REGISTRY))
+    kafka.states = {"library.book": kafka.states["library.book"]}
     registered_versions = lock.schemas["book"]
     lock = lock.model_copy(
         update={
@@ -235,9 +248,9 @@ def test_existing_objects_that_the_lock_file_does_not_record_are_adopted(
             "schemas": lock.schemas if schemas else {},
         }
     )
-    found = list(
-        adoptions(deployment, lock, ["kafka", "registry"], replace(PLAN, schemas={"book": registered_versions}))
-    )
+    found = list(adoptions(deployment, lock, ["kafka", "registry"], None, {"book": registered_versions}))
     expected = {"topic": "topic library.book", "schema": "schema library.book-value"}
-    assert [change.object for change in found] == ([] if owner == "library" else [expected[kind] for kind in adopted])
+    if owner == "library":  # a connector proves nothing about another registry than that of the last apply
+        adopted = ["schema"] if "schema" in adopted and url not in (None, REGISTRY) else []
+    assert [change.object for change in found] == [expected[kind] for kind in adopted]
     assert all(change.danger for change in found)

@@ -37,10 +37,6 @@ def relay(
     no_connect: Annotated[
         bool, typer.Option("--no-connect", help="Do not query Kafka Connect for connectors that read the table.")
     ] = False,
-    new_database: Annotated[
-        bool,
-        typer.Option("--new-database", help="Send rows of another database than `outbox apply` recorded."),
-    ] = False,
     metrics_file: Annotated[
         Path | None,
         typer.Option("--metrics-file", help="Write metrics to this file for the textfile collector of Prometheus."),
@@ -57,8 +53,7 @@ def relay(
     options = RelayOptions(after_send == "mark", once, batch, interval_ms / 1000, not no_connect, metrics_file)
     with common.deployment(shows_waiting=False) as deployment:
         systems: tuple[System, ...] = ("postgres", "kafka")
-        excluded = {"connect": no_connect, "postgres": new_database}
-        compared = [system for system in IDENTIFIED_SYSTEMS if not excluded.get(system)]
+        compared = [system for system in IDENTIFIED_SYSTEMS if system != "connect" or not no_connect]
         refuse_foreign_systems(deployment, print_message, needs=systems, compared=compared)
         counters = run_relay(deployment, options, stop, print_message)
     print_message(f"{plural(counters.sent, 'record')} sent, {plural(counters.dead_letters, 'dead letter')}")

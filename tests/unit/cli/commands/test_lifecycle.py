@@ -23,13 +23,13 @@ from outbox_kit.cli.app import app
 from outbox_kit.connect.client import ConnectorStatus
 from outbox_kit.dead_letters.dead_letter import DeadLetter, Place
 from outbox_kit.dead_letters.dead_letter_topic import DeadLetterTopic
+from outbox_kit.deployment import identity
 from outbox_kit.operations import lifecycle, offsets, preconditions, stuck
 from outbox_kit.operations import status as pipeline_status
 from outbox_kit.operations.offsets import OffsetChange, ResetResult
 from outbox_kit.operations.preconditions import Deletions
 from outbox_kit.operations.state_comparison import StuckAggregate
 from outbox_kit.operations.status import PipelineStatus, Task
-from outbox_kit.pipeline import Lock, write_lock
 
 Run = Callable[..., Result]
 
@@ -41,8 +41,7 @@ def run(monkeypatch: pytest.MonkeyPatch, workspace: Path) -> Run:
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(workspace)
     monkeypatch.setenv("OUTBOX_ENVIRONMENT", "production.example")
-    lock = Lock(pipeline="library", environment="production")
-    write_lock(workspace / "connectors" / "library.production.lock.json", lock)
+    monkeypatch.setattr(identity, "refuse_foreign_systems", lambda *_, **__: None)
 
     def command(*arguments: str) -> Result:
         return CliRunner().invoke(app, list(arguments))
