@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any
 
-from outbox_events.errors import UnreachableError
 from outbox_kit.connect import apply as connect_apply
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.offset_seeding import StartPosition
@@ -18,8 +17,9 @@ from outbox_kit.connect.rollback import roll_back
 from outbox_kit.deployment import preconditions
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.first_backfills import topics_without_states
+from outbox_kit.deployment.identity import READ_LIMIT_S, refuse_wrong_cluster
 from outbox_kit.deployment.lag import wait_until_reading
-from outbox_kit.deployment.plan import all_subjects, connector_config, lock_for, make_plan, plan_connect
+from outbox_kit.deployment.plan import UNAVAILABLE, all_subjects, connector_config, lock_for, make_plan, plan_connect
 from outbox_kit.deployment.plan_model import Plan
 from outbox_kit.deployment.preconditions import refuse_dangerous, refuse_missing_prerequisites
 from outbox_kit.deployment.recorded_database import read_database
@@ -84,17 +84,18 @@ def apply_prerequisites(deployment: Deployment, plan: Plan, progress: Reporter) 
     systems, lock = set(plan.systems), _with_systems(deployment, plan)
     # A deployed connector requires `source` and `schemas` in the lock file, even if nothing else changes.
     if systems & {"postgres", "connect"}:
-        lock = _apply_postgres(deployment, lock, plan.changes_of("postgres"), progress)
+        lock = _apply_postgres(deployment, lock, plan, progress)
     if "kafka" in systems:
         topics = kafka_state.desired_topics(deployment.pipeline, deployment.environment)
         changes = plan.changes_of("kafka")
-        created_topics = [change.name for change in changes if change.action == "create"]
-        deployment.write_lock(lock.model_copy(update={"created_topics": created_topics}))
+        created_topics = {change.name for change in changes if change.action == "create"}
+        lock = lock.model_copy(update={"created_topics": sorted({*lock.created_topics, *created_topics})})
+        deployment.write_lock(lock)
         kafka_apply.apply(deployment.kafka, topics, changes, progress)
         recorded_topics = kafka_apply.recorded_topics(deployment.kafka, topics, changes, lock.topics)
         if "postgres" in systems:
             recorded_topics = require_backfill(recorded_topics, topics_without_states(deployment, lock, changes))
-        lock = lock.model_copy(update={"topics": recorded_topics})
+        lock = lock.model_copy(update={"topics": recorded_topics, "created_topics": []})
         deployment.write_lock(lock)
     if systems & {"registry", "connect"}:
         lock = _apply_registry(deployment, lock, plan, progress)
@@ -117,11 +118,11 @@ def _begin_recovery(deployment: Deployment, plan: Plan, progress: Reporter) -> N
         connect_lifecycle.stop(deployment.connect, name)
 
 
-def _apply_postgres(deployment: Deployment, lock: Lock, changes: list[Change], progress: Reporter) -> Lock:
-    pipeline, environment = deployment.pipeline, deployment.environment
+def _apply_postgres(deployment: Deployment, lock: Lock, plan: Plan, progress: Reporter) -> Lock:
+    pipeline, environment, changes = deployment.pipeline, deployment.environment, plan.changes_of("postgres")
     if any(change.danger for change in changes):
         # These changes lose rows. The loss is recorded first, so that an interruption does not hide it.
-        lock = _with_required_backfill(deployment, lock)
+        lock = _with_required_backfill(deployment, lock, plan.systems)
     with postgres_client.connected(environment.source) as connection:
         postgres_apply.apply(connection, pipeline, environment, changes, progress)
         source = postgres_apply.source_identity(connection, pipeline, environment, lock.source, changes)
@@ -137,20 +138,22 @@ def _with_systems(deployment: Deployment, plan: Plan) -> Lock:
     """
     lock = deployment.lock() or deployment.new_lock()
     update: dict[str, Any] = {"prefix": deployment.pipeline.prefix}
-    with suppress(UnreachableError):
-        update["cluster_id"] = plan.cluster_id or lock.cluster_id or deployment.kafka.cluster_id()
+    with suppress(*UNAVAILABLE), deployment.bounded(READ_LIMIT_S) as bounded:
+        update["cluster_id"] = plan.cluster_id or lock.cluster_id or refuse_wrong_cluster(bounded, lock, ["kafka"])
     if lock.source is None or "postgres" in plan.systems:
-        with suppress(UnreachableError):
+        with suppress(*UNAVAILABLE):
             update["database"] = read_database(deployment)
     lock = lock.model_copy(update=update)
     deployment.write_lock(lock)
     return lock
 
 
-def _with_required_backfill(deployment: Deployment, lock: Lock) -> Lock:
+def _with_required_backfill(deployment: Deployment, lock: Lock, systems: Collection[System]) -> Lock:
     """Record in the lock file that every state topic needs a backfill, and return the new lock."""
     desired = kafka_state.desired_topics(deployment.pipeline, deployment.environment)
-    topics = lock.topics or kafka_apply.existing_topics(deployment.kafka, desired, {})  # if the lock file was lost
+    topics = lock.topics
+    if not topics and "kafka" in systems:  # the lock file was lost; the plan has adopted the topics
+        topics = kafka_apply.existing_topics(deployment.kafka, desired, {})
     lock = lock.model_copy(update={"topics": require_backfill(topics)})
     deployment.write_lock(lock)
     return lock
@@ -180,7 +183,7 @@ def _apply_connect(
     preconditions.refuse_unplanned_changes(plan, changes)
     start = start_position(deployment, lock, database)
     if any(change.loss for change in changes):
-        lock = _with_required_backfill(deployment, lock)
+        lock = _with_required_backfill(deployment, lock, plan.systems)
     if changes:
         connect_apply.refuse_invalid(client, name, config, progress=progress)
         if lock.unfinished is None and not connect_lifecycle.is_paused_or_stopped(client.status(name)):

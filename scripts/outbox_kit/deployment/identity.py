@@ -44,12 +44,13 @@ def refuse_foreign_systems(
     needs: Collection[System],
     compared: Collection[System] = IDENTIFIED_SYSTEMS,
     is_first: bool = False,
+    apply_hint: str = "",
 ) -> None:
     """Raise RefusedError if the database or a cluster is not the one in the environment file and in the lock file.
 
     If a `compared` system cannot be identified, raise the error if the command `needs` the system, else report it.
     Without a lock file, only a command that `is_first` for a pipeline is accepted, because topics and connector can
-    belong to another pipeline or environment.
+    belong to another pipeline or environment. `apply_hint` names the command that records the systems.
     """
     if deployment.lock() is None and not is_first:
         message = f"lock file {deployment.lock_file} does not exist: the objects may belong to another environment"
@@ -64,29 +65,44 @@ def refuse_foreign_systems(
             raise error
         progress(f"not compared with the lock file: {error.message}")
 
-    for problem in () if is_first else _unrecorded(deployment, needs):
-        raise RefusedError(problem, "check -p and -e, or run `outbox apply`")
+    lock = deployment.lock()
+    for problem in () if is_first else _missing_records(deployment, needs):
+        raise RefusedError(problem, f"check -p and -e, or {apply_hint or _apply_hint(lock)}")
+    if "postgres" in compared:
+        refuse_unapplied_names(deployment, lock)
     for system in compared:
         for problem in foreign_systems(deployment, [system], report):
             raise RefusedError(problem, DATABASE_HINT if system == "postgres" else ADDRESSES_HINT)
 
 
-def _unrecorded(deployment: Deployment, needs: Collection[System]) -> Iterator[str]:
+def _missing_records(deployment: Deployment, needs: Collection[System]) -> Iterator[str]:
     """Describe the systems in `needs` that the lock file does not record, so that nothing can be compared.
 
     An apply that was interrupted, or that had --only, leaves such a lock file.
     """
     lock = deployment.lock() or deployment.new_lock()
-    has_connector = lock.config is not None or lock.unfinished is not None
-    recorded: dict[System, tuple[bool, str]] = {
-        "postgres": (lock.system_identifier is not None, "the database"),
-        "kafka": (lock.cluster_id is not None and deployment.pipeline.dead_letter_topic in lock.topics, "the topics"),
-        "connect": (lock.cluster_id is not None and has_connector, "the connector"),
-    }
-    for system in needs:
-        is_recorded, subject = recorded[system]
-        if not is_recorded:
-            yield f"lock file {deployment.lock_file} does not record {subject} of this pipeline"
+    has_topics = lock.cluster_id is not None and deployment.pipeline.dead_letter_topic in lock.topics
+    if "postgres" in needs and lock.system_identifier is None:
+        yield f"lock file {deployment.lock_file} does not record the database of this pipeline"
+    if "kafka" in needs and not has_topics:
+        yield f"lock file {deployment.lock_file} does not record the topics of this pipeline"
+    if "connect" in needs and not (lock.cluster_id is not None and _records_connector(deployment, lock)):
+        yield f"lock file {deployment.lock_file} does not record the connector of this pipeline"
+
+
+def _records_connector(deployment: Deployment, lock: Lock) -> bool:
+    """Return whether an apply has created the connector, which may never have run if its state is `stopped`."""
+    if lock.config is not None or lock.unfinished is not None:
+        return True
+    config = deployment.connect.config(deployment.pipeline.connector.name) or {}
+    expected = (lock.pipeline, lock.source.slot) if lock.source else None
+    return (config.get(PIPELINE_KEY), config.get("slot.name")) == expected
+
+
+def _apply_hint(lock: Lock | None) -> str:
+    """Return the hint to apply the pipeline. An apply for a pipeline that has only a relay must not create a slot."""
+    has_only_relay = lock is not None and lock.source is None and bool(lock.topics)
+    return f"run `outbox apply{' --only kafka --only registry' if has_only_relay else ''}`"
 
 
 def foreign_systems(

@@ -67,8 +67,9 @@ def make_plan(
     refuse_violated_rules(check_rules(deployment, lock))
     requested_systems = tuple(system for system in SYSTEMS if system in only)
     systems = SYSTEMS if CONNECTOR in requested_systems or not requested_systems else requested_systems
-    if requested_systems:
-        refuse_other_prefix(deployment, lock)
+    has_only_relay = lock is not None and lock.source is None and lock.config is None
+    if requested_systems and not (has_only_relay and {"kafka", "registry"} <= set(systems)):
+        refuse_other_prefix(deployment, lock)  # otherwise, the connector would write to the previous topics
     plan = _plan_systems(deployment, lock, systems, recover=recover, takes_over=takes_over)
     moves = list(plan_database(deployment, deployment.lock(), systems, recover=recover))
     plan = replace(plan, changes=(*moves, *plan.changes))
@@ -113,8 +114,8 @@ def _plan_systems(
         changes += plan_connect(deployment, lock, changes, database, recover=recover)
     if database is not None and not takes_over:
         refuse_used_slot(deployment, database.slot)
-    if not takes_over:
-        changes = [*adoptions(deployment, lock, systems, database, registry.schemas), *changes]
+    adopted = adoptions(deployment, lock, systems, database, registry.schemas, takes_over=takes_over)
+    changes = [*adopted, *changes]
     config = deployment.render_without_schemas(lock)
     return Plan(
         pipeline=deployment.pipeline.name,

@@ -13,7 +13,7 @@ from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.identity import refuse_unapplied_names
 from outbox_kit.deployment.plan_model import EXCLUDED_OBJECTS_MESSAGE, Plan
-from outbox_kit.deployment.recorded_objects import has_own_connector
+from outbox_kit.deployment.recorded_objects import has_own_connector, is_recorded_slot
 from outbox_kit.deployment.source_epochs import highest_epoch, highest_version
 from outbox_kit.pipeline import Lock, LockedSchema, LockedSource
 from outbox_kit.pipeline.lock import RETAINED_VERSIONS
@@ -95,13 +95,13 @@ def refuse_lost_lock(deployment: Deployment, lock: Lock | None) -> None:
 
 
 def refuse_used_slot(deployment: Deployment, slot: Slot | None) -> None:
-    """Raise RefusedError if a client has read the slot, and the lock file does not record a slot.
+    """Raise RefusedError if a client has read the slot, and the lock file does not record it.
 
     The client can be the connector of another pipeline, also at another Connect cluster. The live connector of the
     pipeline proves that the slot is its own.
     """
     name, lock = deployment.pipeline.source.slot, deployment.lock()
-    if slot is None or (lock is not None and (lock.source is not None or lock.unfinished == "recover")):
+    if slot is None or is_recorded_slot(lock, name):
         return
     with postgres_client.connected(deployment.environment.source) as connection:
         counters = read_counters(connection, name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from outbox_events.errors import UnreachableError
+from outbox_events.errors import RejectedError, UnreachableError
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.source_epochs import refuse_relay_of_other_pipeline
 from outbox_kit.pipeline import Lock, LockedDatabase
@@ -37,16 +37,15 @@ def plan_database(
         return
     try:
         actual = read_database(deployment)
-    except UnreachableError:  # a plan of other systems does not need the database
+    except (UnreachableError, RejectedError):  # a plan of other systems does not need the database
         if {"postgres", "connect"} & set(systems):
             raise
         return
-    if lock is None or lock.database is None:
-        return
-    recorded = lock.database
-    if lock.source is not None:  # the connector's config contains the table
-        recorded = recorded.model_copy(update={"table": actual.table})
-    if recorded != actual:
+    recorded = lock.database if lock is not None else None
+    if lock is not None and lock.source is not None:  # the connector's config contains the table
+        known = {"system_identifier": lock.source.system_identifier, "name": recorded.name if recorded else actual.name}
+        recorded = actual.model_copy(update=known)
+    if recorded is not None and recorded != actual:
         reason = "the lock file has another database or outbox table"
         before, after = _text(recorded), _text(actual)
         danger = f"{before} → {after}: {OTHER_DATABASE}"

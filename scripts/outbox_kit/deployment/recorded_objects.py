@@ -6,28 +6,41 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from outbox_events.errors import OutboxError
 from outbox_kit.connect.config_diff import PIPELINE_KEY
+from outbox_kit.dead_letters.topic_owner import owner_of
 from outbox_kit.deployment.deployment import Deployment
+from outbox_kit.deployment.identity import DATABASE_KEYS
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.pipeline import Lock, LockedSchema
 from outbox_kit.postgres import ddl
+from outbox_kit.postgres.client import Row
 from outbox_kit.postgres.state import ActualDatabase
 from outbox_kit.registry import state as registry_state
 from outbox_kit.results.changes import Change, System
 
-PROVING_KEYS = (
-    *("database.hostname", "database.port", "database.dbname"),
-    *("slot.name", "publication.name", "topic.prefix", PIPELINE_KEY),
-)
+PROVING_KEYS = (*DATABASE_KEYS, "slot.name", "publication.name", "topic.prefix", PIPELINE_KEY)
 UNRECORDED = "it exists, but the lock file does not record it: it may belong to another pipeline"
 
 
-def recorded_names(lock: Lock | None) -> dict[str, set[str]]:
+def recorded_names(lock: Lock) -> dict[str, set[str]]:
     """Return the names of the topics, subjects and slot in the lock file, by kind of change."""
     return {
-        "topic": {*lock.topics, *lock.created_topics} if lock else set(),
-        "schema": {entry.subject for versions in lock.schemas.values() for entry in versions} if lock else set(),
-        "slot": {lock.source.slot} if lock and lock.source else set(),
+        "topic": set(lock.topics),
+        "schema": {entry.subject for versions in lock.schemas.values() for entry in versions},
+        "slot": {lock.source.slot} if lock.source else set(),
     }
+
+
+def is_recorded_slot(lock: Lock | None, name: str) -> bool:
+    """Return whether the last apply recorded the slot. After a recovery has begun, only the connector config has it."""
+    return lock is not None and name in (lock.source and lock.source.slot, (lock.config or {}).get("slot.name"))
+
+
+def is_recorded_publication(lock: Lock | None, publication: Row) -> bool:
+    """Return whether the last apply recorded the publication, as in is_recorded_slot()."""
+    if lock is None:
+        return False
+    is_same = lock.source is not None and publication["oid"] == lock.source.publication_oid
+    return bool(is_same or publication["name"] == (lock.config or {}).get("publication.name"))
 
 
 def has_own_connector(deployment: Deployment) -> bool:
@@ -53,35 +66,48 @@ def adoptions(
     systems: Iterable[System],
     database: ActualDatabase | None,
     schemas: Mapping[str, list[LockedSchema]],
+    *,
+    takes_over: bool = False,
 ) -> Iterator[Change]:
     """Yield a dangerous change for each existing object that an apply would use and that the lock file lacks.
 
-    A subject of a recorded topic is new to the lock file if an apply was interrupted. `schemas` contains the registered
-    versions.
+    `schemas` contains the registered versions. If the pipeline `takes_over` the objects of another connector, only
+    topics of other pipelines need consent.
     """
-    unrecorded = [
-        *(_unrecorded_in_postgres(deployment, database) if database is not None else ()),
-        *(_unrecorded_topics(deployment, lock) if "kafka" in systems else ()),
-        *(_unrecorded_subjects(deployment, lock, schemas) if "registry" in systems else ()),
-    ]
+    existing_topics = deployment.kafka.topics() if "kafka" in systems else {}
+    topics = list(_unrecorded_topics(deployment, lock, existing_topics))
+    if takes_over:
+        yield from (change for change in topics if owner_of(change.name, existing_topics) is not None)
+        return
+    subjects = _unrecorded_subjects(deployment, lock, schemas) if "registry" in systems else ()
+    unrecorded = [*(_unrecorded_in_postgres(deployment, database) if database else ()), *topics, *subjects]
     is_other_registry = lock is not None and lock.registry_url not in (None, deployment.registry.url)
     is_proven = bool(unrecorded) and has_own_connector(deployment)
     for change in unrecorded:
-        if not is_proven or (change.system == "registry" and is_other_registry):
+        owner = owner_of(change.name, existing_topics) if change.kind in ("topic", "schema") else None
+        is_of_other = owner not in (None, deployment.pipeline.prefix)
+        if not is_proven or is_of_other or (change.system == "registry" and is_other_registry):
             yield change
 
 
-def _unrecorded_topics(deployment: Deployment, lock: Lock | None) -> Iterator[Change]:
+def _unrecorded_topics(
+    deployment: Deployment, lock: Lock | None, existing_topics: Mapping[str, tuple[int, int]]
+) -> Iterator[Change]:
+    """Yield a change for each topic, except for those that an interrupted apply may have created, while empty."""
     desired = kafka_state.desired_topics(deployment.pipeline, deployment.environment)
-    existing = {topic.name for topic in desired} & deployment.kafka.topics().keys()
-    for name in sorted(existing - recorded_names(lock)["topic"]):
-        yield Change("kafka", "topic", name, "adopt", "the topic exists", danger=UNRECORDED)
+    for name in sorted({topic.name for topic in desired} & existing_topics.keys()):
+        is_created = lock is not None and name in lock.created_topics
+        if lock is not None and name in lock.topics:
+            continue
+        if not is_created or deployment.kafka.has_records(name, existing_topics[name][0]):
+            yield Change("kafka", "topic", name, "adopt", "the topic exists", danger=UNRECORDED)
 
 
 def _unrecorded_subjects(
     deployment: Deployment, lock: Lock | None, schemas: Mapping[str, list[LockedSchema]]
 ) -> Iterator[Change]:
-    recorded, url = recorded_names(lock), lock.registry_url if lock else None
+    """Yield a change for each subject. One of a recorded topic is new to the lock file if an apply was interrupted."""
+    recorded, url = recorded_names(lock or deployment.new_lock()), lock.registry_url if lock else None
     for subject in registry_state.desired_subjects(deployment.pipeline):
         topic = deployment.pipeline.topic_of(subject.aggregate_type)
         is_proven = subject.name in recorded["schema"] and url in (None, deployment.registry.url)
@@ -93,13 +119,12 @@ def _unrecorded_subjects(
 def _unrecorded_in_postgres(deployment: Deployment, database: ActualDatabase) -> Iterator[Change]:
     """Yield changes for publication and slot, unless the lock file records them, or the publication has the mark."""
     lock, publication, slot = deployment.lock(), database.publication, database.slot
-    mark = ddl.publication_mark(deployment.pipeline, deployment.environment)
-    is_recorded = lock is not None and (lock.source is not None or lock.unfinished == "recover")
-    if is_recorded or (publication is not None and publication["comment"] == mark):
+    if publication is not None and publication["comment"] == ddl.publication_mark(
+        deployment.pipeline, deployment.environment
+    ):
         return
-    if publication is not None:
+    if publication is not None and not is_recorded_publication(lock, publication):
         reason = f"it has the comment {publication['comment']!r}" if publication["comment"] else "it exists"
-        name = deployment.pipeline.source.publication
-        yield Change("postgres", "publication", name, "adopt", reason, danger=UNRECORDED)
-    if slot is not None:
+        yield Change("postgres", "publication", publication["name"], "adopt", reason, danger=UNRECORDED)
+    if slot is not None and not is_recorded_slot(lock, slot.name):
         yield Change("postgres", "slot", slot.name, "adopt", "it exists", danger=UNRECORDED)

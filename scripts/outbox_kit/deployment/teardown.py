@@ -15,6 +15,7 @@ from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.identity import (
     refuse_other_database,
     refuse_other_owners,
+    refuse_other_prefix,
     refuse_other_registry,
     refuse_unapplied_names,
     refuse_wrong_cluster,
@@ -68,6 +69,7 @@ def plan_destroy(deployment: Deployment, options: DestroyOptions) -> Removal:
         raise RefusedError(message, "restore the lock file from version control")
     refuse_wrong_cluster(deployment, lock, SYSTEMS, accepts_new=False)
     refuse_unapplied_names(deployment, lock)
+    refuse_other_prefix(deployment, lock)
     refuse_other_registry(deployment, lock)
     refuse_other_owners(deployment)
     database_changes = _database_changes(deployment, lock, options)
@@ -120,16 +122,14 @@ def _refuse_foreign_objects(deployment: Deployment, lock: Lock, changes: Sequenc
     The name of the object can come from a variable such as OUTBOX__PREFIX that was set for another pipeline.
     """
     source, recorded = lock.source, recorded_names(lock)
-    publication, mark = (
-        deployment.read_database().publication or {},
-        ddl.publication_mark(deployment.pipeline, deployment.environment),
-    )
+    publication = deployment.read_database().publication or {}
+    mark = ddl.publication_mark(deployment.pipeline, deployment.environment)
     topics = deployment.kafka.describe(change.name for change in changes if change.kind == "topic")
     for change in changes:
         is_foreign = change.name not in recorded.get(change.kind, {change.name})
         if change.kind == "connector":
             config = deployment.connect.config(change.name) or {}
-            is_foreign = source is None or config.get("slot.name", source.slot) != source.slot
+            is_foreign = source is None or config.get("slot.name") != source.slot
         elif change.kind == "publication":
             is_marked = publication.get("comment") == mark  # also if it was created again
             is_foreign = source is None or not (is_marked or publication.get("oid") == source.publication_oid)
@@ -181,6 +181,9 @@ def _topic_changes(
         content = "with records" if has_records else "empty"
         danger = TOPIC_LOSS if has_data else ""
         changes.append(Change("kafka", "topic", name, "delete", reason, content, danger=danger))
+    # The topic of the acknowledgements shows that the retained topics belong to a pipeline.
+    if retained:
+        changes = [change for change in changes if change.name != deployment.pipeline.acknowledgement_topic]
     return changes, retained
 
 

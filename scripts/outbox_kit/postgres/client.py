@@ -42,7 +42,7 @@ TABLE_OID: LiteralString = "select to_regclass(%s)::oid::bigint as oid"
 RELAY_TABLE: LiteralString = "select to_regclass(%s) is not null as found"
 RELAY = sql.SQL("select source_epoch, prefix from {}.outbox_relay where outbox = %s")
 PUBLICATION: LiteralString = """
-    select p.oid::bigint as oid, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate, p.pubviaroot,
+    select p.oid::bigint as oid, p.pubname as name, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate, p.pubviaroot,
            p.puballtables, obj_description(p.oid, 'pg_publication') as comment,
            coalesce((select array_agg(schemaname || '.' || tablename order by 1)
                      from pg_publication_tables where pubname = p.pubname), '{}') as tables,
@@ -224,7 +224,7 @@ def read_relay(connection: Connection, outbox: str) -> tuple[int, str]:
 
 
 def read_publication(connection: Connection, name: str) -> Row | None:
-    """Return a publication's oid, comment, options, `tables` (schema.table) and `filtered` (row filter), or None."""
+    """Return a publication's oid, name, comment, options, `tables` and `filtered` (has a row filter), or None."""
     return connection.execute(PUBLICATION, (name,)).fetchone()
 
 

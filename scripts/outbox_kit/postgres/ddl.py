@@ -87,8 +87,9 @@ def alter_publication(source: Source) -> list[sql.Composed]:
 
 
 def publication_mark(pipeline: Pipeline, environment: Environment) -> str:
-    """Return the comment by which `apply` recognizes the pipeline's publication, which nothing else records."""
-    return f"outbox-kit: pipeline {pipeline.name}, environment {environment.name}"
+    """Return the comment by which `apply` recognizes the publication and the slot of the pipeline."""
+    names = f"pipeline {pipeline.name}, environment {environment.name}"
+    return f"outbox-kit: {names}, prefix {pipeline.prefix}, slot {pipeline.source.slot}"
 
 
 def mark_publication(pipeline: Pipeline, environment: Environment) -> sql.Composed:

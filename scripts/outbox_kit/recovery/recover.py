@@ -11,6 +11,7 @@ from outbox_kit.connect import lifecycle
 from outbox_kit.delivery.preconditions import refuse_published_deletes
 from outbox_kit.deployment import Deployment, apply
 from outbox_kit.deployment.identity import refuse_other_owners
+from outbox_kit.deployment.recorded_database import read_database
 from outbox_kit.operations.preconditions import DEFAULT_LIMIT, DeletionLimit
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
@@ -88,7 +89,7 @@ def recover(
             rows = resend_rows(deployment, lock, progress)
             recovery.resent = dict(rows.resent)
 
-    database = f"database {deployment.read_database().database}"  # accepted by the caller
+    database = f"database {read_database(deployment).name}"  # accepted by the caller
     apply(deployment, progress, recover=True, allow=[database], before_start=before_start)
     _complete(deployment, recovery, rows, limit or DeletionLimit.parse(DEFAULT_LIMIT), progress, wait_seconds)
     return recovery

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from tests.unit.fake_connect import FakeConnect
 from tests.unit.fake_kafka import FakeKafka
 
 from outbox_events.errors import RefusedError, RejectedError, UnreachableError
+from outbox_kit.connect.config_diff import PIPELINE_KEY
 from outbox_kit.deployment.identity import (
     CLUSTERS,
     DATABASE_KEYS,
@@ -255,6 +257,20 @@ def test_a_system_that_the_lock_file_does_not_record_is_not_changed(
     with pytest.raises(RefusedError, match="does not record"):
         refuse_foreign_systems(deployment, silent, needs=(needs,))
     refuse_foreign_systems(deployment, silent, needs=(needs,), is_first=True)
+
+
+@pytest.mark.usefixtures("database")
+@pytest.mark.parametrize("slot", ["library_outbox", "another"])
+def test_a_connector_that_was_created_as_stopped_is_recorded_by_its_slot(
+    serve: Serve, deployed: Deployed, lock: Lock, kafka: FakeKafka, slot: str
+) -> None:
+    """Its config is recorded only after it has run."""
+    config = {**deployed().render(lock), PIPELINE_KEY: "library", "slot.name": slot}
+    worker = FakeConnect(configs={NAME: config}, states={NAME: "STOPPED"}, cluster=kafka.cluster)
+    deployment = deployed(connect=service(serve(worker)))
+    deployment.write_lock(lock.model_copy(update={"cluster_id": kafka.cluster, "config": None}))
+    with nullcontext() if slot == "library_outbox" else pytest.raises(RefusedError, match="does not record"):
+        refuse_foreign_systems(deployment, silent, needs=("connect",))
 
 
 @pytest.mark.usefixtures("database", "kafka")

@@ -116,6 +116,7 @@ def test_plan_of_a_deployed_pipeline_is_empty(serve: Serve, deployed: Deployed, 
     ],
     ids=["promoted", "another database", "slot gone"],
 )
+@pytest.mark.parametrize("is_old", [False, True], ids=["", "old lock file"])
 def test_plan_with_recover_accepts_a_lost_slot(
     serve: Serve,
     deployed: Deployed,
@@ -123,10 +124,11 @@ def test_plan_with_recover_accepts_a_lost_slot(
     database: FakePostgres,
     changes: dict[str, Any],
     message: str,
+    is_old: bool,
 ) -> None:
     database.actual = replace(DEPLOYED, **changes)
     database.is_read = lambda: False
-    deployed().write_lock(lock)
+    deployed().write_lock(lock.model_copy(update={"database": None}) if is_old else lock)
     registry = serve(registered(lock))
     connect = serve(deployed_connector(deployed().render(lock), lsn=DEPLOYED.wal_position + 1))
     deployment = deployed(connect=service(connect), registry=service(registry))

@@ -21,6 +21,7 @@ from outbox_kit.deployment.preconditions import (
     refuse_dangerous,
     refuse_lost_lock,
     refuse_missing_prerequisites,
+    refuse_used_slot,
     refuse_violated_rules,
 )
 from outbox_kit.deployment.recorded_objects import adoptions
@@ -124,9 +125,14 @@ def test_slot_that_a_client_has_read_needs_the_lock_file(
         else nullcontext()
     ):
         make_plan(deployment, only=["postgres"], takes_over=takes_over)
-    for recorded in (lock, lock.model_copy(update={"source": None, "unfinished": "recover"})):
+    names = {"slot.name": "library_outbox", "publication.name": "library_outbox"}
+    for recorded in (lock, lock.model_copy(update={"source": None, "unfinished": "recover", "config": names})):
         deployment.write_lock(recorded)
         make_plan(deployment, only=["postgres"])
+    assert lock.source is not None  # the lock file has another slot
+    deployment.write_lock(lock.model_copy(update={"source": lock.source.model_copy(update={"slot": "another"})}))
+    with pytest.raises(RefusedError) if is_refused else nullcontext():
+        refuse_used_slot(deployment, database.actual.slot)
 
 
 @pytest.mark.usefixtures("database", "kafka")
@@ -183,7 +189,9 @@ def test_violated_rule_stops_the_plan() -> None:
     assert caught.value.hint == "do b"
 
 
-@pytest.mark.parametrize("comment", ["outbox-kit: pipeline library, environment fixed", "another", None])
+@pytest.mark.parametrize(
+    "comment", ["outbox-kit: pipeline library, environment fixed, prefix library, slot library_outbox", "another", None]
+)
 @pytest.mark.parametrize("recorded", [True, False])
 @pytest.mark.parametrize("changes", [{}, {"publication.name": "p"}, {"database.port": "1"}, None])
 def test_publication_and_slot_that_neither_lock_file_nor_comment_nor_connector_claims_are_adopted(
@@ -254,3 +262,34 @@ def test_existing_objects_that_the_lock_file_does_not_record_are_adopted(
         adopted = ["schema"] if "schema" in adopted and url not in (None, REGISTRY) else []
     assert [change.object for change in found] == [expected[kind] for kind in adopted]
     assert all(change.danger for change in found)
+
+
+@pytest.mark.parametrize(("has_records", "adopted"), [(False, []), (True, ["topic library.book"])])
+def test_topics_of_an_interrupted_apply_are_its_own_while_they_are_empty(
+    deployed: Deployed, lock: Lock, kafka: FakeKafka, has_records: bool, adopted: list[str]
+) -> None:
+    kafka.states = {"library.book": kafka.states["library.book"]}
+    kafka.bounds_by_topic = {"library.book": {0: Bounds(0, 1)}} if has_records else {}
+    interrupted = lock.model_copy(update={"topics": {}, "created_topics": ["library.book"]})
+    found = adoptions(deployed(), interrupted, ["kafka"], None, {})
+    assert [change.object for change in found] == adopted
+
+
+@pytest.mark.parametrize("takes_over", [False, True])
+def test_the_connector_does_not_prove_topics_of_a_longer_prefix(
+    serve: Serve, deployed: Deployed, lock: Lock, kafka: FakeKafka, takes_over: bool
+) -> None:
+    """The other pipeline can have only a relay, or its connector can be at another Connect cluster."""
+    config = {NAME: {**deployed().render(None), PIPELINE_KEY: "library"}}
+    worker = FakeConnect(configs=config, states={NAME: "RUNNING"}, cluster=kafka.cluster)
+    book = kafka.states["library.book"]
+    kafka.states = {"library.book": book, "library.author": book, "library.book.dead-letter.acknowledged": book}
+    pipeline = deployed().pipeline
+    aggregates = {**pipeline.aggregates, "book.note": pipeline.aggregates["book"]}
+    kafka.states["library.book.note"] = book
+    deployment = replace(
+        deployed(connect=service(serve(worker))), pipeline=pipeline.model_copy(update={"aggregates": aggregates})
+    )
+    lock = lock.model_copy(update={"topics": {}})
+    found = adoptions(deployment, lock, ["kafka"], None, {}, takes_over=takes_over)
+    assert [change.object for change in found] == ["topic library.book.note"]

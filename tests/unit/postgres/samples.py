@@ -11,7 +11,8 @@ from outbox_kit.postgres.state import COLUMN_TYPES, ActualDatabase
 from outbox_kit.postgres.verify_queries import AdditionalState
 
 PUBLICATION = {
-    "comment": "outbox-kit: pipeline library, environment fixed",
+    "name": "library_outbox",
+    "comment": "outbox-kit: pipeline library, environment fixed, prefix library, slot library_outbox",
     "oid": 16500,
     "pubinsert": True,
     "pubupdate": False,

@@ -24,7 +24,7 @@ OnlyOption = Annotated[
 ]
 RecoverOption = Annotated[
     bool,
-    typer.Option("--recover", help="Accept a replaced slot or database, and increase the source epoch."),
+    typer.Option("--recover", help="Accept a replaced slot, and increase the source epoch."),
 ]
 
 

@@ -23,6 +23,7 @@ from outbox_kit.deployment.identity import (
 )
 from outbox_kit.operations.preconditions import DEFAULT_LIMIT
 from outbox_kit.recovery import Cause, Recovery
+from outbox_kit.results.repair_commands import APPLY_RECOVER_HINT
 
 
 @common_options("output", "yes")
@@ -44,7 +45,9 @@ def recover(
     limit = parse_limit(max_deletions)
     with common.deployment() as deployment:
         # An address of a database that was promoted or replaced can be new.
-        refuse_foreign_systems(deployment, print_message, needs=CLUSTERS, compared=CLUSTERS)
+        refuse_foreign_systems(
+            deployment, print_message, needs=CLUSTERS, compared=CLUSTERS, apply_hint=APPLY_RECOVER_HINT
+        )
         refuse_unapplied_names(deployment, deployment.lock(), NAME_KEYS)
         refuse_foreign_database(deployment, is_new=new_database)
         cause = recovery.diagnose(deployment)
