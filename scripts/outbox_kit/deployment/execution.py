@@ -52,7 +52,7 @@ def apply(
     """Make every pending change, wait until the connector is in its declared state, and return the changes.
 
     The plan is made before the first change. Nothing is changed if the plan differs from `shown_plan`, or contains a
-    dangerous change whose object is not in `allow`. `recover` accepts a replaced slot or database: the source epoch is
+    dangerous change whose object is not in `allow`. `recover` accepts a replaced slot: the source epoch is
     increased, so that new states replace all older ones, and the connector starts at the slot's LSN. `rollback`
     restores the last working config if the connector fails with the new config. `before_start` is called with the new
     lock before the connector is changed. If another command that changes the pipeline is running, wait at most

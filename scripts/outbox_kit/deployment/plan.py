@@ -56,7 +56,7 @@ def make_plan(
 ) -> Plan:
     """Return a plan with every pending change, in the order in which apply makes them.
 
-    `recover` accepts a replaced slot or database. `only` names the systems to change; if these include `connect`, all
+    `recover` accepts a replaced slot. `only` names the systems to change; if these include `connect`, all
     systems are read. With `takes_over`, the changed objects belong to the connector that the pipeline replaces. Raises
     UnreachableError and ConfigurationError. Raises RefusedError if an apply would be unsafe.
     """
