@@ -6,8 +6,8 @@ written to the lock file immediately.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from outbox_kit.connect import apply as connect_apply
@@ -81,7 +81,7 @@ def apply(
 
 def apply_prerequisites(deployment: Deployment, plan: Plan, progress: Reporter) -> Lock:
     """Make the changes that the connector requires (database, topics, schemas), and return the new lock."""
-    systems, lock = set(plan.systems), _with_systems(deployment, plan)
+    systems, lock = set(plan.systems), _with_systems(deployment, plan, progress)
     # A deployed connector requires `source` and `schemas` in the lock file, even if nothing else changes.
     if systems & {"postgres", "connect"}:
         lock = _apply_postgres(deployment, lock, plan, progress)
@@ -131,21 +131,30 @@ def _apply_postgres(deployment: Deployment, lock: Lock, plan: Plan, progress: Re
     return lock
 
 
-def _with_systems(deployment: Deployment, plan: Plan) -> Lock:
+def _with_systems(deployment: Deployment, plan: Plan, progress: Reporter) -> Lock:
     """Record cluster, database and prefix before the first change, also of systems that --only excludes.
 
     Later commands compare them. If a system is unreachable, they are refused until another apply records it.
     """
     lock = deployment.lock() or deployment.new_lock()
     update: dict[str, Any] = {"prefix": deployment.pipeline.prefix}
-    with suppress(*UNAVAILABLE), deployment.bounded(READ_LIMIT_S) as bounded:
+    with _reported(progress), deployment.bounded(READ_LIMIT_S) as bounded:
         update["cluster_id"] = plan.cluster_id or lock.cluster_id or refuse_wrong_cluster(bounded, lock, ["kafka"])
     if lock.source is None or "postgres" in plan.systems:
-        with suppress(*UNAVAILABLE):
+        with _reported(progress):
             update["database"] = read_database(deployment)
     lock = lock.model_copy(update=update)
     deployment.write_lock(lock)
     return lock
+
+
+@contextmanager
+def _reported(progress: Reporter) -> Iterator[None]:
+    """Report that a system of another command is not available, and that the lock file therefore does not record it."""
+    try:
+        yield
+    except UNAVAILABLE as error:
+        progress(f"not recorded in the lock file: {error.message}; {error.hint}")
 
 
 def _with_required_backfill(deployment: Deployment, lock: Lock, systems: Collection[System]) -> Lock:

@@ -67,7 +67,7 @@ def refuse_foreign_systems(
 
     lock = deployment.lock()
     for problem in () if is_first else _missing_records(deployment, needs):
-        raise RefusedError(problem, f"check -p and -e, or {apply_hint or _apply_hint(lock)}")
+        raise RefusedError(problem, f"check -p and -e, or {apply_hint or _apply_hint(lock, needs)}")
     if "postgres" in compared:
         refuse_unapplied_names(deployment, lock)
     for system in compared:
@@ -99,9 +99,9 @@ def _records_connector(deployment: Deployment, lock: Lock) -> bool:
     return (config.get(PIPELINE_KEY), config.get("slot.name")) == expected
 
 
-def _apply_hint(lock: Lock | None) -> str:
+def _apply_hint(lock: Lock | None, needs: Collection[System] = ()) -> str:
     """Return the hint to apply the pipeline. An apply for a pipeline that has only a relay must not create a slot."""
-    has_only_relay = lock is not None and lock.source is None and bool(lock.topics)
+    has_only_relay = lock is not None and lock.source is None and bool(lock.topics) and "connect" not in needs
     return f"run `outbox apply{' --only kafka --only registry' if has_only_relay else ''}`"
 
 
@@ -260,7 +260,7 @@ def _problems(deployment: Deployment, lock: Lock | None, system: System) -> Iter
     yield from prefix_differences(deployment, lock)
     if system == "connect":
         with suppress(UnreachableError):  # the command reports it
-            yield from _connector_differences(deployment, lock)
+            yield from connector_differences(deployment, lock)
     topic = deployment.pipeline.dead_letter_topic
     if system == "kafka" and lock is not None and lock.topics and topic not in lock.topics:
         yield f"topic {topic} is not in the lock file"
@@ -269,21 +269,28 @@ def _problems(deployment: Deployment, lock: Lock | None, system: System) -> Iter
         yield from _differences(_address(deployment, system), _cluster_id(deployment, system), expected)
 
 
-def _connector_differences(deployment: Deployment, lock: Lock | None) -> Iterator[str]:
-    """Compare the live connector, which can belong to another pipeline or environment, with the files."""
+def connector_differences(deployment: Deployment, lock: Lock | None) -> Iterator[str]:
+    """Compare the live connector, which can belong to another pipeline or environment, with the files.
+
+    With a lock file, the prefix and the database can be those of the files or of the last apply, so that a connector
+    can be stopped before a change is applied.
+    """
     name = deployment.pipeline.connector.name
     connector, config = f"connector {name!r} at {deployment.connect.url}", deployment.connect.config(name) or {}
-    if lock is not None:
-        recorded = {PIPELINE_KEY: lock.pipeline} | ({"slot.name": lock.source.slot} if lock.source else {})
-        for key, value in recorded.items():
-            if config.get(key, value) != value:
-                yield f"{connector} has {key} {config[key]}, but lock file {deployment.lock_file} has {value}"
+    if not config:
         return
-    if config.get(PIPELINE_KEY, deployment.pipeline.name) != deployment.pipeline.name:
-        yield f"{connector} belongs to pipeline {config[PIPELINE_KEY]}, not {deployment.pipeline.name}"
-    for key, value in (deployment.render(None) if config else {}).items():
-        if key in (*DATABASE_KEYS, "slot.name") and config.get(key) != value:
-            yield f"{connector} has {key} {config.get(key)}, but the environment file has {value}"
+    pipeline, rendered = lock.pipeline if lock else deployment.pipeline.name, deployment.render(lock)
+    if config.get(PIPELINE_KEY, pipeline) != pipeline:
+        yield f"{connector} has {PIPELINE_KEY} {config[PIPELINE_KEY]}, not {pipeline}"
+    keys = {key: {rendered.get(key)} for key in (*DATABASE_KEYS, "slot.name")}
+    if lock is not None:
+        keys["topic.prefix"] = {rendered.get("topic.prefix"), lock.prefix}
+        keys = {key: values | {(lock.config or {}).get(key)} for key, values in keys.items()}
+        keys["slot.name"] = {lock.source.slot} if lock.source else keys["slot.name"]
+    for key, values in keys.items():
+        if config.get(key) not in values:
+            expected = " or ".join(sorted(value for value in values if value))
+            yield f"{connector} has {key} {config.get(key)}, not {expected}"
 
 
 def _database_differences(lock: Lock | None, system_identifier: str, name: str) -> Iterator[str]:

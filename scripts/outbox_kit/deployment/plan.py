@@ -98,7 +98,7 @@ def _plan_systems(
     changes = plan_postgres(deployment, lock, database) if database else []
     cluster_id = refuse_wrong_cluster(deployment, lock, systems)
     # A plan for other systems than Kafka and Connect does not need them, and they may not exist yet.
-    if not recover and (lock is None or CONNECTOR in systems):
+    if not recover and {"postgres", CONNECTOR} & set(systems):
         with nullcontext() if {"kafka", CONNECTOR} & set(systems) else suppress(*UNAVAILABLE):
             refuse_lost_lock(deployment, lock)
     with nullcontext() if CONNECTOR in systems else suppress(*UNAVAILABLE):

@@ -42,9 +42,8 @@ def plan_database(
             raise
         return
     recorded = lock.database if lock is not None else None
-    if lock is not None and lock.source is not None:  # the connector's config contains the table
-        known = {"system_identifier": lock.source.system_identifier, "name": recorded.name if recorded else actual.name}
-        recorded = actual.model_copy(update=known)
+    if lock is not None and lock.source is not None:  # an earlier release did not record name and table
+        recorded = (recorded or actual).model_copy(update={"system_identifier": lock.source.system_identifier})
     if recorded is not None and recorded != actual:
         reason = "the lock file has another database or outbox table"
         before, after = _text(recorded), _text(actual)

@@ -11,8 +11,10 @@ from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.connector_config import routes
 from outbox_kit.connect.offset_seeding import highest_lsn
+from outbox_kit.dead_letters.topic_owner import SUFFIX
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.identity import (
+    connector_differences,
     refuse_other_database,
     refuse_other_owners,
     refuse_other_prefix,
@@ -129,10 +131,11 @@ def _refuse_foreign_objects(deployment: Deployment, lock: Lock, changes: Sequenc
         is_foreign = change.name not in recorded.get(change.kind, {change.name})
         if change.kind == "connector":
             config = deployment.connect.config(change.name) or {}
-            is_foreign = source is None or config.get("slot.name") != source.slot
+            is_other = any(connector_differences(deployment, lock))
+            is_foreign = source is None or config.get("slot.name") != source.slot or is_other
         elif change.kind == "publication":
             is_marked = publication.get("comment") == mark  # also if it was created again
-            is_foreign = source is None or not (is_marked or publication.get("oid") == source.publication_oid)
+            is_foreign = not is_marked and (source is None or publication.get("oid") != source.publication_oid)
         elif change.kind == "topic" and not is_foreign:
             is_foreign = is_recreated(topics[change.name], lock.topics[change.name])
         if is_foreign:
@@ -176,15 +179,20 @@ def _topic_changes(
         # Heartbeat records do not contain data.
         has_data = has_records and name != deployment.pipeline.heartbeat_topic
         if has_data and not options.delete_topics:
-            retained.append(f"topic {name}, because it has records (--delete-topics deletes it)")
+            retained.append(name)
             continue
         content = "with records" if has_records else "empty"
         danger = TOPIC_LOSS if has_data else ""
         changes.append(Change("kafka", "topic", name, "delete", reason, content, danger=danger))
-    # The topic of the acknowledgements shows that the retained topics belong to a pipeline.
-    if retained:
-        changes = [change for change in changes if change.name != deployment.pipeline.acknowledgement_topic]
-    return changes, retained
+    marks = {
+        change.name
+        for change in changes
+        if change.name.endswith(SUFFIX) and any(name.startswith(change.name.removesuffix(SUFFIX)) for name in retained)
+    }
+    reasons = dict.fromkeys(retained, "it has records (--delete-topics deletes it)")
+    reasons |= dict.fromkeys(sorted(marks), "it shows that retained topics belong to a pipeline")
+    texts = [f"topic {name}, because {reason}" for name, reason in reasons.items()]
+    return [change for change in changes if change.name not in marks], texts
 
 
 def _database_changes(deployment: Deployment, lock: Lock | None, options: DestroyOptions) -> list[Change]:

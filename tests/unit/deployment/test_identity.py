@@ -125,7 +125,7 @@ def test_without_a_lock_file_the_connector_must_belong_to_the_pipeline(serve: Se
     config = {**deployed().render(None), "outboxkit.pipeline": "other"}
     deployment = deployed(connect=service(serve(FakeConnect(configs={NAME: config}, states={NAME: "RUNNING"}))))
     [problem] = foreign_systems(deployment, ["connect"])
-    assert "belongs to pipeline other, not library" in problem
+    assert "has outboxkit.pipeline other, not library" in problem
 
 
 def test_without_a_lock_file_only_first_commands_change_a_system(
@@ -155,7 +155,7 @@ def test_a_recovery_needs_the_lock_file_of_its_own_pipeline(
         refuse_lock_of_other_pipeline(deployment, earlier)
 
 
-@pytest.mark.parametrize("key", ["outboxkit.pipeline", "slot.name", None])
+@pytest.mark.parametrize("key", ["outboxkit.pipeline", "slot.name", "topic.prefix", *DATABASE_KEYS, None])
 def test_with_a_lock_file_the_connector_must_belong_to_its_pipeline(
     serve: Serve, deployed: Deployed, lock: Lock, key: str | None
 ) -> None:
