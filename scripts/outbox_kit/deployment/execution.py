@@ -150,7 +150,7 @@ def _with_systems(deployment: Deployment, plan: Plan, progress: Reporter) -> Loc
 
 @contextmanager
 def _reported(progress: Reporter) -> Iterator[None]:
-    """Report that a system of another command is not available, and that the lock file therefore does not record it."""
+    """Report a system that is not available, so that the lock file does not record it."""
     try:
         yield
     except UNAVAILABLE as error:

@@ -52,7 +52,8 @@ def refuse_foreign_systems(
     Without a lock file, only a command that `is_first` for a pipeline is accepted, because topics and connector can
     belong to another pipeline or environment. `apply_hint` names the command that records the systems.
     """
-    if deployment.lock() is None and not is_first:
+    lock = deployment.lock()
+    if lock is None and not is_first:
         message = f"lock file {deployment.lock_file} does not exist: the objects may belong to another environment"
         hint = "check -p and -e, or restore the lock file from version control"
         if set(needs) == {"connect"}:  # a recovery would start the connector
@@ -65,8 +66,7 @@ def refuse_foreign_systems(
             raise error
         progress(f"not compared with the lock file: {error.message}")
 
-    lock = deployment.lock()
-    for problem in () if is_first else _missing_records(deployment, needs):
+    for problem in _missing_records(deployment, lock, needs) if lock and not is_first else ():
         raise RefusedError(problem, f"check -p and -e, or {apply_hint or _apply_hint(lock, needs)}")
     if "postgres" in compared:
         refuse_unapplied_names(deployment, lock)
@@ -75,12 +75,11 @@ def refuse_foreign_systems(
             raise RefusedError(problem, DATABASE_HINT if system == "postgres" else ADDRESSES_HINT)
 
 
-def _missing_records(deployment: Deployment, needs: Collection[System]) -> Iterator[str]:
+def _missing_records(deployment: Deployment, lock: Lock, needs: Collection[System]) -> Iterator[str]:
     """Describe the systems in `needs` that the lock file does not record, so that nothing can be compared.
 
     An apply that was interrupted, or that had --only, leaves such a lock file.
     """
-    lock = deployment.lock() or deployment.new_lock()
     has_topics = lock.cluster_id is not None and deployment.pipeline.dead_letter_topic in lock.topics
     if "postgres" in needs and lock.system_identifier is None:
         yield f"lock file {deployment.lock_file} does not record the database of this pipeline"

@@ -95,11 +95,9 @@ def _unrecorded_topics(
 ) -> Iterator[Change]:
     """Yield a change for each topic, except for those that an interrupted apply may have created, while empty."""
     desired = kafka_state.desired_topics(deployment.pipeline, deployment.environment)
-    for name in sorted({topic.name for topic in desired} & existing_topics.keys()):
-        is_created = lock is not None and name in lock.created_topics
-        if lock is not None and name in lock.topics:
-            continue
-        if not is_created or deployment.kafka.has_records(name, existing_topics[name][0]):
+    lock = lock or deployment.new_lock()
+    for name in sorted({topic.name for topic in desired} & existing_topics.keys() - lock.topics.keys()):
+        if name not in lock.created_topics or deployment.kafka.has_records(name, existing_topics[name][0]):
             yield Change("kafka", "topic", name, "adopt", "the topic exists", danger=UNRECORDED)
 
 

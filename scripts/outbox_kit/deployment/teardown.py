@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from outbox_events.errors import RefusedError
 from outbox_events.text import format_size, plural
@@ -28,10 +29,11 @@ from outbox_kit.deployment.recorded_objects import recorded_names
 from outbox_kit.kafka import apply as kafka_apply
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.kafka.topic_identity import is_recreated, require_backfill
-from outbox_kit.pipeline import Lock
+from outbox_kit.pipeline import Lock, Source
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import count_undelivered, ddl
 from outbox_kit.postgres.replication_slot import read_slot, wait_inactive
+from outbox_kit.postgres.state import ActualDatabase
 from outbox_kit.registry import state as registry_state
 from outbox_kit.results import Reporter
 from outbox_kit.results.changes import Change
@@ -74,7 +76,8 @@ def plan_destroy(deployment: Deployment, options: DestroyOptions) -> Removal:
     refuse_other_prefix(deployment, lock)
     refuse_other_registry(deployment, lock)
     refuse_other_owners(deployment)
-    database_changes = _database_changes(deployment, lock, options)
+    database = deployment.read_database()
+    database_changes = _database_changes(deployment.pipeline.source, lock, options, database)
     unused = unused_topics(deployment)
     subject_changes, retained_subjects = _subject_changes(deployment, options, unused)
     topic_changes, retained_topics = _topic_changes(deployment, options, unused)
@@ -89,7 +92,7 @@ def plan_destroy(deployment: Deployment, options: DestroyOptions) -> Removal:
         message = f"lock file {deployment.lock_file} does not exist: {changes[0].object} may belong to another pipeline"
         raise RefusedError(message, "restore the lock file from version control")
     if lock is not None:
-        _refuse_foreign_objects(deployment, lock, changes)
+        _refuse_foreign_objects(deployment, lock, changes, database.publication or {})
     source, materializations = deployment.pipeline.source, deployment.pipeline.materializations
     retained_tables = [f"table {source.table} and its rows, which belong to the service"] if source.uses_table else []
     if materializations:
@@ -118,21 +121,20 @@ def _has_prefix(topic: str, prefix: str) -> bool:
     return bool(prefix) and (topic.startswith(f"{prefix}.") or topic.endswith(f".{prefix}"))
 
 
-def _refuse_foreign_objects(deployment: Deployment, lock: Lock, changes: Sequence[Change]) -> None:
+def _refuse_foreign_objects(
+    deployment: Deployment, lock: Lock, changes: Sequence[Change], publication: Mapping[str, Any]
+) -> None:
     """Raise RefusedError if one of the objects to delete was not recorded by the last apply.
 
     The name of the object can come from a variable such as OUTBOX__PREFIX that was set for another pipeline.
     """
     source, recorded = lock.source, recorded_names(lock)
-    publication = deployment.read_database().publication or {}
     mark = ddl.publication_mark(deployment.pipeline, deployment.environment)
     topics = deployment.kafka.describe(change.name for change in changes if change.kind == "topic")
     for change in changes:
         is_foreign = change.name not in recorded.get(change.kind, {change.name})
         if change.kind == "connector":
-            config = deployment.connect.config(change.name) or {}
-            is_other = any(connector_differences(deployment, lock))
-            is_foreign = source is None or config.get("slot.name") != source.slot or is_other
+            is_foreign = source is None or any(connector_differences(deployment, lock))
         elif change.kind == "publication":
             is_marked = publication.get("comment") == mark  # also if it was created again
             is_foreign = not is_marked and (source is None or publication.get("oid") != source.publication_oid)
@@ -195,9 +197,9 @@ def _topic_changes(
     return [change for change in changes if change.name not in marks], texts
 
 
-def _database_changes(deployment: Deployment, lock: Lock | None, options: DestroyOptions) -> list[Change]:
-    database = deployment.read_database()
-    source = deployment.pipeline.source
+def _database_changes(
+    source: Source, lock: Lock | None, options: DestroyOptions, database: ActualDatabase
+) -> list[Change]:
     refuse_other_database(lock, database)
     changes = []
     if database.slot is not None:

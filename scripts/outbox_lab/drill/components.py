@@ -115,14 +115,14 @@ class ProcessComponent:
 
     def has_logged(self, text: bytes) -> bool:
         """Return whether the command is running and has logged a text since it was last started."""
-        if self._process.poll() is not None:
+        if self.exit_code is not None:
             return False
         with self._log.open("rb") as log:
             log.seek(self._log_start)
             return text in log.read()
 
     def _check_ready(self) -> Observation[bool]:
-        text = "running, but not ready" if self._process.poll() is None else f"exit code {self._process.returncode}"
+        text = "running, but not ready" if self.exit_code is None else f"exit code {self.exit_code}"
         return Observation(self.has_logged(self._ready) or None, text)
 
     def restart(self) -> None:
