@@ -27,9 +27,10 @@ PROCESS_SECONDS = 30
 # The lease of a stopped process ends earlier than in production, so that tests do not have to wait long.
 MAIN = "from outbox_kit.relay import leases; leases.LEASE_S = 3; from outbox_kit.cli import main; main()"
 # The first transaction stops the process when the broker has the records, between the last check of the lease and the
-# commit.
+# commit. The signal is sent to the thread, because another thread that receives it stops this thread only later, when
+# this thread may have committed.
 STOP_BEFORE_COMMIT = """
-import os, signal
+import signal, threading
 from outbox_kit.relay.producer import BucketProducer
 wait, unstopped = BucketProducer._wait, [True]
 def wait_stopped(self, action, step):
@@ -37,19 +38,19 @@ def wait_stopped(self, action, step):
         if action == "commit" and unstopped:
             unstopped.clear()
             self._producer.flush(30)
-            os.kill(os.getpid(), signal.SIGSTOP)
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         step(seconds)
     wait(self, action, stopping_step)
 BucketProducer._wait = wait_stopped
 """
 # The process stops in its first commit, and this call never returns.
 HANG_IN_COMMIT = """
-import os, signal, threading
+import signal, threading
 from outbox_kit.relay import run
 from outbox_kit.relay.producer import BucketProducer
 run.STOP_S = 1
 def hang(self):
-    os.kill(os.getpid(), signal.SIGSTOP)
+    signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
     threading.Event().wait()
 BucketProducer.commit = hang
 """
