@@ -11,6 +11,7 @@ run at the same time.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,8 +46,10 @@ class AdoptResult:
     offset: dict[str, Any]
 
 
-def adopt(deployment: Deployment, old_name: str, progress: Reporter) -> AdoptResult:
+def adopt(deployment: Deployment, old_name: str, progress: Reporter, *, allow: Collection[str] = ()) -> AdoptResult:
     """Stop connector `old_name`, start the pipeline's connector at the same offset, and delete connector `old_name`.
+
+    Nothing is changed if the plan contains a dangerous change whose object is not in `allow`.
 
     Raises RefusedError, RejectedError, ConfigurationError, UnreachableError, WaitTimeoutError.
     """
@@ -56,7 +59,7 @@ def adopt(deployment: Deployment, old_name: str, progress: Reporter) -> AdoptRes
         _refuse_conflicting_connectors(deployment, old_connector)
         _refuse_unsuitable_database(deployment, old_connector)
         plan = make_plan(deployment, only=SYSTEMS_BEFORE_CONNECT, takes_over=True)
-        refuse_dangerous(plan, ())
+        refuse_dangerous(plan, allow, f"outbox adopt {old_name}")
         rendered_config = deployment.render(apply_prerequisites(deployment, plan, progress))
         config = with_fingerprint(deployment.pipeline.name, rendered_config | SKIPPED_OPERATIONS)
         client, name = deployment.connect, deployment.pipeline.connector.name

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 WaitOption = Annotated[
     float, typer.Option("--wait", min=0, metavar="SECONDS", help="Wait at most this long for another command to exit.")
 ]
+AllowOption = Annotated[
+    list[str] | None,
+    typer.Option("--allow", metavar="OBJECT", help="Allow a dangerous change to this object; repeatable."),
+]
 SlotWaitOption = Annotated[
     float,
     typer.Option("--wait", min=0.1, metavar="SECONDS", help="Wait at most this long for the slot to confirm rows."),

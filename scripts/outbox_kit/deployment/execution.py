@@ -17,7 +17,7 @@ from outbox_kit.connect.rollback import roll_back
 from outbox_kit.deployment import preconditions
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.first_backfills import topics_without_states
-from outbox_kit.deployment.identity import READ_LIMIT_S, refuse_wrong_cluster
+from outbox_kit.deployment.identity import READ_LIMIT_S, names_of, refuse_wrong_cluster
 from outbox_kit.deployment.lag import wait_until_reading
 from outbox_kit.deployment.plan import UNAVAILABLE, all_subjects, connector_config, lock_for, make_plan, plan_connect
 from outbox_kit.deployment.plan_model import Plan
@@ -207,7 +207,8 @@ def _apply_connect(
         pending = [change for change in changes if change not in deletions]
     started = connect_apply.apply(client, name, config, pending, start=start, progress=progress, state=settings.state)
     has_run = _wait_or_roll_back(deployment, config, changes, lock.config, progress, started=started, rollback=rollback)
-    final_lock = lock.model_copy(update={"unfinished": None, "config": config if has_run else lock.config})
+    update = {"unfinished": None, "names": names_of(config), "config": config if has_run else lock.config}
+    final_lock = lock.model_copy(update=update)
     if final_lock != lock:
         deployment.write_lock(final_lock)
     return changes

@@ -7,7 +7,7 @@ foreign_systems(), and warn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 
 from outbox_events.errors import OutboxError, RefusedError, UnreachableError
@@ -85,22 +85,14 @@ def _missing_records(deployment: Deployment, lock: Lock, needs: Collection[Syste
         yield f"lock file {deployment.lock_file} does not record the database of this pipeline"
     if "kafka" in needs and not has_topics:
         yield f"lock file {deployment.lock_file} does not record the topics of this pipeline"
-    if "connect" in needs and not (lock.cluster_id is not None and _records_connector(deployment, lock)):
+    # An apply that was interrupted records the names of the connector only at its end.
+    if "connect" in needs and (lock.cluster_id is None or not (lock.names or lock.unfinished)):
         yield f"lock file {deployment.lock_file} does not record the connector of this pipeline"
-
-
-def _records_connector(deployment: Deployment, lock: Lock) -> bool:
-    """Return whether an apply has created the connector, which may never have run if its state is `stopped`."""
-    if lock.config is not None or lock.unfinished is not None:
-        return True
-    config = deployment.connect.config(deployment.pipeline.connector.name) or {}
-    expected = (lock.pipeline, lock.source.slot) if lock.source else None
-    return (config.get(PIPELINE_KEY), config.get("slot.name")) == expected
 
 
 def _apply_hint(lock: Lock | None, needs: Collection[System] = ()) -> str:
     """Return the hint to apply the pipeline. An apply for a pipeline that has only a relay must not create a slot."""
-    has_only_relay = lock is not None and lock.source is None and bool(lock.topics) and "connect" not in needs
+    has_only_relay = lock is not None and not lock.has_connector and bool(lock.topics) and "connect" not in needs
     return f"run `outbox apply{' --only kafka --only registry' if has_only_relay else ''}`"
 
 
@@ -229,6 +221,11 @@ def refuse_other_prefix(deployment: Deployment, lock: Lock | None) -> None:
         )
 
 
+def names_of(config: Mapping[str, str]) -> dict[str, str]:
+    """Return the names and addresses in a connector config, which the lock file records."""
+    return {key: config[key] for key in IDENTITY_KEYS if key in config}
+
+
 def prefix_differences(deployment: Deployment, lock: Lock | None) -> Iterator[str]:
     """Describe a prefix that the last apply did not record."""
     prefix, recorded = deployment.pipeline.prefix, lock.prefix if lock else None
@@ -237,8 +234,8 @@ def prefix_differences(deployment: Deployment, lock: Lock | None) -> Iterator[st
 
 
 def _unapplied(deployment: Deployment, lock: Lock | None, keys: Collection[str]) -> Iterator[str]:
-    """Compare the rendered connector config with the config of the last apply that is in the lock file."""
-    applied = lock.config if lock is not None else None
+    """Compare the names and addresses of the rendered connector config with those of the last apply."""
+    applied = lock.names if lock is not None else {}
     rendered = deployment.render(lock) if applied else {}
     for key in keys:
         if applied and rendered.get(key) != applied.get(key):
@@ -284,7 +281,7 @@ def connector_differences(deployment: Deployment, lock: Lock | None) -> Iterator
     keys = {key: {rendered.get(key)} for key in (*DATABASE_KEYS, "slot.name")}
     if lock is not None:
         keys["topic.prefix"] = {rendered.get("topic.prefix"), lock.prefix}
-        keys = {key: values | {(lock.config or {}).get(key)} for key, values in keys.items()}
+        keys = {key: values | {lock.names.get(key)} for key, values in keys.items()}
         keys["slot.name"] = {lock.source.slot} if lock.source else keys["slot.name"]
     for key, values in keys.items():
         if config.get(key) not in values:

@@ -67,7 +67,7 @@ def make_plan(
     refuse_violated_rules(check_rules(deployment, lock))
     requested_systems = tuple(system for system in SYSTEMS if system in only)
     systems = SYSTEMS if CONNECTOR in requested_systems or not requested_systems else requested_systems
-    has_only_relay = lock is not None and lock.source is None and lock.config is None
+    has_only_relay = lock is not None and not lock.has_connector
     if requested_systems and not (has_only_relay and {"kafka", "registry"} <= set(systems)):
         refuse_other_prefix(deployment, lock)  # otherwise, the connector would write to the previous topics
     plan = _plan_systems(deployment, lock, systems, recover=recover, takes_over=takes_over)

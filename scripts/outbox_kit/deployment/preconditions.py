@@ -110,8 +110,9 @@ def refuse_used_slot(deployment: Deployment, slot: Slot | None) -> None:
         raise RefusedError(
             f"a client {'reads' if slot.active else 'has read'} slot {name!r}, which lock file {deployment.lock_file} "
             "does not record: the slot may belong to another pipeline",
-            "set another source.slot, or restore the lock file from version control; if no other pipeline uses the "
-            f"slot, run `select pg_drop_replication_slot('{name}')`, then {APPLY_RECOVER_HINT}",
+            "set another source.slot, or restore the lock file from version control; if a connector of another tool "
+            "reads the slot, run `outbox adopt CONNECTOR`; if no other pipeline uses the slot, "
+            f"run `select pg_drop_replication_slot('{name}')`, then {APPLY_RECOVER_HINT}",
         )
 
 
@@ -156,17 +157,15 @@ def refuse_violated_rules(checks: list[Check]) -> None:
         raise RefusedError(f"the files violate rules: {problems}", violations[0].remedy or "run `outbox lint`")
 
 
-def refuse_dangerous(plan: Plan, allowed: Collection[str]) -> None:
-    """Raise RefusedError for a dangerous change whose object is not in `allowed`."""
+def refuse_dangerous(plan: Plan, allowed: Collection[str], command: str = "") -> None:
+    """Raise RefusedError for a dangerous change whose object is not in `allowed`. `command` makes the changes."""
     refused_changes = [change for change in plan.dangerous if change.object not in allowed]
     if refused_changes:
         dangers = "; ".join(f"{change.object}: {change.danger}" for change in refused_changes)
-        options = [
-            *(["--recover"] if plan.recover else []),
-            *(f"--only {system}" for system in plan.only),
-            *(f'--allow "{change.object}"' for change in refused_changes),
-        ]
-        hint = f"to allow these changes, run `outbox apply {' '.join(options)}`"
+        recover, only = ["--recover"] if plan.recover else [], [f"--only {system}" for system in plan.only]
+        allow = [f'--allow "{change.object}"' for change in refused_changes]
+        words = [command or " ".join(["outbox apply", *recover, *only]), *allow]
+        hint = f"to allow these changes, run `{' '.join(words)}`"
         raise RefusedError(f"no change of the plan was made, because it contains dangerous changes: {dangers}", hint)
 
 

@@ -31,8 +31,8 @@ def recorded_names(lock: Lock) -> dict[str, set[str]]:
 
 
 def is_recorded_slot(lock: Lock | None, name: str) -> bool:
-    """Return whether the last apply recorded the slot. After a recovery has begun, only the connector config has it."""
-    return lock is not None and name in (lock.source and lock.source.slot, (lock.config or {}).get("slot.name"))
+    """Return whether the last apply recorded the slot. After a recovery has begun, only `names` contains it."""
+    return lock is not None and name in (lock.source and lock.source.slot, lock.names.get("slot.name"))
 
 
 def is_recorded_publication(lock: Lock | None, publication: Row) -> bool:
@@ -40,7 +40,7 @@ def is_recorded_publication(lock: Lock | None, publication: Row) -> bool:
     if lock is None:
         return False
     is_same = lock.source is not None and publication["oid"] == lock.source.publication_oid
-    return bool(is_same or publication["name"] == (lock.config or {}).get("publication.name"))
+    return bool(is_same or publication["name"] == lock.names.get("publication.name"))
 
 
 def has_own_connector(deployment: Deployment) -> bool:
@@ -74,6 +74,8 @@ def adoptions(
     `schemas` contains the registered versions. If the pipeline `takes_over` the objects of another connector, only
     topics of other pipelines need consent.
     """
+    if "registry" in systems:
+        yield from _other_registry(deployment, lock)
     existing_topics = deployment.kafka.topics() if "kafka" in systems else {}
     topics = list(_unrecorded_topics(deployment, lock, existing_topics))
     if takes_over:
@@ -81,13 +83,21 @@ def adoptions(
         return
     subjects = _unrecorded_subjects(deployment, lock, schemas) if "registry" in systems else ()
     unrecorded = [*(_unrecorded_in_postgres(deployment, database) if database else ()), *topics, *subjects]
-    is_other_registry = lock is not None and lock.registry_url not in (None, deployment.registry.url)
     is_proven = bool(unrecorded) and has_own_connector(deployment)
     for change in unrecorded:
         owner = owner_of(change.name, existing_topics) if change.kind in ("topic", "schema") else None
         is_of_other = owner not in (None, deployment.pipeline.prefix)
-        if not is_proven or is_of_other or (change.system == "registry" and is_other_registry):
+        if not is_proven or is_of_other:
             yield change
+
+
+def _other_registry(deployment: Deployment, lock: Lock | None) -> Iterator[Change]:
+    """Yield a change if the last apply used another registry, which may have subjects of other pipelines."""
+    url, recorded = deployment.registry.url, lock.registry_url if lock else None
+    if recorded not in (None, url):
+        reason = "the lock file has another registry"
+        danger = f"{recorded} → {url}: its subjects and shared types may belong to other pipelines"
+        yield Change("registry", "registry", url, "adopt", reason, str(recorded), url, danger=danger)
 
 
 def _unrecorded_topics(
@@ -105,11 +115,11 @@ def _unrecorded_subjects(
     deployment: Deployment, lock: Lock | None, schemas: Mapping[str, list[LockedSchema]]
 ) -> Iterator[Change]:
     """Yield a change for each subject. One of a recorded topic is new to the lock file if an apply was interrupted."""
-    recorded, url = recorded_names(lock or deployment.new_lock()), lock.registry_url if lock else None
+    lock = lock or deployment.new_lock()
+    recorded, is_interrupted = recorded_names(lock), lock.registry_url is not None
     for subject in registry_state.desired_subjects(deployment.pipeline):
         topic = deployment.pipeline.topic_of(subject.aggregate_type)
-        is_proven = subject.name in recorded["schema"] and url in (None, deployment.registry.url)
-        is_proven |= topic in recorded["topic"] and url == deployment.registry.url
+        is_proven = subject.name in recorded["schema"] or (is_interrupted and topic in recorded["topic"])
         if schemas.get(subject.aggregate_type) and not is_proven:
             yield Change("registry", "schema", subject.name, "adopt", "the subject has versions", danger=UNRECORDED)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from outbox_events.errors import RefusedError
+from outbox_events.errors import RefusedError, UnreachableError
 from outbox_events.text import format_size, plural
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect import state as connect_state
@@ -15,6 +16,7 @@ from outbox_kit.connect.offset_seeding import highest_lsn
 from outbox_kit.dead_letters.topic_owner import SUFFIX
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.identity import (
+    READ_LIMIT_S,
     connector_differences,
     refuse_other_database,
     refuse_other_owners,
@@ -36,7 +38,7 @@ from outbox_kit.postgres.replication_slot import read_slot, wait_inactive
 from outbox_kit.postgres.state import ActualDatabase
 from outbox_kit.registry import state as registry_state
 from outbox_kit.results import Reporter
-from outbox_kit.results.changes import Change
+from outbox_kit.results.changes import Change, System
 
 SLOT_LOSS = "rows that the connector has not delivered yet never reach Kafka"
 TOPIC_LOSS = "every record of the topic is lost"
@@ -71,21 +73,24 @@ def plan_destroy(deployment: Deployment, options: DestroyOptions) -> Removal:
     if options.unused and lock is None:
         message = f"lock file {deployment.lock_file} does not exist, so the topics of removed types are not known"
         raise RefusedError(message, "restore the lock file from version control")
-    refuse_wrong_cluster(deployment, lock, SYSTEMS, accepts_new=False)
+    systems = _available_systems(deployment, lock)
+    refuse_wrong_cluster(deployment, lock, systems, accepts_new=False)
     refuse_unapplied_names(deployment, lock)
     refuse_other_prefix(deployment, lock)
     refuse_other_registry(deployment, lock)
-    refuse_other_owners(deployment)
+    if "connect" in systems:
+        refuse_other_owners(deployment)
     database = deployment.read_database()
     database_changes = _database_changes(deployment.pipeline.source, lock, options, database)
     unused = unused_topics(deployment)
     subject_changes, retained_subjects = _subject_changes(deployment, options, unused)
     topic_changes, retained_topics = _topic_changes(deployment, options, unused)
     if options.unused:
-        _refuse_routed_topics(deployment, topic_changes)
+        if "connect" in systems:
+            _refuse_routed_topics(deployment, topic_changes)
         return Removal((*subject_changes, *topic_changes), (*retained_subjects, *retained_topics))
     name, reason = deployment.pipeline.connector.name, "releases the slot; the connector's offsets are also deleted"
-    connector_exists = deployment.connect.config(name) is not None
+    connector_exists = "connect" in systems and deployment.connect.config(name) is not None
     connector_changes = [Change("connect", "connector", name, "delete", reason)] if connector_exists else []
     changes = (*connector_changes, *subject_changes, *topic_changes, *database_changes)
     if changes and lock is None:
@@ -99,6 +104,16 @@ def plan_destroy(deployment: Deployment, options: DestroyOptions) -> Removal:
         tables = plural(len(materializations), "table")
         retained_tables.append(f"{tables} of the Spark jobs (run `outbox-rebuild` after the topics are created again)")
     return Removal(changes, (*retained_subjects, *retained_topics, *retained_tables))
+
+
+def _available_systems(deployment: Deployment, lock: Lock | None) -> Sequence[System]:
+    """Return the systems of the pipeline. One that has only a relay may have no Kafka Connect."""
+    if lock is None or lock.has_connector:
+        return SYSTEMS
+    with suppress(UnreachableError), deployment.bounded(READ_LIMIT_S) as bounded_deployment:
+        bounded_deployment.connect.worker_info()
+        return SYSTEMS
+    return [system for system in SYSTEMS if system != "connect"]
 
 
 def _refuse_routed_topics(deployment: Deployment, changes: Sequence[Change]) -> None:
@@ -234,13 +249,13 @@ def destroy(
                 "the objects to delete differ from the list that was shown",
                 "run `outbox destroy` again; this run deleted nothing",
             )
-        if not options.unused:
+        if any(change.kind in ("connector", "slot") for change in removal.changes):
             _stop_connector(deployment, progress, options)
         for change in removal.changes:
             progress(change.title)
             _delete(deployment, change)
         deleted_topics = {change.name for change in removal.changes if change.kind == "topic"}
-        _update_lock(deployment, deleted_topics, resets=not options.unused)
+        _update_lock(deployment, deleted_topics, options)
     return removal
 
 
@@ -304,15 +319,15 @@ def _delete(deployment: Deployment, change: Change) -> None:
                 postgres_client.drop_publication(connection, change.name)
 
 
-def _update_lock(deployment: Deployment, deleted_topics: set[str], *, resets: bool) -> None:
-    """Remove the topics from the lock file. With `resets`, delete it if no topic remains, else increase its epoch.
+def _update_lock(deployment: Deployment, deleted_topics: set[str], options: DestroyOptions) -> None:
+    """Remove the topics from the lock file. Delete it if nothing remains of the pipeline, else increase its epoch.
 
     With the higher epoch, the records of a later deployment replace the states that remain on topics and in tables.
     """
     lock = deployment.lock()
     if lock is None:
         return
-    if not resets:
+    if options.unused:
         topics_left = {name: entry for name, entry in lock.topics.items() if name not in deleted_topics}
         deployment.write_lock(lock.model_copy(update={"topics": topics_left}))
         return
@@ -321,12 +336,19 @@ def _update_lock(deployment: Deployment, deleted_topics: set[str], *, resets: bo
     remaining = kafka_apply.existing_topics(deployment.kafka, topics, lock.topics)
     unused = set(unused_topics(deployment)) - deleted_topics
     remaining |= {name: lock.topics[name] for name in unused}
-    if not remaining:
+    if not remaining and (options.delete_schemas or not lock.schemas):
         deployment.lock_file.unlink()
         return
     # Rows that are committed from now on do not reach these topics.
     lock = lock.model_copy(update={"topics": require_backfill(remaining)})
     if lock.source is not None:
-        reset_fields = {"source": None, "source_epoch": lock.source_epoch + 1, "unfinished": None, "config": None}
+        epoch = lock.source_epoch + 1
+        reset_fields: dict[str, Any] = {
+            "source": None,
+            "source_epoch": epoch,
+            "unfinished": None,
+            "config": None,
+            "names": {},
+        }
         lock = lock.model_copy(update=reset_fields)
     deployment.write_lock(lock)

@@ -90,9 +90,17 @@ class Lock(Model):
         default=None,
         description="Last connector config that passed its stability window; placeholders are not resolved.",
     )
+    names: dict[str, str] = Field(
+        default={}, description="Names and addresses in the connector config of the last apply, by key of the config."
+    )
     schemas: dict[str, list[LockedSchema]] = Field(
         default={}, description="Registered schema versions of each aggregate type, latest first."
     )
+
+    @property
+    def has_connector(self) -> bool:
+        """Whether an apply has created slot or connector, and no destroy has deleted them. Otherwise, a relay sends."""
+        return self.source is not None or self.config is not None
 
     @property
     def system_identifier(self) -> str | None:

@@ -34,6 +34,7 @@ CANARY_PREREQUISITES = (
     "postgres.reachable",
     "postgres.identity",
     "postgres.table",
+    "postgres.table-identity",
     "postgres.slot",
     "postgres.slot-active",
     "kafka.reachable",

@@ -25,7 +25,6 @@ NAMES_ONLY = {
     "outbox \0",
     "outbox adopt",
     "outbox apply --plan",
-    "outbox apply \0",
     "outbox offsets export",
     "outbox republish",
 }

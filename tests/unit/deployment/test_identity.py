@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -12,12 +11,12 @@ from tests.unit.fake_connect import FakeConnect
 from tests.unit.fake_kafka import FakeKafka
 
 from outbox_events.errors import RefusedError, RejectedError, UnreachableError
-from outbox_kit.connect.config_diff import PIPELINE_KEY
 from outbox_kit.deployment.identity import (
     CLUSTERS,
     DATABASE_KEYS,
     NAME_KEYS,
     foreign_systems,
+    names_of,
     refuse_foreign_systems,
     refuse_lock_of_other_pipeline,
     refuse_other_owners,
@@ -99,7 +98,7 @@ def test_changing_commands_require_the_clusters_of_both_files(
     kafka.cluster = actual
     settings = Kafka(bootstrap_servers="127.0.0.1:1", cluster_id=configured)
     deployment = deployed(connect=service(serve(FakeConnect(cluster=actual))), kafka=settings)
-    deployment.write_lock(lock.model_copy(update={"cluster_id": locked, "config": {}}))
+    deployment.write_lock(lock.model_copy(update={"cluster_id": locked, "names": NAMES}))
     if expected is None:
         refuse_foreign_systems(deployment, silent, needs=CLUSTERS, compared=CLUSTERS)
         assert list(foreign_systems(deployment, CLUSTERS)) == []
@@ -173,7 +172,7 @@ def test_names_must_be_those_of_the_last_apply(deployed: Deployed, lock: Lock, k
     """A name can come from an option such as `--set source.publication=...`."""
     deployment = deployed()
     config = deployment.render(lock) | ({key: "other"} if key else {})
-    applied = lock.model_copy(update={"config": config})
+    applied = lock.model_copy(update={"names": names_of(config)})
     if key is None:
         refuse_unapplied_names(deployment, applied)
         return
@@ -183,6 +182,7 @@ def test_names_must_be_those_of_the_last_apply(deployed: Deployed, lock: Lock, k
         refuse_unapplied_names(deployment, applied, NAME_KEYS)
 
 
+NAMES = {"slot.name": "library_outbox"}
 OTHER_NAMES = {"topic.prefix": "shop", "slot.name": "s", "publication.name": "p"}
 OWNED = {"connector.class": "io.debezium.connector.postgresql.PostgresConnector", "outboxkit.pipeline": "shop"}
 
@@ -241,7 +241,7 @@ def test_topics_must_be_in_the_lock_file(deployed: Deployed, lock: Lock, kafka: 
         ({"cluster_id": None}, "kafka"),
         ({"topics": {}}, "kafka"),
         ({"cluster_id": None}, "connect"),
-        ({"config": None}, "connect"),
+        ({"names": {}}, "connect"),
     ],
 )
 @pytest.mark.usefixtures("database")
@@ -250,27 +250,14 @@ def test_a_system_that_the_lock_file_does_not_record_is_not_changed(
 ) -> None:
     """An apply with --only, or an interrupted one, leaves such a lock file."""
     deployment = deployed(connect=service(serve(FakeConnect(cluster=kafka.cluster))))
-    complete = lock.model_copy(update={"cluster_id": kafka.cluster, "config": {}})
+    names = names_of(deployment.render(lock))
+    complete = lock.model_copy(update={"cluster_id": kafka.cluster, "names": names})
     deployment.write_lock(complete)
     refuse_foreign_systems(deployment, silent, needs=(needs,))
     deployment.write_lock(complete.model_copy(update=missing))
     with pytest.raises(RefusedError, match="does not record"):
         refuse_foreign_systems(deployment, silent, needs=(needs,))
     refuse_foreign_systems(deployment, silent, needs=(needs,), is_first=True)
-
-
-@pytest.mark.usefixtures("database")
-@pytest.mark.parametrize("slot", ["library_outbox", "another"])
-def test_a_connector_that_was_created_as_stopped_is_recorded_by_its_slot(
-    serve: Serve, deployed: Deployed, lock: Lock, kafka: FakeKafka, slot: str
-) -> None:
-    """Its config is recorded only after it has run."""
-    config = {**deployed().render(lock), PIPELINE_KEY: "library", "slot.name": slot}
-    worker = FakeConnect(configs={NAME: config}, states={NAME: "STOPPED"}, cluster=kafka.cluster)
-    deployment = deployed(connect=service(serve(worker)))
-    deployment.write_lock(lock.model_copy(update={"cluster_id": kafka.cluster, "config": None}))
-    with nullcontext() if slot == "library_outbox" else pytest.raises(RefusedError, match="does not record"):
-        refuse_foreign_systems(deployment, silent, needs=("connect",))
 
 
 @pytest.mark.usefixtures("database", "kafka")
@@ -302,7 +289,7 @@ def test_unreachable_system_is_reported_unless_the_command_needs_it(
     deployed: Deployed, lock: Lock, kafka: FakeKafka
 ) -> None:
     deployment, messages = deployed(), list[str]()
-    deployment.write_lock(lock.model_copy(update={"cluster_id": kafka.cluster, "config": {}}))
+    deployment.write_lock(lock.model_copy(update={"cluster_id": kafka.cluster, "names": NAMES}))
     refuse_foreign_systems(deployment, messages.append, needs=("kafka",), compared=CLUSTERS)
     assert [deployment.connect.url in message for message in messages] == [True]
     with pytest.raises(UnreachableError):

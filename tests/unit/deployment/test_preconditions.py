@@ -122,7 +122,7 @@ def test_slot_that_a_client_has_read_needs_the_lock_file(
     ):
         make_plan(deployment, only=["postgres"], takes_over=takes_over)
     names = {"slot.name": "library_outbox", "publication.name": "library_outbox"}
-    for recorded in (lock, lock.model_copy(update={"source": None, "unfinished": "recover", "config": names})):
+    for recorded in (lock, lock.model_copy(update={"source": None, "unfinished": "recover", "names": names})):
         deployment.write_lock(recorded)
         make_plan(deployment, only=["postgres"])
     assert lock.source is not None  # the lock file has another slot
@@ -149,6 +149,9 @@ def test_rejects_a_dangerous_change_with_the_required_flag() -> None:
     dangers = "slot s: rows are lost; topic a: keys move"
     assert caught.value.message == f"no change of the plan was made, because it contains dangerous changes: {dangers}"
     assert caught.value.hint == 'to allow these changes, run `outbox apply --allow "slot s" --allow "topic a"`'
+    with pytest.raises(RefusedError) as caught:
+        refuse_dangerous(PLAN, [], "outbox adopt old")
+    assert caught.value.hint == 'to allow these changes, run `outbox adopt old --allow "topic a"`'
 
 
 @pytest.mark.parametrize(
@@ -220,7 +223,8 @@ REGISTRY = "http://registry:8081"
     [
         (True, True, REGISTRY, []),
         (True, True, None, []),
-        (True, True, "http://other:8081", ["schema"]),
+        (True, True, "http://other:8081", ["registry"]),
+        (True, False, "http://other:8081", ["registry"]),
         (True, False, REGISTRY, []),
         (True, False, None, ["schema"]),
         (False, True, REGISTRY, ["topic"]),
@@ -253,9 +257,13 @@ def test_existing_objects_that_the_lock_file_does_not_record_are_adopted(
         }
     )
     found = list(adoptions(deployment, lock, ["kafka", "registry"], None, {"book": registered_versions}))
-    expected = {"topic": "topic library.book", "schema": "schema library.book-value"}
-    if owner == "library":  # a connector proves nothing about another registry than that of the last apply
-        adopted = ["schema"] if "schema" in adopted and url not in (None, REGISTRY) else []
+    expected = {
+        "topic": "topic library.book",
+        "schema": "schema library.book-value",
+        "registry": f"registry {REGISTRY}",
+    }
+    if owner == "library":  # the connector proves nothing about another registry than that of the last apply
+        adopted = ["registry"] if "registry" in adopted else []
     assert [change.object for change in found] == [expected[kind] for kind in adopted]
     assert all(change.danger for change in found)
 

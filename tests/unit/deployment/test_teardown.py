@@ -13,7 +13,7 @@ from tests.unit.fake_postgres import FakePostgres
 from tests.unit.postgres.samples import DEPLOYED
 from tests.unit.support import Request
 
-from outbox_events.errors import RefusedError, RejectedError
+from outbox_events.errors import RefusedError, RejectedError, UnreachableError
 from outbox_events.kafka.topic_requests import Bounds
 from outbox_kit.connect.connector_config import ROUTER
 from outbox_kit.connect.state import ActualConnector
@@ -240,8 +240,27 @@ def test_deletes_the_lock_file_with_the_last_topic(
     destroy(deployment, silent, DestroyOptions())
     assert deployment.lock() == retained, "a second run does not raise it again"
     destroy(deployment, silent, DestroyOptions(delete_topics=True))
+    without_topics = deployment.lock()
+    assert without_topics is not None, "the subjects are retained"
+    assert without_topics.topics == {}
+    destroy(deployment, silent, DestroyOptions(delete_schemas=True))
     assert deployment.lock() is None
     destroy(deployment, silent, DestroyOptions())
+
+
+def test_without_a_connector_no_kafka_connect_is_needed(
+    deployment: Deployment, lock: Lock, deployed: Deployed, database: FakePostgres
+) -> None:
+    """A pipeline that has only a relay may have no Kafka Connect."""
+    alone = replace(deployment, connect=deployed().connect)
+    for recorded in (lock, lock.model_copy(update={"source": None, "config": {}})):
+        alone.write_lock(recorded)
+        with pytest.raises(UnreachableError):
+            plan_destroy(alone, DestroyOptions())
+    alone.write_lock(lock.model_copy(update={"source": None}))
+    database.actual = replace(DEPLOYED, slot=None, publication=None)
+    removal = destroy(alone, silent, DestroyOptions(delete_topics=True))
+    assert {change.kind for change in removal.changes} == {"topic"}
 
 
 @pytest.mark.parametrize(

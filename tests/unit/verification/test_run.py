@@ -217,6 +217,7 @@ def broken(live: LiveState, identifier: str) -> LiveState:
         "postgres.reachable": lambda: replace(live, postgres=down),
         "postgres.identity": lambda: with_database(system_identifier="other"),
         "postgres.table": lambda: with_database(columns={}),
+        "postgres.table-identity": lambda: with_database(table_oid=1),
         "postgres.slot": lambda: with_database(slot=replace(SLOT, plugin="x")),
         "postgres.slot-active": lambda: with_database(slot=replace(SLOT, active=False)),
         "kafka.reachable": lambda: replace(live, kafka=down),

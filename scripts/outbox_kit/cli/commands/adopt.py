@@ -10,7 +10,7 @@ import typer
 from outbox_kit import backfill as backfills
 from outbox_kit.cli.confirmation import confirm
 from outbox_kit.cli.console import print_json, print_message
-from outbox_kit.cli.options import CommonOptions, Output, common_options
+from outbox_kit.cli.options import AllowOption, CommonOptions, Output, common_options
 
 
 @common_options("output", "yes")
@@ -22,6 +22,7 @@ def adopt(
             metavar="CONNECTOR", help="Name of a running Debezium connector that outbox-kit did not create."
         ),
     ],
+    allowed_objects: AllowOption = None,
 ) -> None:
     """Replace a connector that outbox-kit did not create.
 
@@ -31,7 +32,7 @@ def adopt(
         name = deployment.pipeline.connector.name
         action = f"Replace connector {old_connector} with {name}, and delete {old_connector},"
         confirm(common, deployment, action, hint="add --yes to skip confirmation")
-        result = backfills.adopt(deployment, old_connector, print_message)
+        result = backfills.adopt(deployment, old_connector, print_message, allow=allowed_objects or [])
     if common.output is Output.JSON:
         print_json(dataclasses.asdict(result))
     print_message(f"connector {result.connector} has replaced {result.old}")

@@ -14,7 +14,7 @@ from outbox_kit import deployment as deployments
 from outbox_kit.cli import exit_codes
 from outbox_kit.cli.confirmation import confirm
 from outbox_kit.cli.console import print_changes, print_json, print_message, stderr, write_file
-from outbox_kit.cli.options import CommonOptions, Output, WaitOption, common_options
+from outbox_kit.cli.options import AllowOption, CommonOptions, Output, WaitOption, common_options
 from outbox_kit.deployment import Plan
 from outbox_kit.results.changes import System
 
@@ -68,10 +68,7 @@ def apply(
     common: CommonOptions,
     only: OnlyOption = None,
     recover: RecoverOption = False,
-    allowed_objects: Annotated[
-        list[str] | None,
-        typer.Option("--allow", metavar="OBJECT", help="Allow a dangerous change to this object; repeatable."),
-    ] = None,
+    allowed_objects: AllowOption = None,
     plan_file: Annotated[
         Path | None, typer.Option("--plan", metavar="FILE", help="Make exactly the changes in the saved plan FILE.")
     ] = None,
