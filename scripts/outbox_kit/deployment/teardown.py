@@ -339,8 +339,9 @@ def _update_lock(deployment: Deployment, deleted_topics: set[str], options: Dest
     if not remaining and (options.delete_schemas or not lock.schemas):
         deployment.lock_file.unlink()
         return
-    # Rows that are committed from now on do not reach these topics.
-    lock = lock.model_copy(update={"topics": require_backfill(remaining)})
+    # Rows that are committed from now on do not reach these topics, unless a relay has replaced the connector.
+    is_relayed = deployment.read_database().relay_epoch > lock.source_epoch
+    lock = lock.model_copy(update={"topics": remaining if is_relayed else require_backfill(remaining)})
     if lock.source is not None:
         epoch = lock.source_epoch + 1
         reset_fields: dict[str, Any] = {

@@ -22,7 +22,7 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.operations import lifecycle
 from outbox_kit.results import silent
 
-ITEMS, TABLE, TOPIC, SLOT = "public.switched_item", "public.switched_event", "switched.item", "switched_s"
+ITEMS, TABLE, TOPIC = "public.switched_item", "public.switched_event", "switched.item"
 COUNT = 12
 SCHEMA = {
     "type": "record",
@@ -97,7 +97,12 @@ def test_each_consumer_has_the_newest_states_after_a_move_in_both_directions(
         wait_epoch(switched, "0002")
         with pytest.raises(RefusedError):
             lifecycle.resume(switched, silent)
-        drop_slot(source_dsn)
+        run("destroy", "--drop-slot", "--confirm", "switched@local")
+        run("apply", "--only", "kafka", "--only", "registry", "--yes")
+        lock = switched.lock()
+        assert lock is not None
+        assert not lock.has_connector
+        assert {entry.pending_backfill for entry in lock.topics.values()} == {None}, "the relay sends the states"
 
         relay.signal(signal.SIGTERM)
         assert relay.wait() == 0
@@ -120,11 +125,6 @@ def delete_delivered(deployment: Deployment, dsn: str) -> None:
     ids = [headers(message)["event_id"] for message in records(deployment, TOPIC, 2)]
     with psycopg.connect(dsn) as connection:
         connection.execute(f"delete from {TABLE} where id = any(%s::uuid[])", (ids,))
-
-
-def drop_slot(dsn: str) -> None:
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute("select pg_drop_replication_slot(%s)", (SLOT,))
 
 
 def wait_epoch(deployment: Deployment, epoch: str) -> None:
