@@ -15,6 +15,9 @@ PRODUCER_SETTINGS: dict[str, str | bool] = {
 }
 """Producer settings that prevent duplicates after retries and select the same partitions as Java clients."""
 
+HEADER_FRAMING_BYTES = 10
+"""Upper bound of the lengths that precede the name and the value of a header."""
+
 
 @dataclass(frozen=True, slots=True)
 class Record:
@@ -25,6 +28,12 @@ class Record:
     value: bytes | None = field(repr=False)
     headers: tuple[tuple[str, bytes], ...] = ()
     partition: int | None = None
+
+    @property
+    def size(self) -> int:
+        """Size of key, value and headers in bytes, including the framing of each header."""
+        headers = sum(HEADER_FRAMING_BYTES + len(name.encode()) + len(value) for name, value in self.headers)
+        return len(self.key or b"") + len(self.value or b"") + headers
 
 
 def header_pairs(message: Message) -> list[tuple[str, str | bytes | None]]:

@@ -30,12 +30,15 @@ from outbox_events.producing.deliveries import DELIVERY_S, Deliveries
 from outbox_events.producing.errors import NotDeliveredError, is_unusable
 from outbox_events.producing.locks import locked, recovery_lock, sending_lock, shared
 from outbox_events.producing.stored_record import DELETE_DELIVERED, Recovered, message_event_id
+from outbox_events.sending.event import InvalidEventError
 from outbox_events.sending.psycopg_writer import refuse_autocommit
 from outbox_events.waiting import Deadline
 
 log = logging.getLogger("outbox_events.producing")
 DEFAULT_TABLE = "public.unproven_record"
 MIN_AGE_S = 60.0
+MAX_RECORD_BYTES = 1_000_000
+"""Default value of the producer's message.max.bytes. The default limit of brokers is higher."""
 SAVE = sql.SQL(
     "insert into {table} (sender, {columns}) select %(sender)s::text, {columns} from {unnest}, {lock} order by number"
 )
@@ -62,11 +65,15 @@ class DeliveryProof:
     """Table of records whose delivery is not yet proven. The object does not keep a connection.
 
     `sender` is the name of the service. A recovery sends only the rows that were saved with the same name, so services
-    with different names can share the table.
+    with different names can share the table. A record of more than `max_record_bytes` is refused before the commit.
+    Pass the producer's message.max.bytes or the topic's max.message.bytes, if one of them is lower.
     """
 
-    def __init__(self, table: str = DEFAULT_TABLE, *, sender: str = "") -> None:
+    def __init__(
+        self, table: str = DEFAULT_TABLE, *, sender: str = "", max_record_bytes: int = MAX_RECORD_BYTES
+    ) -> None:
         self.sender = sender
+        self._max_record_bytes = max_record_bytes
         self._locks = recovery_lock(table, sender), sending_lock(table)
         self._table = stored_record.identifier(table)
 
@@ -74,12 +81,20 @@ class DeliveryProof:
         """Save records in the open business transaction with one statement. Send the records after the commit.
 
         While a recovery sends records again, the statement waits for it. Raises RefusedError if the rows would be
-        committed separately from the business rows.
+        committed separately from the business rows, and InvalidEventError if a record is too large to be sent later.
         """
         refuse_autocommit(connection)
+        for record in records:
+            self._refuse_too_large(record)
         values = {"sender": self.sender, "sending_lock": self._locks[1], **stored_record.parameters(records)}
         parts = {"columns": stored_record.COLUMNS, "unnest": stored_record.UNNEST, "table": self._table}
         rows_of(connection, SAVE.format(lock=sql.SQL(shared("sending_lock")), **parts), values)
+
+    def _refuse_too_large(self, record: Record) -> None:
+        if record.size > self._max_record_bytes:
+            limit = f"the limit is {self._max_record_bytes} (max_record_bytes of DeliveryProof)"
+            message = f"a record for topic {record.topic} has {record.size} bytes; {limit}"
+            raise InvalidEventError(message, "send a smaller value, for example a reference to a file")
 
     def delete(self, connection: Connection, event_ids: Iterable[str]) -> int:
         """Delete the rows of proven records with one statement, and return their number. Unknown ids are ignored.

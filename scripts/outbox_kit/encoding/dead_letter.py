@@ -12,7 +12,7 @@ from contextlib import suppress
 from outbox_events.contract.dead_letter_headers import CONNECTOR_HEADERS
 from outbox_events.kafka.record import Record
 from outbox_kit.encoding import headers as record_headers
-from outbox_kit.encoding.encoder import MAX_RECORD_BYTES, RecordEncoder, size_of
+from outbox_kit.encoding.encoder import MAX_RECORD_BYTES, RecordEncoder
 from outbox_kit.encoding.json_values import parse, quote
 from outbox_kit.encoding.row import InvalidRowError, OutboxRow, PayloadError, utf16_length
 
@@ -36,7 +36,7 @@ def dead_letter_record(
         with suppress(InvalidRowError):  # the headers can also be invalid
             headers += record_headers.row_headers(row.headers, encoder.reserved)
         dead_letter = _dead_letter(encoder, row.aggregate_id, "{" + ",".join(members) + "}", headers, error)
-        if size_of(dead_letter) <= MAX_RECORD_BYTES:
+        if dead_letter.size <= MAX_RECORD_BYTES:
             return dead_letter
     return _with_coordinates(encoder, row, sequence, error)
 

@@ -90,13 +90,7 @@ def _route(pipeline: Pipeline, lock: Lock, name: str) -> _Route:
 
 
 def _within_limit(record: Record) -> Record:
-    size = size_of(record)
-    if size > MAX_RECORD_BYTES:
-        problem = f"key, value and headers take {size} bytes; max.record.bytes is {MAX_RECORD_BYTES}"
+    if record.size > MAX_RECORD_BYTES:
+        problem = f"key, value and headers take {record.size} bytes; max.record.bytes is {MAX_RECORD_BYTES}"
         raise InvalidRowError("record-too-large", problem)
     return record
-
-
-def size_of(record: Record) -> int:
-    """Return the total size of a record's key, value and headers in bytes."""
-    return len(record.key or b"") + len(record.value or b"") + record_headers.size_of(record.headers)

@@ -10,8 +10,6 @@ from outbox_kit.encoding.row import InvalidRowError, OutboxRow, PayloadError, qu
 from outbox_kit.pipeline import Pipeline
 
 Headers = list[tuple[str, str]]
-FRAMING_BYTES = 10
-"""Maximum size of the length prefixes of a header's name and value in a record."""
 NO_OBJECT = "expected a JSON object of header names and values"
 CONTENT_TYPES = {"text": "text/plain; charset=utf-8", "bytes": "application/octet-stream"}
 
@@ -102,8 +100,3 @@ def content_type(payload_format: str, *, is_json: bool) -> str:
 def encoded(headers: Headers) -> tuple[tuple[str, bytes], ...]:
     """Return the headers as bytes."""
     return tuple((name, value.encode()) for name, value in headers)
-
-
-def size_of(headers: tuple[tuple[str, bytes], ...]) -> int:
-    """Return the total size of the headers in bytes, including the framing of each header."""
-    return sum(FRAMING_BYTES + len(name.encode()) + len(value) for name, value in headers)

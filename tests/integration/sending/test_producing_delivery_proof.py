@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from psycopg.pq import TransactionStatus
 from tests.integration.sending.producing_support import World, world
 
-from outbox_events import Deliveries, DeliveryListener, DeliveryProof, Recovered, fence
+from outbox_events import Deliveries, DeliveryListener, DeliveryProof, InvalidEventError, ProofSender, Recovered, fence
 from outbox_events.errors import ConfigurationError, RefusedError, WaitTimeoutError
 from outbox_events.limited_calls import ClientStuckError
 from outbox_events.producing import delivery_listener, delivery_proof
@@ -136,6 +136,14 @@ def test_rollback_saves_and_sends_nothing(world: World) -> None:
     assert run_recovery(world) == Recovered()
 
 
+def test_a_record_that_could_not_be_sent_rolls_the_block_back(world: World) -> None:
+    sender = ProofSender(world.connect(), world.producer(transactional=False), PROOF)
+    large = replace(world.record("large"), value=bytes(2_000_000))
+    with pytest.raises(InvalidEventError, match="2000"), sender.transaction() as transaction:
+        list(map(transaction.send, (world.record("small"), large)))
+    assert (world.column(ROWS), world.delivered()) == ([], {})
+
+
 @pytest.mark.parametrize(
     ("point", "recovered", "again"),
     [
@@ -174,7 +182,7 @@ def test_row_of_another_service_or_with_a_missing_topic_does_not_block(world: Wo
 def test_record_that_the_client_rejects_does_not_block_other_records(world: World) -> None:
     large = replace(world.record("large"), value=bytes(2_000_000))
     with world.connect() as connection:
-        PROOF.save(connection, [large, world.record("small")])
+        DeliveryProof(max_record_bytes=3_000_000).save(connection, [large, world.record("small")])
     recovered = run_recovery(world)
     assert (recovered.resent, recovered.rejected) == (1, ("large",))
     assert run_recovery(world).proven == 1
