@@ -46,6 +46,10 @@ class HandlerLoop:
             return
         except BaseExceptionGroup as group:
             error = min(_errors(group), key=_rank)
+        except asyncio.CancelledError as cancelled:
+            error = cancelled
+        if isinstance(error, asyncio.CancelledError):  # would look like a cancellation of the receiver
+            raise RejectedError("a handler raised CancelledError") from error
         raise error  # not in the `except` block, which would replace the context of the error
 
     def stacks(self) -> str:
@@ -73,10 +77,7 @@ class HandlerLoop:
             message = "the receiver was called on a running event loop, so an `async def` handler cannot run"
             raise ConfigurationError(message, "call the receiver in a thread: await asyncio.to_thread(...)")
         self._loop = self._runner.get_loop()
-        try:
-            self._runner.run(_without_tasks_left(result), context=copy_context())  # which contains the current span
-        except asyncio.CancelledError as error:  # would look like a cancellation of the receiver
-            raise RejectedError("a handler raised CancelledError") from error
+        self._runner.run(_without_tasks_left(result), context=copy_context())  # which contains the current span
 
 
 async def _without_tasks_left(result: Awaitable[object]) -> None:

@@ -114,7 +114,7 @@ def _refused_end(session: Session, connection: Connection) -> Iterator[None]:
         event.listen(*listener)
     try:
         # Not with listeners, because SQLAlchemy itself rolls back after a flush has failed.
-        with refused(session, "rollback", "close"), refused(connection, "rollback", "close"):
+        with refused(session, "rollback", "close", "reset"), refused(connection, "rollback", "close"):
             yield
     finally:
         for listener in listeners:

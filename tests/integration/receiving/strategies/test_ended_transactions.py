@@ -90,6 +90,7 @@ def test_a_handler_that_ignores_an_error_loses_no_other_event(
         (False, lambda connection: connection.close()),
         (True, lambda session: session.rollback()),
         (True, lambda session: session.close()),
+        (True, lambda session: session.reset()),
         (True, lambda session: session.commit()),
         (True, lambda session: session.connection().commit()),
         (True, lambda session: session.connection().rollback()),

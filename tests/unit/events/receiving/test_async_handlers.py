@@ -241,12 +241,16 @@ def test_an_outage_in_a_task_group_is_not_an_attempt() -> None:
     assert recovered == []
 
 
-def test_a_handler_that_is_cancelled_has_failed(loop: HandlerLoop) -> None:
-    async def cancelled() -> None:
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_handler_that_is_cancelled_has_failed(loop: HandlerLoop, is_async: bool) -> None:
+    def cancelled() -> None:
         raise asyncio.CancelledError
 
+    async def async_cancelled() -> None:
+        cancelled()
+
     with pytest.raises(RejectedError) as caught:
-        loop.call(cancelled)
+        loop.call(async_cancelled if is_async else cancelled)
     assert default_reaction(caught.value) is Reaction.RETRY
 
 
