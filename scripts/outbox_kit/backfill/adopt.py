@@ -23,7 +23,7 @@ from outbox_kit.connect.config_diff import with_fingerprint
 from outbox_kit.connect.offset_seeding import offset_of_prefix, write_offset
 from outbox_kit.connect.write_requests import send_request
 from outbox_kit.deployment import SYSTEMS, Deployment, apply, apply_prerequisites, make_plan
-from outbox_kit.deployment.identity import refuse_wrong_cluster
+from outbox_kit.deployment.identity import names_of, refuse_wrong_cluster
 from outbox_kit.deployment.preconditions import refuse_dangerous
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import state as postgres_state
@@ -60,7 +60,9 @@ def adopt(deployment: Deployment, old_name: str, progress: Reporter, *, allow: C
         _refuse_unsuitable_database(deployment, old_connector)
         plan = make_plan(deployment, only=SYSTEMS_BEFORE_CONNECT, takes_over=True)
         refuse_dangerous(plan, allow, f"outbox adopt {old_name}")
-        rendered_config = deployment.render(apply_prerequisites(deployment, plan, progress))
+        lock = apply_prerequisites(deployment, plan, progress)
+        rendered_config = deployment.render(lock)
+        deployment.write_lock(lock.model_copy(update={"names": names_of(rendered_config)}))  # so that `stop` accepts it
         config = with_fingerprint(deployment.pipeline.name, rendered_config | SKIPPED_OPERATIONS)
         client, name = deployment.connect, deployment.pipeline.connector.name
         if client.config(name) is None:  # NEW does not exist: validate its config before OLD is stopped

@@ -107,7 +107,6 @@ class CommonOptions:
         with ended_by_signals():
             from outbox_kit.deployment import open_deployment  # noqa: PLC0415 - `--help` must not import the deployment
             from outbox_kit.deployment.identity import (  # noqa: PLC0415
-                CLUSTERS,
                 IDENTIFIED_SYSTEMS,
                 foreign_systems,
                 refuse_foreign_systems,
@@ -117,7 +116,7 @@ class CommonOptions:
         with open_deployment(self.pipeline, self.environment, self.overrides) as deployment, shown:
             if writes:
                 # A connector can also be stopped after its database was replaced.
-                compared = CLUSTERS if set(writes) == {"connect"} else IDENTIFIED_SYSTEMS
+                compared = ("connect",) if set(writes) == {"connect"} else IDENTIFIED_SYSTEMS
                 refuse_foreign_systems(deployment, print_message, needs=writes, compared=compared, is_first=is_first)
             else:
                 for problem in foreign_systems(deployment, reads):

@@ -46,7 +46,8 @@ def require_applied_source(deployment: Deployment) -> tuple[Lock, ActualDatabase
     """Return the result of require_unchanged_source(). Also raises RefusedError if an apply is unfinished."""
     lock, database = require_unchanged_source(deployment)
     if lock.unfinished is not None:
-        raise RefusedError(f"`outbox apply` ({lock.unfinished}) was interrupted", "run `outbox apply` to complete it")
+        hint = RECOVER_HINT if lock.unfinished == "recover" else "run `outbox apply` to complete it"
+        raise RefusedError(f"a command was interrupted ({lock.unfinished})", hint)
     return lock, database
 
 

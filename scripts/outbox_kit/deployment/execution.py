@@ -48,6 +48,7 @@ def apply(
     wait_seconds: float = 0,
     rollback: bool = True,
     before_start: Callable[[Lock], None] | None = None,
+    command: str = "",
 ) -> list[Change]:
     """Make every pending change, wait until the connector is in its declared state, and return the changes.
 
@@ -55,8 +56,9 @@ def apply(
     dangerous change whose object is not in `allow`. `recover` accepts a replaced slot: the source epoch is
     increased, so that new states replace all older ones, and the connector starts at the slot's LSN. `rollback`
     restores the last working config if the connector fails with the new config. `before_start` is called with the new
-    lock before the connector is changed. If another command that changes the pipeline is running, wait at most
-    `wait_seconds` for that command to end.
+    lock before the connector is changed. Its caller also completes the backfills that a recovery records as required.
+    `command` is named in the hint to allow changes; by default, it is `outbox apply`. If another command that changes
+    the pipeline is running, wait at most `wait_seconds` for that command to end.
 
     Raises RefusedError, RejectedError, UnreachableError, WaitTimeoutError, ConfigurationError.
     """
@@ -65,8 +67,8 @@ def apply(
         if shown_plan is not None:
             preconditions.refuse_stale_plan(shown_plan, plan)
         refuse_missing_prerequisites(plan)
-        refuse_dangerous(plan, allow)
-        _begin_recovery(deployment, plan, progress)
+        refuse_dangerous(plan, allow, command)
+        _begin_recovery(deployment, plan, progress, requires_backfill=before_start is not None)
         lock = apply_prerequisites(deployment, plan, progress)
         if "connect" not in plan.systems:
             return list(plan.changes)
@@ -103,14 +105,17 @@ def apply_prerequisites(deployment: Deployment, plan: Plan, progress: Reporter) 
     return lock
 
 
-def _begin_recovery(deployment: Deployment, plan: Plan, progress: Reporter) -> None:
+def _begin_recovery(deployment: Deployment, plan: Plan, progress: Reporter, *, requires_backfill: bool) -> None:
     """Record a new or interrupted recovery in the lock file, then stop the connector.
 
-    Until an apply completes the recovery, the lock file prevents the connector from starting with the old epoch.
+    Until an apply completes the recovery, the lock file prevents the connector from starting with the old epoch. With
+    `requires_backfill`, the lock file also shows afterwards that the caller has not sent the missing events yet.
     """
     lock = lock_for(deployment, recover=plan.recover)
     if lock is None or lock.unfinished != "recover" or not {"postgres", "connect"} & set(plan.systems):
         return
+    if requires_backfill:
+        lock = lock.model_copy(update={"topics": require_backfill(lock.topics)})
     deployment.write_lock(lock)
     name = deployment.pipeline.connector.name
     if deployment.connect.config(name) is not None:
@@ -171,12 +176,15 @@ def _with_required_backfill(deployment: Deployment, lock: Lock, systems: Collect
 def _apply_registry(deployment: Deployment, lock: Lock, plan: Plan, progress: Reporter) -> Lock:
     changes = plan.changes_of("registry")
     if changes:  # before the first change, so that an interrupted apply recognizes its subjects
-        lock = lock.model_copy(update={"registry_url": deployment.registry.url})
+        created = {change.name for change in changes if (change.kind, change.action) == ("schema", "create")}
+        update: dict[str, Any] = {"created_subjects": sorted({*lock.created_subjects, *created})}
+        lock = lock.model_copy(update={**update, "registry_url": deployment.registry.url})
         deployment.write_lock(lock)
     registry_apply.apply(deployment.registry, all_subjects(deployment), changes, progress)
     subjects = registry_state.desired_subjects(deployment.pipeline)
     schemas = registry_apply.recorded_schemas(deployment.registry, subjects)
-    lock = lock.model_copy(update={"schemas": schemas, "registry_url": deployment.registry.url})
+    update = {"schemas": schemas, "registry_url": deployment.registry.url, "created_subjects": []}
+    lock = lock.model_copy(update=update)
     deployment.write_lock(lock)
     preconditions.refuse_unplanned_schemas(plan, lock)
     return lock

@@ -148,10 +148,18 @@ def refuse_other_database(lock: Lock | None, actual: ActualDatabase) -> None:
         raise RefusedError(problem, "correct source.host, source.port or source.database; nothing was changed")
 
 
-def refuse_unapplied_names(deployment: Deployment, lock: Lock | None, keys: Collection[str] = IDENTITY_KEYS) -> None:
-    """Raise RefusedError if one of `keys` of the connector config differs between the files and the last apply."""
+def refuse_unapplied_names(
+    deployment: Deployment,
+    lock: Lock | None,
+    keys: Collection[str] = IDENTITY_KEYS,
+    apply_hint: str = "run `outbox apply`",
+) -> None:
+    """Raise RefusedError if one of `keys` of the connector config differs between the files and the last apply.
+
+    `apply_hint` names the command that applies a new name.
+    """
     for problem in _unapplied(deployment, lock, keys):
-        hint = "check -p, -e, --set and the variables OUTBOX__..., or run `outbox apply`"
+        hint = f"check -p, -e, --set and the variables OUTBOX__...; if the change is intended: {apply_hint}"
         raise RefusedError(problem, f"{hint}; after a failover or migration: {RECOVER_HINT}")
 
 
@@ -209,8 +217,8 @@ def refuse_foreign_database(deployment: Deployment, *, is_new: bool) -> None:
         for problem in () if is_new else _database_differences(deployment.lock(), identifier, name):
             raise RefusedError(problem, f"check source.host and source.database; {NEW_DATABASE_HINT}")
         for problem in _slot_differences(read_slot(connection, slot), name):
-            replace_slot = f"run `outbox stop`, `select pg_drop_replication_slot('{slot}')`, then `outbox recover`"
-            raise RefusedError(problem, f"correct source.database; if this database replaced the other: {replace_slot}")
+            steps = f"run `outbox stop`, `select pg_drop_replication_slot('{slot}')`, `outbox recover --new-database`"
+            raise RefusedError(problem, f"correct source.database; if this database replaced the other: {steps}")
 
 
 def refuse_other_prefix(deployment: Deployment, lock: Lock | None) -> None:
@@ -253,10 +261,11 @@ def _problems(deployment: Deployment, lock: Lock | None, system: System) -> Iter
                 yield from _database_differences(lock, postgres_client.read_system_identifier(connection), name)
                 yield from _slot_differences(slot, name)
         return
-    yield from prefix_differences(deployment, lock)
     if system == "connect":
         with suppress(UnreachableError):  # the command reports it
             yield from connector_differences(deployment, lock)
+    else:  # a connector can also be stopped before a change of its prefix is applied
+        yield from prefix_differences(deployment, lock)
     topic = deployment.pipeline.dead_letter_topic
     if system == "kafka" and lock is not None and lock.topics and topic not in lock.topics:
         yield f"topic {topic} is not in the lock file"
@@ -281,7 +290,7 @@ def connector_differences(deployment: Deployment, lock: Lock | None) -> Iterator
     keys = {key: {rendered.get(key)} for key in (*DATABASE_KEYS, "slot.name")}
     if lock is not None:
         keys["topic.prefix"] = {rendered.get("topic.prefix"), lock.prefix}
-        keys = {key: values | {lock.names.get(key)} for key, values in keys.items()}
+        keys = {key: values | {lock.names[key]} if key in lock.names else values for key, values in keys.items()}
         keys["slot.name"] = {lock.source.slot} if lock.source else keys["slot.name"]
     for key, values in keys.items():
         if config.get(key) not in values:

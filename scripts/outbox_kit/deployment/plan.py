@@ -114,7 +114,9 @@ def _plan_systems(
         changes += plan_connect(deployment, lock, changes, database, recover=recover)
     if database is not None and not takes_over:
         refuse_used_slot(deployment, database.slot)
-    adopted = adoptions(deployment, lock, systems, database, registry.schemas, takes_over=takes_over)
+    adopted = adoptions(
+        deployment, lock, systems, database, registry.schemas, cluster_id=cluster_id, takes_over=takes_over
+    )
     changes = [*adopted, *changes]
     config = deployment.render_without_schemas(lock)
     return Plan(

@@ -11,8 +11,10 @@ from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.identity import DATABASE_KEYS
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.pipeline import Lock, LockedSchema
+from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import Row
+from outbox_kit.postgres.replication_slot import read_slot
 from outbox_kit.postgres.state import ActualDatabase
 from outbox_kit.registry import state as registry_state
 from outbox_kit.results.changes import Change, System
@@ -26,7 +28,7 @@ def recorded_names(lock: Lock) -> dict[str, set[str]]:
     return {
         "topic": set(lock.topics),
         "schema": {entry.subject for versions in lock.schemas.values() for entry in versions},
-        "slot": {lock.source.slot} if lock.source else set(),
+        "slot": {lock.source.slot if lock.source else lock.names.get("slot.name", "")},
     }
 
 
@@ -46,18 +48,20 @@ def is_recorded_publication(lock: Lock | None, publication: Row) -> bool:
 def has_own_connector(deployment: Deployment) -> bool:
     """Return whether the live connector proves the ownership of its objects.
 
-    It has the pipeline, database, slot, publication, prefix and registry of the files, and its worker writes to the
-    Kafka cluster to which the files refer.
+    It has the pipeline, database, slot, publication, prefix and registry of the files, its worker writes to the Kafka
+    cluster to which the files refer, and the database has its slot: an address can be that of a forwarded port.
     """
     try:
         actual = deployment.connect.config(deployment.pipeline.connector.name) or {}
         cluster_id = deployment.connect.worker_info()["kafka_cluster_id"]
         is_same_cluster = bool(actual) and cluster_id == deployment.kafka.cluster_id()
+        with postgres_client.connected(deployment.environment.source) as connection:
+            has_slot = read_slot(connection, deployment.pipeline.source.slot) is not None
     except OutboxError:  # a plan of other systems does not need Connect
         return False
     desired = deployment.render_without_schemas(deployment.lock()) | {PIPELINE_KEY: deployment.pipeline.name}
     keys = [key for key in desired if key in PROVING_KEYS or key.endswith("registry.url")]
-    return is_same_cluster and all(actual.get(key) == desired[key] for key in keys)
+    return is_same_cluster and has_slot and all(actual.get(key) == desired[key] for key in keys)
 
 
 def adoptions(
@@ -67,27 +71,33 @@ def adoptions(
     database: ActualDatabase | None,
     schemas: Mapping[str, list[LockedSchema]],
     *,
+    cluster_id: str | None = None,
     takes_over: bool = False,
 ) -> Iterator[Change]:
     """Yield a dangerous change for each existing object that an apply would use and that the lock file lacks.
 
     `schemas` contains the registered versions. If the pipeline `takes_over` the objects of another connector, only
-    topics of other pipelines need consent.
+    subjects, and topics of other pipelines, need consent.
     """
     if "registry" in systems:
         yield from _other_registry(deployment, lock)
+    if lock is not None and None not in (lock.cluster_id, cluster_id) and lock.cluster_id != cluster_id:
+        reason, danger = "the lock file has another Kafka cluster", "its topics may belong to another environment"
+        yield Change("kafka", "cluster", str(cluster_id), "adopt", reason, str(lock.cluster_id), danger=danger)
     existing_topics = deployment.kafka.topics() if "kafka" in systems else {}
     topics = list(_unrecorded_topics(deployment, lock, existing_topics))
+    subjects = list(_unrecorded_subjects(deployment, lock, schemas)) if "registry" in systems else []
     if takes_over:
         yield from (change for change in topics if owner_of(change.name, existing_topics) is not None)
+        yield from subjects
         return
-    subjects = _unrecorded_subjects(deployment, lock, schemas) if "registry" in systems else ()
     unrecorded = [*(_unrecorded_in_postgres(deployment, database) if database else ()), *topics, *subjects]
     is_proven = bool(unrecorded) and has_own_connector(deployment)
+    proves_registry = any(key.endswith("registry.url") for key in deployment.render_without_schemas(lock))
     for change in unrecorded:
         owner = owner_of(change.name, existing_topics) if change.kind in ("topic", "schema") else None
         is_of_other = owner not in (None, deployment.pipeline.prefix)
-        if not is_proven or is_of_other:
+        if not is_proven or is_of_other or (change.kind == "schema" and not proves_registry):
             yield change
 
 
@@ -114,13 +124,11 @@ def _unrecorded_topics(
 def _unrecorded_subjects(
     deployment: Deployment, lock: Lock | None, schemas: Mapping[str, list[LockedSchema]]
 ) -> Iterator[Change]:
-    """Yield a change for each subject. One of a recorded topic is new to the lock file if an apply was interrupted."""
+    """Yield a change for each subject, except for those that an interrupted apply may have created."""
     lock = lock or deployment.new_lock()
-    recorded, is_interrupted = recorded_names(lock), lock.registry_url is not None
+    recorded = recorded_names(lock)["schema"].union(lock.created_subjects)
     for subject in registry_state.desired_subjects(deployment.pipeline):
-        topic = deployment.pipeline.topic_of(subject.aggregate_type)
-        is_proven = subject.name in recorded["schema"] or (is_interrupted and topic in recorded["topic"])
-        if schemas.get(subject.aggregate_type) and not is_proven:
+        if schemas.get(subject.aggregate_type) and subject.name not in recorded:
             yield Change("registry", "schema", subject.name, "adopt", "the subject has versions", danger=UNRECORDED)
 
 

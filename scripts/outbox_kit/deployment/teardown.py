@@ -108,7 +108,7 @@ def plan_destroy(deployment: Deployment, options: DestroyOptions) -> Removal:
 
 def _available_systems(deployment: Deployment, lock: Lock | None) -> Sequence[System]:
     """Return the systems of the pipeline. One that has only a relay may have no Kafka Connect."""
-    if lock is None or lock.has_connector:
+    if lock is None or lock.names or lock.unfinished:
         return SYSTEMS
     with suppress(UnreachableError), deployment.bounded(READ_LIMIT_S) as bounded_deployment:
         bounded_deployment.connect.worker_info()
@@ -144,12 +144,14 @@ def _refuse_foreign_objects(
     The name of the object can come from a variable such as OUTBOX__PREFIX that was set for another pipeline.
     """
     source, recorded = lock.source, recorded_names(lock)
+    if lock.registry_url is not None:  # the subjects of removed aggregate types are only in earlier lock files
+        recorded["schema"] |= {f"{name}-value" for name, entry in lock.topics.items() if entry.aggregate_type is None}
     mark = ddl.publication_mark(deployment.pipeline, deployment.environment)
     topics = deployment.kafka.describe(change.name for change in changes if change.kind == "topic")
     for change in changes:
         is_foreign = change.name not in recorded.get(change.kind, {change.name})
         if change.kind == "connector":
-            is_foreign = source is None or any(connector_differences(deployment, lock))
+            is_foreign = not (lock.names or lock.unfinished) or any(connector_differences(deployment, lock))
         elif change.kind == "publication":
             is_marked = publication.get("comment") == mark  # also if it was created again
             is_foreign = not is_marked and (source is None or publication.get("oid") != source.publication_oid)
@@ -249,8 +251,9 @@ def destroy(
                 "the objects to delete differ from the list that was shown",
                 "run `outbox destroy` again; this run deleted nothing",
             )
-        if any(change.kind in ("connector", "slot") for change in removal.changes):
-            _stop_connector(deployment, progress, options)
+        kinds = {change.kind for change in removal.changes}
+        if kinds & {"connector", "slot"}:
+            _stop_connector(deployment, progress, options, exists="connector" in kinds)
         for change in removal.changes:
             progress(change.title)
             _delete(deployment, change)
@@ -259,10 +262,12 @@ def destroy(
     return removal
 
 
-def _stop_connector(deployment: Deployment, progress: Reporter, options: DestroyOptions) -> None:
-    """Stop the connector. If undelivered rows would be lost, resume the connector and raise RefusedError."""
+def _stop_connector(deployment: Deployment, progress: Reporter, options: DestroyOptions, *, exists: bool) -> None:
+    """Stop the connector if it `exists`. If undelivered rows would be lost, resume it and raise RefusedError."""
     name, source = deployment.pipeline.connector.name, deployment.pipeline.source
-    actual = connect_state.read_actual(deployment.connect, name)
+    actual = connect_state.ActualConnector(None, None, [])
+    if exists:
+        actual = connect_state.read_actual(deployment.connect, name)
     was_running = actual.config is not None and not connect_lifecycle.is_paused_or_stopped(actual.status)
     with connect_lifecycle.resume_on_error(deployment.connect, name, progress, was_running=was_running):
         if actual.config is not None:
@@ -332,7 +337,7 @@ def _update_lock(deployment: Deployment, deleted_topics: set[str], options: Dest
         deployment.write_lock(lock.model_copy(update={"topics": topics_left}))
         return
     desired = kafka_state.desired_topics(deployment.pipeline, deployment.environment)
-    topics = [topic for topic in desired if topic.name not in deleted_topics]
+    topics = [topic for topic in desired if topic.name in lock.topics.keys() - deleted_topics]
     remaining = kafka_apply.existing_topics(deployment.kafka, topics, lock.topics)
     unused = set(unused_topics(deployment)) - deleted_topics
     remaining |= {name: lock.topics[name] for name in unused}
@@ -341,15 +346,11 @@ def _update_lock(deployment: Deployment, deleted_topics: set[str], options: Dest
         return
     # Rows that are committed from now on do not reach these topics, unless a relay has replaced the connector.
     is_relayed = deployment.read_database().relay_epoch > lock.source_epoch
-    lock = lock.model_copy(update={"topics": remaining if is_relayed else require_backfill(remaining)})
-    if lock.source is not None:
-        epoch = lock.source_epoch + 1
-        reset_fields: dict[str, Any] = {
-            "source": None,
-            "source_epoch": epoch,
-            "unfinished": None,
-            "config": None,
-            "names": {},
-        }
-        lock = lock.model_copy(update=reset_fields)
+    topics_left = remaining if is_relayed else require_backfill(remaining)
+    schemas_left = {} if options.delete_schemas else lock.schemas
+    lock = lock.model_copy(update={"topics": topics_left, "schemas": schemas_left})
+    if lock.has_connector or lock.unfinished:
+        epoch = lock.source_epoch if is_relayed else lock.source_epoch + 1
+        unset: dict[str, Any] = {"source": None, "unfinished": None, "config": None, "names": {}}
+        lock = lock.model_copy(update={**unset, "source_epoch": epoch})
     deployment.write_lock(lock)

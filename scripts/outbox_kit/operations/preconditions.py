@@ -23,6 +23,7 @@ from outbox_kit.deployment.preconditions import refuse_skipped_rows, require_unc
 from outbox_kit.deployment.source_epochs import refuse_relayed_states
 from outbox_kit.kafka.latest_records import LatestRecords
 from outbox_kit.results import Reporter
+from outbox_kit.results.repair_commands import RECOVER_HINT
 
 MAX_LISTED_KEYS = 5
 DEFAULT_LIMIT = "5%"
@@ -152,7 +153,7 @@ def refuse_unsafe_start(deployment: Deployment, actual: ActualConnector, *, skip
     name = deployment.pipeline.connector.name
     lock = deployment.lock()
     if lock is not None and lock.unfinished == "recover":
-        raise RefusedError("`outbox apply --recover` was interrupted", "run `outbox apply` to complete the recovery")
+        raise RefusedError("a recovery was interrupted", RECOVER_HINT)
     lock, database = require_unchanged_source(deployment)
     refuse_relayed_states(deployment.pipeline, lock, database)
     connect_state.refuse_lower_epoch(name, actual, lock, increased=False)

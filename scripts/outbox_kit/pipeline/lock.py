@@ -86,6 +86,7 @@ class Lock(Model):
     registry_url: str | None = Field(default=None, description="Address of the schema registry.")
     topics: dict[str, LockedTopic] = Field(default={}, description="Topics of the pipeline by name.")
     created_topics: list[str] = Field(default=[], description="Topics that an interrupted apply may have created.")
+    created_subjects: list[str] = Field(default=[], description="Subjects that an interrupted apply may have created.")
     config: dict[str, str] | None = Field(
         default=None,
         description="Last connector config that passed its stability window; placeholders are not resolved.",

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from outbox_events.contract import lsn
 from outbox_events.errors import OutboxError
 from outbox_events.text import format_size, plural
+from outbox_kit import backfill as backfills
 from outbox_kit.connect import lifecycle
 from outbox_kit.delivery.preconditions import refuse_published_deletes
 from outbox_kit.deployment import Deployment, apply
 from outbox_kit.deployment.identity import refuse_other_owners
 from outbox_kit.deployment.recorded_database import read_database
+from outbox_kit.kafka.topic_identity import types_with_pending_backfill
 from outbox_kit.operations.preconditions import DEFAULT_LIMIT, DeletionLimit
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
@@ -68,17 +71,20 @@ def recover(
     *,
     limit: DeletionLimit | None = None,
     wait_seconds: float = PROOF_WAIT_S,
+    allow: Collection[str] = (),
 ) -> Recovery:
     """Make the connector read a new slot, and send again those rows whose delivery the topics do not prove.
 
-    `limit` restricts the tombstones per topic. Wait at most `wait_seconds` until the rows are proven. The next recovery
-    completes an interrupted one. Raises RefusedError, RejectedError, UnreachableError, WaitTimeoutError.
+    `limit` restricts the tombstones per topic. Wait at most `wait_seconds` until the rows are proven. `allow` names the
+    objects of other dangerous changes. The next recovery completes an interrupted one. Raises RefusedError,
+    RejectedError, UnreachableError, WaitTimeoutError.
     """
     with deployment.exclusive("recover", progress):
         cause = diagnose(deployment)
         if cause is None:
             return Recovery(None)
         refuse_other_owners(deployment)  # before the slot is dropped
+        pending = _pending_types(deployment)
         _prepare(deployment, cause, progress)
     recovery, rows = Recovery(cause), ResentRows()
 
@@ -90,9 +96,18 @@ def recover(
             recovery.resent = dict(rows.resent)
 
     database = f"database {read_database(deployment).name}"  # accepted by the caller
-    apply(deployment, progress, recover=True, allow=[database], before_start=before_start)
+    allowed = [*allow, database]
+    apply(deployment, progress, recover=True, allow=allowed, before_start=before_start, command="outbox recover")
+    required = sorted(_pending_types(deployment) - pending)
+    if required and not (cause.replaces_states or recovery.gap):  # all WAL was read
+        backfills.acknowledge(deployment, required, progress)
     _complete(deployment, recovery, rows, limit or DeletionLimit.parse(DEFAULT_LIMIT), progress, wait_seconds)
     return recovery
+
+
+def _pending_types(deployment: Deployment) -> set[str]:
+    lock = deployment.lock()
+    return set(types_with_pending_backfill(lock.topics)) if lock else set()
 
 
 def _prepare(deployment: Deployment, cause: Cause, progress: Reporter) -> None:

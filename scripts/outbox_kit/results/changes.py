@@ -10,7 +10,7 @@ Action = Literal["create", "update", "delete", "adopt"]
 """`adopt` records an existing object in the lock file, which does not contain it."""
 DatabaseKind = Literal["database", "table", "grant to", "publication", "slot"]
 ConnectorKind = Literal["connector", "offsets", "start", "state"]
-Kind = Literal[DatabaseKind, "topic", "registry", "compatibility", "schema", ConnectorKind]
+Kind = Literal[DatabaseKind, "cluster", "topic", "registry", "compatibility", "schema", ConnectorKind]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 # Operations on a connector that do not create, update or delete its config, by kind of change.
 CONNECTOR_OPERATIONS: dict[Kind, str] = {"start": "start", "state": "change state of", "offsets": "reset offsets of"}

@@ -187,11 +187,13 @@ def _offset_covers_slot(state: LiveState) -> Finding:
 @RULES.rule(
     "path.interrupted",
     condition="the last `apply` or `recover` was completed; it was neither interrupted nor rolled back",
-    remedy="if `apply` rolled back a config, correct the files; then run `outbox apply`, which completes the command",
+    remedy="if `apply` rolled back a config, correct the files; then run `outbox apply`, or, if a recovery was "
+    "interrupted, `outbox recover`",
 )
 def _interrupted(state: LiveState) -> Finding:
     unfinished, expected = state.lock.unfinished, "no incomplete command in the lock file"
-    return Finding(unfinished is None, f"not completed: {unfinished}" if unfinished else expected, expected)
+    remedy = RECOVER_HINT if unfinished == "recover" else ""
+    return Finding(unfinished is None, f"not completed: {unfinished}" if unfinished else expected, expected, remedy)
 
 
 @RULES.rule(

@@ -20,6 +20,7 @@ from outbox_kit.postgres import slot_checks
 from outbox_kit.registry import checks as registry_checks
 from outbox_kit.results import Reporter
 from outbox_kit.results.checks import Check, Finding, Rule, Status, evaluate, skip_rules
+from outbox_kit.results.repair_commands import RECOVER_HINT
 from outbox_kit.verification import canary, cross_checks, progress_checks, recent_rows, state_checks
 from outbox_kit.verification.canary import CanaryContract
 from outbox_kit.verification.live_state import LiveState, ReadResult, read_live_state
@@ -129,7 +130,7 @@ def deployed_lock(deployment: Deployment) -> tuple[Lock, LockedSource]:
     if lock is None or lock.source is None:
         pipeline, environment = deployment.pipeline.name, deployment.environment.name
         if lock is not None and lock.unfinished == "recover":
-            raise RefusedError(f"the recovery of pipeline {pipeline!r} is not complete", "run `outbox apply`")
+            raise RefusedError(f"the recovery of pipeline {pipeline!r} is not complete", RECOVER_HINT)
         with suppress(UnreachableError, RejectedError), deployment.bounded(READ_LIMIT_S) as bounded_deployment:
             refuse_lost_lock(bounded_deployment, lock)
         raise RefusedError(f"pipeline {pipeline!r} is not deployed to {environment!r} yet", "run `outbox apply`")

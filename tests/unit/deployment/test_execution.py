@@ -144,5 +144,22 @@ def test_records_a_recovery_before_any_change(
             apply(deployed(connect=service(server), registry=service(serve(registered(lock)))), silent, recover=recover)
         assert writes(server) == [STOP]
         assert deployed().lock() == recorded, "the epoch is raised once"
-    with pytest.raises(RefusedError, match="`outbox apply --recover` was interrupted"):
+    with pytest.raises(RefusedError, match="a recovery was interrupted"):
         refuse_unsafe_start(deployed(), ActualConnector({}, None, []))
+
+
+def test_records_the_backfill_that_the_caller_of_a_recovery_completes(
+    serve: Serve, deployed: Deployed, lock: Lock, database: FakePostgres
+) -> None:
+    """Otherwise, an apply that completes an interrupted `recover` would hide the missing events."""
+    database.actual = replace(DEPLOYED, timeline=2)
+    for before_start, pending in ((None, False), (lambda _: None, True)):
+        deployed().write_lock(lock)
+        connect = deployed_connector(deployed().render(lock))
+        connect.faults = {"PUT stop": [Fault(error(403, "Forbidden"))]}
+        deployment = deployed(connect=service(serve(connect)), registry=service(serve(registered(lock))))
+        with pytest.raises(RejectedError, match="Forbidden"):
+            apply(deployment, silent, recover=True, before_start=before_start)
+        interrupted = deployed().lock()
+        assert interrupted is not None
+        assert bool(types_with_pending_backfill(interrupted.topics)) is pending

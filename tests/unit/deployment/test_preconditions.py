@@ -193,6 +193,7 @@ def test_violated_rule_stops_the_plan() -> None:
 )
 @pytest.mark.parametrize("recorded", [True, False])
 @pytest.mark.parametrize("changes", [{}, {"publication.name": "p"}, {"database.port": "1"}, None])
+@pytest.mark.usefixtures("database")
 def test_publication_and_slot_that_neither_lock_file_nor_comment_nor_connector_claims_are_adopted(
     serve: Serve,
     deployed: Deployed,
@@ -224,14 +225,15 @@ REGISTRY = "http://registry:8081"
         (True, True, REGISTRY, []),
         (True, True, None, []),
         (True, True, "http://other:8081", ["registry"]),
-        (True, False, "http://other:8081", ["registry"]),
-        (True, False, REGISTRY, []),
+        (True, False, "http://other:8081", ["registry", "schema"]),
+        (True, False, REGISTRY, ["schema"]),
         (True, False, None, ["schema"]),
         (False, True, REGISTRY, ["topic"]),
         (False, False, None, ["topic", "schema"]),
     ],
 )
 @pytest.mark.parametrize("owner", ["library", "another", None])
+@pytest.mark.usefixtures("database")
 def test_existing_objects_that_the_lock_file_does_not_record_are_adopted(
     serve: Serve,
     deployed: Deployed,
@@ -243,7 +245,7 @@ def test_existing_objects_that_the_lock_file_does_not_record_are_adopted(
     adopted: list[str],
     owner: str | None,
 ) -> None:
-    """The live connector of the pipeline proves that the objects are its own."""
+    """The live connector of the pipeline proves that the topics are its own. Its config does not name the registry."""
     config = {**deployed(registry=HttpService(url=REGISTRY)).render(None), PIPELINE_KEY: owner or ""}
     worker = FakeConnect(configs={NAME: config} if owner else {}, states={NAME: "RUNNING"}, cluster=kafka.cluster)
     deployment = deployed(connect=service(serve(worker)), registry=HttpService(url=REGISTRY))
@@ -262,10 +264,27 @@ def test_existing_objects_that_the_lock_file_does_not_record_are_adopted(
         "schema": "schema library.book-value",
         "registry": f"registry {REGISTRY}",
     }
-    if owner == "library":  # the connector proves nothing about another registry than that of the last apply
-        adopted = ["registry"] if "registry" in adopted else []
+    if owner == "library":
+        adopted = [kind for kind in adopted if kind != "topic"]
     assert [change.object for change in found] == [expected[kind] for kind in adopted]
     assert all(change.danger for change in found)
+
+
+def test_subjects_of_an_interrupted_apply_are_its_own(deployed: Deployed, lock: Lock) -> None:
+    registered = {"book": lock.schemas["book"]}
+    interrupted = lock.model_copy(update={"schemas": {}, "created_subjects": ["library.book-value"]})
+    assert list(adoptions(deployed(), interrupted, ["registry"], None, registered)) == []
+
+
+@pytest.mark.parametrize(("recorded", "adopted"), [("k", []), (None, []), ("other", ["cluster k"])])
+@pytest.mark.usefixtures("kafka")
+def test_another_cluster_needs_consent(
+    deployed: Deployed, lock: Lock, recorded: str | None, adopted: list[str]
+) -> None:
+    """The environment file can have the section `kafka` of another environment."""
+    moved = lock.model_copy(update={"cluster_id": recorded})
+    found = list(adoptions(deployed(), moved, ["kafka"], None, {}, cluster_id="k"))
+    assert [change.object for change in found if change.danger] == adopted
 
 
 @pytest.mark.parametrize(("has_records", "adopted"), [(False, []), (True, ["topic library.book"])])
@@ -280,6 +299,7 @@ def test_topics_of_an_interrupted_apply_are_its_own_while_they_are_empty(
 
 
 @pytest.mark.parametrize("takes_over", [False, True])
+@pytest.mark.usefixtures("database")
 def test_the_connector_does_not_prove_topics_of_a_longer_prefix(
     serve: Serve, deployed: Deployed, lock: Lock, kafka: FakeKafka, takes_over: bool
 ) -> None:

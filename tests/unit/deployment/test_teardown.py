@@ -18,6 +18,7 @@ from outbox_events.kafka.topic_requests import Bounds
 from outbox_kit.connect.connector_config import ROUTER
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import Deployment, DestroyOptions, apply, destroy, plan_destroy, unused_topics
+from outbox_kit.deployment.identity import names_of
 from outbox_kit.deployment.teardown import delivered_position
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres.count_undelivered import DeliveredPosition
@@ -31,9 +32,9 @@ RETAINED_TABLES = (
 
 
 @pytest.fixture
-def connect(database: FakePostgres) -> FakeConnect:
+def connect(database: FakePostgres, deployed: Deployed) -> FakeConnect:
     """A worker on which the connector runs."""
-    fake = FakeConnect(configs={NAME: {"slot.name": "library_outbox"}}, states={NAME: "RUNNING"})
+    fake = FakeConnect(configs={NAME: names_of(deployed().render(None))}, states={NAME: "RUNNING"})
     database.is_read = lambda: fake.states.get(NAME) == "RUNNING"
     return fake
 
@@ -65,6 +66,12 @@ def deployment(
     target = deployed(connect=service(serve(connect)), registry=service(serve(registry)))
     target.write_lock(lock)
     return target
+
+
+@pytest.fixture
+def lock(lock: Lock, deployed: Deployed) -> Lock:
+    """A lock file of a complete apply."""
+    return lock.model_copy(update={"names": names_of(deployed().render(lock))})
 
 
 def test_retains_data_without_the_option(deployment: Deployment) -> None:
@@ -140,7 +147,11 @@ def test_deletes_only_what_the_pipeline_no_longer_uses(
 
 @pytest.mark.parametrize(
     ("update", "found"),
-    [({"topics": {}}, "topic library.author"), ({"source": None}, "connector"), ({"schemas": {}}, "schema")],
+    [
+        ({"topics": {}}, "topic library.author"),
+        ({"names": {}, "unfinished": None}, "connector"),
+        ({"schemas": {}}, "schema"),
+    ],
 )
 def test_deletes_only_what_the_lock_file_records(
     deployment: Deployment, lock: Lock, update: dict[str, object], found: str
@@ -183,13 +194,13 @@ def test_rejects_objects_that_the_lock_file_does_not_contain(
     kafka.states["victim.book"] = kafka.states["foreign"]
     source = pipeline.source.model_copy(update={"slot": "victim"})
     for changed, refusal in (
-        (pipeline.model_copy(update={"prefix": "victim"}), "the prefix is 'victim'"),
-        (pipeline.model_copy(update={"source": source}), "slot victim does not belong"),
+        (pipeline.model_copy(update={"prefix": "victim"}), "topic.prefix is 'victim'"),
+        (pipeline.model_copy(update={"source": source}), "slot.name is 'victim'"),
     ):
         with pytest.raises(RefusedError, match=refusal):
             destroy(replace(deployment, pipeline=changed), silent, everything)
     other = replace(deployment, pipeline=pipeline.model_copy(update={"prefix": "victim"}))
-    with pytest.raises(RefusedError, match="the prefix is 'victim'"):
+    with pytest.raises(RefusedError, match=r"topic\.prefix is 'victim'"):
         destroy(other, silent, DestroyOptions(delete_topics=True, unused=True))
     connect.configs[NAME]["slot.name"] = "victim"
     with pytest.raises(RefusedError, match=f"connector {NAME} does not belong"):
@@ -253,11 +264,11 @@ def test_without_a_connector_no_kafka_connect_is_needed(
 ) -> None:
     """A pipeline that has only a relay may have no Kafka Connect."""
     alone = replace(deployment, connect=deployed().connect)
-    for recorded in (lock, lock.model_copy(update={"source": None, "config": {}})):
+    for recorded in (lock, lock.model_copy(update={"names": {}, "unfinished": "recover"})):
         alone.write_lock(recorded)
         with pytest.raises(UnreachableError):
             plan_destroy(alone, DestroyOptions())
-    alone.write_lock(lock.model_copy(update={"source": None}))
+    alone.write_lock(lock.model_copy(update={"source": None, "names": {}}))
     database.actual = replace(DEPLOYED, slot=None, publication=None)
     removal = destroy(alone, silent, DestroyOptions(delete_topics=True))
     assert {change.kind for change in removal.changes} == {"topic"}

@@ -12,7 +12,7 @@ from outbox_kit import recovery
 from outbox_kit.cli import exit_codes
 from outbox_kit.cli.confirmation import MaxDeletionsOption, confirm, parse_limit
 from outbox_kit.cli.console import print_json, print_message
-from outbox_kit.cli.options import CommonOptions, Output, SlotWaitOption, common_options
+from outbox_kit.cli.options import AllowOption, CommonOptions, Output, SlotWaitOption, common_options
 from outbox_kit.deployment import Deployment
 from outbox_kit.deployment.identity import (
     CLUSTERS,
@@ -35,6 +35,7 @@ def recover(
         bool,
         typer.Option("--new-database", help="Continue with another database than `outbox apply` recorded."),
     ] = False,
+    allowed_objects: AllowOption = None,
 ) -> None:
     """Recover from a lost slot or a replaced database.
 
@@ -48,7 +49,7 @@ def recover(
         refuse_foreign_systems(
             deployment, print_message, needs=CLUSTERS, compared=CLUSTERS, apply_hint=APPLY_RECOVER_HINT
         )
-        refuse_unapplied_names(deployment, deployment.lock(), NAME_KEYS)
+        refuse_unapplied_names(deployment, deployment.lock(), NAME_KEYS, APPLY_RECOVER_HINT)
         refuse_foreign_database(deployment, is_new=new_database)
         cause = recovery.diagnose(deployment)
         if cause is not None:
@@ -56,7 +57,9 @@ def recover(
             confirm(common, deployment, _action(deployment, cause), hint="check the cause above, then add --yes")
         result = Recovery(None)
         if cause is not None:
-            result = recovery.recover(deployment, print_message, limit=limit, wait_seconds=wait_seconds)
+            result = recovery.recover(
+                deployment, print_message, limit=limit, wait_seconds=wait_seconds, allow=allowed_objects or []
+            )
     _print_result(result, common.output)
     if result.unproven:
         raise typer.Exit(exit_codes.ERROR)
