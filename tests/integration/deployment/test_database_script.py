@@ -85,8 +85,9 @@ def as_role(scripts: dict[str, list[str]], state: StackState) -> Callable[..., A
             for statement in [*script, *script]:
                 connection.execute(statement.encode())
     with psycopg.connect(superuser["library"], autocommit=True) as connection:
-        # An earlier module may have run the relay as another role. The relay creates its tables when it starts.
-        connection.execute("drop table if exists outbox_relay, outbox_relay_batch, outbox_relay_progress")
+        # An earlier module may have run the relay or a backfill as another role. Both create missing tables.
+        tables = "outbox_relay, outbox_relay_batch, outbox_relay_progress, outbox_backfill"
+        connection.execute(f"drop table if exists {tables}")
         for role in ROLES.values():
             alter = sql.SQL("alter role {} password {}").format(sql.Identifier(role), sql.Literal(PASSWORD))
             connection.execute(alter)
