@@ -19,7 +19,7 @@ from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.first_backfills import topics_without_states
 from outbox_kit.deployment.identity import READ_LIMIT_S, names_of, refuse_wrong_cluster
 from outbox_kit.deployment.lag import wait_until_reading
-from outbox_kit.deployment.plan import UNAVAILABLE, all_subjects, connector_config, lock_for, make_plan, plan_connect
+from outbox_kit.deployment.plan import UNAVAILABLE, all_subjects, connector_config, make_plan, plan_connect
 from outbox_kit.deployment.plan_model import Plan
 from outbox_kit.deployment.preconditions import refuse_dangerous, refuse_missing_prerequisites
 from outbox_kit.deployment.recorded_database import read_database
@@ -111,7 +111,7 @@ def _begin_recovery(deployment: Deployment, plan: Plan, progress: Reporter, *, r
     Until an apply completes the recovery, the lock file prevents the connector from starting with the old epoch. With
     `requires_backfill`, the lock file also shows afterwards that the caller has not sent the missing events yet.
     """
-    lock = lock_for(deployment, recover=plan.recover)
+    lock = plan.lock
     if lock is None or lock.unfinished != "recover" or not {"postgres", "connect"} & set(plan.systems):
         return
     if requires_backfill:

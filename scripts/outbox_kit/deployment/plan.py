@@ -72,7 +72,7 @@ def make_plan(
         refuse_other_prefix(deployment, lock)  # otherwise, the connector would write to the previous topics
     plan = _plan_systems(deployment, lock, systems, recover=recover, takes_over=takes_over)
     moves = list(plan_database(deployment, deployment.lock(), systems, recover=recover))
-    plan = replace(plan, changes=(*moves, *plan.changes))
+    plan = replace(plan, changes=(*moves, *plan.changes), lock=lock)
     if not requested_systems:
         return plan
     is_included = {change: change in moves or change.system in requested_systems for change in plan.changes}

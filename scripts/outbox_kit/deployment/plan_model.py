@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from outbox_events.errors import ConfigurationError
-from outbox_kit.pipeline import LockedSchema
+from outbox_kit.pipeline import Lock, LockedSchema
 from outbox_kit.results.changes import Action, Change, System, parse_object
 
 SYSTEMS: tuple[System, ...] = get_args(System)
@@ -35,7 +35,8 @@ class Plan:
     `only` lists the requested systems; empty means all. `files` is a fingerprint of the desired state. `waits_for`
     lists pending objects that the connector requires and `only` excludes. `cluster_id`, `registry` (URL) and `database`
     (SYSTEM_IDENTIFIER/NAME) identify the systems; each is None if the system was not read. `schemas` maps each type to
-    its registered versions, the latest first. `config` is the connector's config without schemas.
+    its registered versions, the latest first. `config` is the connector's config without schemas. `lock` is the lock
+    file; in a recovery, it has the new source epoch.
     """
 
     pipeline: str
@@ -51,6 +52,7 @@ class Plan:
     database: str | None = None
     schemas: dict[str, list[LockedSchema]] = field(default_factory=dict, compare=False, repr=False)
     config: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
+    lock: Lock | None = field(default=None, compare=False, repr=False)
 
     @property
     def systems(self) -> tuple[System, ...]:

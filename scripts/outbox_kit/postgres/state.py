@@ -205,12 +205,13 @@ def _refuse_incomplete_publication(source: Source, publication: client.Row) -> N
     """Raise RefusedError if the publication omits rows: the slot would advance past these rows without an error."""
     name, table = source.publication, ddl.quoted_text(source.table)
     if source.table not in publication["tables"] or not publication["pubinsert"]:
-        problem, option = "publishes no inserts", "set (publish = 'insert')"
+        problem, option, check = "publishes no inserts", "set (publish = 'insert')", ""
         if source.table not in publication["tables"]:
             problem, option = "does not contain the table", f"add table {table}"
+            check = "check source.table and source.publication; if they are correct, "
         raise RefusedError(
             f"publication {name!r} {problem}: the rows of {source.table} do not reach Kafka",
-            f"run `alter publication {name} {option}`, then {RESEND_HINT}",
+            f"{check}run `alter publication {name} {option}`, then {RESEND_HINT}",
         )
     if publication["filtered"]:
         raise RefusedError(
