@@ -18,7 +18,8 @@ from outbox_kit.postgres.replication_slot import Slot
 from outbox_kit.postgres.state import ActualDatabase
 
 Rows = list[dict[str, Any]]
-COMMAND = re.compile("set local|set transaction|drop publication|select pg_drop_replication_slot")
+COMMAND = re.compile("set local|set transaction|drop publication|comment on|select pg_drop_replication_slot")
+COMMENT = re.compile(r'comment on publication "\w+" is \'(.*)\'')
 HAS_ROWS = re.compile(r"select exists \(select from ([^)]*)\) as found")
 PRIVILEGED_SERVER = {"wal_level": "logical", "database": "library", "has_slot": True, "has_publication": True}
 LOCK_HOLDER = {"pid": 7, "application": "outbox-kit apply library", "address": "10.0.0.1", "since": "2026-11-20"}
@@ -95,8 +96,10 @@ class FakePostgres:
         return results[query]
 
     def command(self, text: str) -> Rows:
-        """Drop the slot or the publication. Ignore settings of the session."""
-        if "slot" in text:
+        """Drop the slot or the publication, or set its comment. Ignore settings of the session."""
+        if (comment := COMMENT.fullmatch(text)) is not None:
+            self.actual = replace(self.actual, publication={**(self.actual.publication or {}), "comment": comment[1]})
+        elif "slot" in text:
             self.actual = replace(self.actual, slot=None)
         elif "publication" in text:
             self.actual = replace(self.actual, publication=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from outbox_kit.connect.config_diff import KeyChange
 
@@ -32,15 +33,17 @@ STATES_AFFECTED = (KEY_CHANGED, PARTITION_CHANGED, TOPIC_CHANGED)
 BACKFILL_HINT = "afterwards run `outbox backfill --restart`"
 
 
-def config_dangers(changes: list[KeyChange], desired: dict[str, str], *, keeps_offset: bool = True) -> str:
+def config_dangers(changes: list[KeyChange], desired: dict[str, str], accepted: Mapping[str, str] | None = None) -> str:
     """Return one text that lists each dangerous change and its danger; empty if no change is dangerous.
 
-    A recovery discards the offset, so that another database is not dangerous.
+    A recovery discards the offset, so that another database is not dangerous if it replaces the `accepted` values,
+    which are those of the last apply. With other values, the connector may belong to another environment.
     """
     dangerous_changes = [
         (change, danger)
         for change in changes
-        if (danger := _danger(change, desired)) and (keeps_offset or danger != DATABASE_CHANGED)
+        if (danger := _danger(change, desired))
+        and (danger != DATABASE_CHANGED or accepted is None or change.before != accepted.get(change.key))
     ]
     dangers = [
         f"{change.key} {change.before or 'unset'} → {change.after or 'unset'}: {danger}"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Literal
 
 from outbox_events.contract import lsn
@@ -122,11 +124,12 @@ def diff(
     unfinished: str | None = None,
     *,
     state: State = "running",
+    names: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Change]:
     """Return the changes that bring the connector to its desired config and state.
 
-    `unfinished` is the lock file's entry for an interrupted apply, and `state` is the declared state. OUTBOX_KIT_KEYS
-    are compared if `desired` contains these keys; see with_fingerprint().
+    `unfinished` and `names` are the lock file's entries, and `state` is the declared state. OUTBOX_KIT_KEYS are
+    compared if `desired` contains these keys; see with_fingerprint().
     """
     changes = []
     for orphan in orphans(name, desired, actual.other_connectors):
@@ -140,7 +143,8 @@ def diff(
     # The reset of the offset comes first: it stops the connector, which must not run again with its old offset.
     if unfinished == "recover":
         changes.append(Change("connect", "offsets", name, "update", "a recovery discards the stored offset"))
-    changes += _config_changes(name, desired, actual.config, keeps_offset=unfinished != "recover")
+    accepted = names if unfinished == "recover" else None
+    changes += _config_changes(name, desired, actual.config, accepted)
     if unfinished == "recover" or _was_interrupted(actual, unfinished, state):
         reason = "an apply or a recovery was interrupted" if unfinished else "the connector has never run"
         changes.append(Change("connect", "start", name, "create", reason, after=after))
@@ -157,14 +161,16 @@ def is_in_state(state: State, status: ConnectorStatus) -> bool:
     return status.connector_state == state.upper()
 
 
-def _config_changes(name: str, desired: dict[str, str], actual: dict[str, str], *, keeps_offset: bool) -> list[Change]:
+def _config_changes(
+    name: str, desired: dict[str, str], actual: dict[str, str], accepted: Mapping[str, str] | None
+) -> list[Change]:
     differences = compare(desired, actual)
     if all(change.is_unknown for change in differences):
         return []
     # The fingerprint depends on the other keys, so it is shown only if no other key differs.
     shown_differences = [change for change in differences if change.key != FINGERPRINT_KEY] or differences
     after = "; ".join(change.text for change in shown_differences)
-    danger = config_dangers(differences, desired, keeps_offset=keeps_offset)
+    danger = config_dangers(differences, desired, accepted)
     return [Change("connect", "connector", name, "update", _update_reason(desired, actual), after=after, danger=danger)]
 
 

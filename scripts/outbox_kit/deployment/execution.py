@@ -129,7 +129,7 @@ def _apply_postgres(deployment: Deployment, lock: Lock, plan: Plan, progress: Re
         # These changes lose rows. The loss is recorded first, so that an interruption does not hide it.
         lock = _with_required_backfill(deployment, lock, plan.systems)
     with postgres_client.connected(environment.source) as connection:
-        postgres_apply.apply(connection, pipeline, environment, changes, progress)
+        postgres_apply.apply(connection, pipeline, environment, changes, progress, lock.cluster_id)
         source = postgres_apply.source_identity(connection, pipeline, environment, lock.source, changes)
     lock = lock.model_copy(update={"source": source})
     deployment.write_lock(lock)
@@ -147,7 +147,7 @@ def _with_systems(deployment: Deployment, plan: Plan, progress: Reporter) -> Loc
         update["cluster_id"] = plan.cluster_id or lock.cluster_id or refuse_wrong_cluster(bounded, lock, ["kafka"])
     if lock.source is None or "postgres" in plan.systems:
         with _reported(progress):
-            update["database"] = read_database(deployment)
+            update["database"] = read_database(deployment, update.get("cluster_id", lock.cluster_id))
     lock = lock.model_copy(update=update)
     deployment.write_lock(lock)
     return lock

@@ -16,6 +16,7 @@ from outbox_kit.connect.conflicts import refuse_duplicates
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
+from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import Connection
 from outbox_kit.postgres.replication_slot import Slot, read_slot
 from outbox_kit.postgres.state import ActualDatabase
@@ -34,7 +35,9 @@ DATABASE_HINT = (
 DATABASE_KEYS = ("database.hostname", "database.port", "database.dbname")
 NAME_KEYS = ("slot.name", "publication.name", "topic.prefix", "table.include.list")
 IDENTITY_KEYS = (*NAME_KEYS, *DATABASE_KEYS)
-ADDRESSES_HINT = "check -e, or correct the addresses or kafka.cluster_id in the environment file; nothing was changed"
+ADDRESSES_HINT = (
+    "check -p and -e, or correct connector.name, the addresses or kafka.cluster_id in the files; nothing was changed"
+)
 
 
 def refuse_foreign_systems(
@@ -214,7 +217,9 @@ def refuse_foreign_database(deployment: Deployment, *, is_new: bool) -> None:
     slot = deployment.pipeline.source.slot
     with postgres_client.connected(deployment.environment.source) as connection:
         name, identifier = _database(connection), postgres_client.read_system_identifier(connection)
-        for problem in () if is_new else _database_differences(deployment.lock(), identifier, name):
+        lock = deployment.lock()
+        problems = [*_database_differences(lock, identifier, name), *_mark_differences(deployment, lock, connection)]
+        for problem in () if is_new else problems:
             raise RefusedError(problem, f"check source.host and source.database; {NEW_DATABASE_HINT}")
         for problem in _slot_differences(read_slot(connection, slot), name):
             steps = f"run `outbox stop`, `select pg_drop_replication_slot('{slot}')`, `outbox recover --new-database`"
@@ -260,6 +265,7 @@ def _problems(deployment: Deployment, lock: Lock | None, system: System) -> Iter
                 name, slot = _database(connection), read_slot(connection, deployment.pipeline.source.slot)
                 yield from _database_differences(lock, postgres_client.read_system_identifier(connection), name)
                 yield from _slot_differences(slot, name)
+                yield from _mark_differences(deployment, lock, connection)
         return
     if system == "connect":
         with suppress(UnreachableError):  # the command reports it
@@ -324,6 +330,15 @@ def _slot_differences(slot: Slot | None, database: str) -> Iterator[str]:
     """Compare the databases, because a copy of a database on the same server has the same system identifier."""
     if slot is not None and slot.database != database:
         yield f"slot {slot.name!r} decodes database {slot.database!r}, not {database!r}"
+
+
+def _mark_differences(deployment: Deployment, lock: Lock | None, connection: Connection) -> Iterator[str]:
+    """Compare the mark of the publication, because a copy of a server's files has the same system identifier."""
+    name = deployment.pipeline.source.publication
+    comment = (postgres_client.read_publication(connection, name) or {}).get("comment")
+    names = deployment.pipeline, deployment.environment, lock.cluster_id if lock else None
+    if ddl.is_foreign_mark(comment, *names):
+        yield f"publication {name!r} has the comment {comment!r}, not {ddl.publication_mark(*names)!r}"
 
 
 def _differences(address: str, cluster_id: str, expected: Collection[tuple[str, str]]) -> Iterator[str]:

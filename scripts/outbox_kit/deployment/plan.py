@@ -71,7 +71,7 @@ def make_plan(
     if requested_systems and not (has_only_relay and {"kafka", "registry"} <= set(systems)):
         refuse_other_prefix(deployment, lock)  # otherwise, the connector would write to the previous topics
     plan = _plan_systems(deployment, lock, systems, recover=recover, takes_over=takes_over)
-    moves = list(plan_database(deployment, deployment.lock(), systems, recover=recover))
+    moves = list(plan_database(deployment, deployment.lock(), systems, plan.cluster_id, recover=recover))
     plan = replace(plan, changes=(*moves, *plan.changes), lock=lock)
     if not requested_systems:
         return plan
@@ -301,7 +301,8 @@ def plan_connect(
         _refuse_inconsistent_offset(deployment, lock, actual, database)
     config = connector_config(deployment, lock)
     refuse_duplicates(name, config, actual.other_connectors)
-    changes = connect_state.diff(name, config, actual, lock.unfinished if lock else None, state=state)
+    recorded = lock or deployment.new_lock()
+    changes = connect_state.diff(name, config, actual, recorded.unfinished, state=state, names=recorded.names)
     harmful_keys = harmful_foreign_keys(config, actual.config, lock.config if lock else None)
     changes = _with_loss(changes, deployment.pipeline, harmful_keys) if harmful_keys else changes
     has_new_schema = any(change.kind == "schema" for change in changes_before)

@@ -9,16 +9,21 @@ from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.source_epochs import refuse_relay_of_other_pipeline
 from outbox_kit.pipeline import Lock, LockedDatabase
 from outbox_kit.postgres import client as postgres_client
+from outbox_kit.postgres import ddl
 from outbox_kit.results.changes import Change, System
 
-OTHER_DATABASE = "its rows would be sent to the topics of the database in the lock file"
+OTHER_DATABASE = "its rows would be sent to the topics of this pipeline"
 
 
-def read_database(deployment: Deployment) -> LockedDatabase:
-    """Return the identity of the database and the table. Raises RefusedError if another pipeline's relay uses it."""
+def read_database(deployment: Deployment, cluster_id: str | None) -> LockedDatabase:
+    """Return the identity of the database and the table.
+
+    Raises RefusedError if a relay sends the rows of the table to other topics than those of this pipeline and cluster.
+    """
     source = deployment.pipeline.source
     with postgres_client.connected(deployment.environment.source) as connection:
-        refuse_relay_of_other_pipeline(deployment.pipeline, *postgres_client.read_relay(connection, source.table))
+        relay = postgres_client.read_relay(connection, source.table)
+        refuse_relay_of_other_pipeline(deployment.pipeline, relay, cluster_id)
         return LockedDatabase(
             system_identifier=postgres_client.read_system_identifier(connection),
             name=str(postgres_client.read_server(connection)["database"]),
@@ -27,16 +32,18 @@ def read_database(deployment: Deployment) -> LockedDatabase:
 
 
 def plan_database(
-    deployment: Deployment, lock: Lock | None, systems: Collection[System], *, recover: bool
+    deployment: Deployment, lock: Lock | None, systems: Collection[System], cluster_id: str | None, *, recover: bool
 ) -> Iterator[Change]:
     """Yield a dangerous change if the database or the table is not the recorded one. `lock` is the lock file.
 
-    With a slot in the lock file, the plan of the slot compares them, unless `recover` replaces the slot.
+    With a slot in the lock file, the plan of the slot compares them, unless `recover` replaces the slot. A database
+    that no apply has recorded may already be that of another environment, whose connector sends the rows.
     """
     if lock is not None and lock.source is not None and not recover:
         return
+    cluster_id = cluster_id or (lock.cluster_id if lock else None)
     try:
-        actual = read_database(deployment)
+        actual = read_database(deployment, cluster_id)
     except (UnreachableError, RejectedError):  # a plan of other systems does not need the database
         if {"postgres", "connect"} & set(systems):
             raise
@@ -44,11 +51,24 @@ def plan_database(
     recorded = lock.database if lock is not None else None
     if lock is not None and lock.source is not None:  # an earlier release did not record name and table
         recorded = (recorded or actual).model_copy(update={"system_identifier": lock.source.system_identifier})
-    if recorded is not None and recorded != actual:
+    reason, before, after = "", _text(recorded) if recorded else "", _text(actual)
+    if recorded is None and not {"postgres", "connect"} & set(systems):
+        reason = _used_publication(deployment, cluster_id)
+    elif recorded not in (None, actual):
         reason = "the lock file has another database or outbox table"
-        before, after = _text(recorded), _text(actual)
-        danger = f"{before} → {after}: {OTHER_DATABASE}"
-        yield Change("postgres", "database", actual.name, "adopt", reason, before, after, danger=danger)
+    if reason:
+        name, danger = f"{actual.system_identifier}/{actual.name}", f"{before} → {after}: {OTHER_DATABASE}"
+        yield Change("postgres", "database", name, "adopt", reason, before, after, danger=danger)
+
+
+def _used_publication(deployment: Deployment, cluster_id: str | None) -> str:
+    """Return a text if the database has the publication of the pipeline, but without the mark of this deployment."""
+    source = deployment.pipeline.source
+    with postgres_client.connected(deployment.environment.source) as connection:
+        found = postgres_client.read_publication(connection, source.publication)
+    if found is None or found["comment"] in ddl.own_marks(deployment.pipeline, deployment.environment, cluster_id):
+        return ""
+    return f"publication {source.publication} exists, so a connector of another environment may send the rows"
 
 
 def _text(database: LockedDatabase) -> str:

@@ -91,7 +91,9 @@ def adoptions(
         yield from (change for change in topics if owner_of(change.name, existing_topics) is not None)
         yield from subjects
         return
-    unrecorded = [*(_unrecorded_in_postgres(deployment, database) if database else ()), *topics, *subjects]
+    known_cluster = (lock.cluster_id if lock else None) or cluster_id
+    in_postgres = _unrecorded_in_postgres(deployment, database, known_cluster) if database else ()
+    unrecorded = [*in_postgres, *topics, *subjects]
     is_proven = bool(unrecorded) and has_own_connector(deployment)
     proves_registry = any(key.endswith("registry.url") for key in deployment.render_without_schemas(lock))
     for change in unrecorded:
@@ -132,15 +134,22 @@ def _unrecorded_subjects(
             yield Change("registry", "schema", subject.name, "adopt", "the subject has versions", danger=UNRECORDED)
 
 
-def _unrecorded_in_postgres(deployment: Deployment, database: ActualDatabase) -> Iterator[Change]:
-    """Yield changes for publication and slot, unless the lock file records them, or the publication has the mark."""
+def _unrecorded_in_postgres(
+    deployment: Deployment, database: ActualDatabase, cluster_id: str | None
+) -> Iterator[Change]:
+    """Yield changes for publication and slot, unless the lock file records them, or the publication has the mark.
+
+    A publication with the mark of another deployment is yielded even if its oid is recorded: a copy of a server's files
+    has the same oids.
+    """
     lock, publication, slot = deployment.lock(), database.publication, database.slot
-    if publication is not None and publication["comment"] == ddl.publication_mark(
-        deployment.pipeline, deployment.environment
-    ):
+    names = deployment.pipeline, deployment.environment, cluster_id
+    comment = publication["comment"] if publication else None
+    if comment in ddl.own_marks(*names):
         return
-    if publication is not None and not is_recorded_publication(lock, publication):
-        reason = f"it has the comment {publication['comment']!r}" if publication["comment"] else "it exists"
+    is_recorded = publication is not None and is_recorded_publication(lock, publication)
+    if publication is not None and (not is_recorded or ddl.is_foreign_mark(comment, *names)):
+        reason = f"it has the comment {comment!r}" if comment else "it exists"
         yield Change("postgres", "publication", publication["name"], "adopt", reason, danger=UNRECORDED)
     if slot is not None and not is_recorded_slot(lock, slot.name):
         yield Change("postgres", "slot", slot.name, "adopt", "it exists", danger=UNRECORDED)

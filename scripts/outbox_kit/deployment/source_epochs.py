@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from psycopg import sql
+
 from outbox_events.contract.source_sequence import MAX_EPOCH, UNVERSIONED, Version
 from outbox_events.errors import RefusedError, UnreachableError
 from outbox_kit.connect import state as connect_state
@@ -10,6 +12,7 @@ from outbox_kit.kafka import source_epoch
 from outbox_kit.kafka.preconditions import MOVE_HINT
 from outbox_kit.pipeline import Lock, Pipeline
 from outbox_kit.postgres import client as postgres_client
+from outbox_kit.postgres import ddl
 from outbox_kit.postgres.state import ActualDatabase
 from outbox_kit.results.repair_commands import APPLY_RECOVER_HINT
 
@@ -22,23 +25,26 @@ def connector_epoch(deployment: Deployment) -> int:
         return 0
 
 
-def refuse_relay_of_other_pipeline(pipeline: Pipeline, epoch: int, prefix: str) -> None:
-    """Raise RefusedError if a relay, which has this source epoch and prefix, sends the rows to another prefix."""
-    if epoch and prefix != pipeline.prefix:
+def refuse_relay_of_other_pipeline(pipeline: Pipeline, relay: postgres_client.Relay, cluster_id: str | None) -> None:
+    """Raise RefusedError if the relay of the outbox table sends its rows to another prefix or cluster."""
+    if relay.is_of_other(pipeline.prefix, cluster_id):
+        table = pipeline.source.table
+        delete = sql.SQL("delete from {}.outbox_relay where outbox = {}").format(ddl.schema_of(table), table)
+        cluster = f" of Kafka cluster {relay.cluster_id}" if relay.cluster_id else ""
         raise RefusedError(
-            f"the relay of the topics {prefix}.* sends the rows of table {pipeline.source.table}",
-            "set source.table to a table of its own; if that relay no longer sends the rows, delete the row of this "
-            f"table from {pipeline.source.table.partition('.')[0]}.outbox_relay in the database",
+            f"a relay sends the rows of table {table} to the topics {relay.prefix}.*{cluster}, and a row is sent once",
+            "check source.host and use one pipeline per outbox table; if that relay no longer sends the rows, run "
+            f"`{delete.as_string(None)}` in the database",
         )
 
 
 def refuse_relayed_states(pipeline: Pipeline, lock: Lock | None, database: ActualDatabase) -> None:
-    """Raise RefusedError if a relay sends the rows to another prefix, or has a higher source epoch than the connector.
+    """Raise RefusedError if a relay sends the rows to other topics, or has a higher source epoch than the connector.
 
     The epoch of the connector is that of the lock file.
     """
-    epoch, lock_epoch = database.relay_epoch, lock.source_epoch if lock else 1
-    refuse_relay_of_other_pipeline(pipeline, epoch, database.relay_prefix)
+    epoch, lock_epoch = database.relay.source_epoch, lock.source_epoch if lock else 1
+    refuse_relay_of_other_pipeline(pipeline, database.relay, lock.cluster_id if lock else None)
     if epoch > lock_epoch:
         raise RefusedError(
             f"the relay has source epoch {epoch}, but the connector has {lock_epoch}: every consumer would ignore the "
@@ -75,8 +81,8 @@ def next_epoch(deployment: Deployment, lock: Lock) -> int:
     """
     written = highest_epoch(deployment, complete=True)
     with postgres_client.connected(deployment.environment.source) as connection:
-        relay, _ = postgres_client.read_relay(connection, deployment.pipeline.source.table)
-    return epoch_above(max(lock.source_epoch, written, connector_epoch(deployment), relay))
+        relay = postgres_client.read_relay(connection, deployment.pipeline.source.table)
+    return epoch_above(max(lock.source_epoch, written, connector_epoch(deployment), relay.source_epoch))
 
 
 def epoch_above(epoch: int) -> int:

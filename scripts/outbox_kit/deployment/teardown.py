@@ -146,15 +146,16 @@ def _refuse_foreign_objects(
     source, recorded = lock.source, recorded_names(lock)
     if lock.registry_url is not None:  # the subjects of removed aggregate types are only in earlier lock files
         recorded["schema"] |= {f"{name}-value" for name, entry in lock.topics.items() if entry.aggregate_type is None}
-    mark = ddl.publication_mark(deployment.pipeline, deployment.environment)
+    names = deployment.pipeline, deployment.environment, lock.cluster_id
     topics = deployment.kafka.describe(change.name for change in changes if change.kind == "topic")
     for change in changes:
         is_foreign = change.name not in recorded.get(change.kind, {change.name})
         if change.kind == "connector":
             is_foreign = not (lock.names or lock.unfinished) or any(connector_differences(deployment, lock))
         elif change.kind == "publication":
-            is_marked = publication.get("comment") == mark  # also if it was created again
-            is_foreign = not is_marked and (source is None or publication.get("oid") != source.publication_oid)
+            is_marked = publication.get("comment") in ddl.own_marks(*names)  # also if it was created again
+            is_recorded = source is not None and publication.get("oid") == source.publication_oid
+            is_foreign = ddl.is_foreign_mark(publication.get("comment"), *names) or not (is_marked or is_recorded)
         elif change.kind == "topic" and not is_foreign:
             is_foreign = is_recreated(topics[change.name], lock.topics[change.name])
         if is_foreign:
@@ -345,7 +346,7 @@ def _update_lock(deployment: Deployment, deleted_topics: set[str], options: Dest
         deployment.lock_file.unlink()
         return
     # Rows that are committed from now on do not reach these topics, unless a relay has replaced the connector.
-    is_relayed = deployment.read_database().relay_epoch > lock.source_epoch
+    is_relayed = deployment.read_database().relay.source_epoch > lock.source_epoch
     topics_left = remaining if is_relayed else require_backfill(remaining)
     schemas_left = {} if options.delete_schemas else lock.schemas
     lock = lock.model_copy(update={"topics": topics_left, "schemas": schemas_left})

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 
+import psycopg
 from psycopg import sql
 
 from outbox_events.contract import lsn
@@ -20,28 +22,41 @@ def apply(
     environment: Environment,
     changes: list[Change],
     progress: Reporter,
+    cluster_id: str | None,
 ) -> None:
     """Execute `changes` in the given order, which must be the order in which state.diff() returns them.
 
-    The table and the publication are changed in one transaction, so no row can be written to an unpublished table.
+    The table and the publication are changed in one transaction, so no row can be written to an unpublished table. The
+    publication is marked as that of this pipeline and of the Kafka cluster.
     """
-    source, mark = pipeline.source, ddl.mark_publication(pipeline, environment)
+    source = pipeline.source
     statements: dict[tuple[str, str], list[sql.Composed]] = {
         ("table", "create"): [ddl.create_schema(ddl.schema_of(source.table)), ddl.create_table(pipeline)],
         ("table", "update"): [],  # no statement, because only the lock file changes: it records the new oid
         ("grant to", "create"): ddl.grant_read(environment.source.connector.user, source.table),
-        ("publication", "create"): [ddl.create_publication(source), mark],
-        ("publication", "update"): [*ddl.replace_publication(source), mark],
+        ("publication", "create"): [ddl.create_publication(source)],
+        ("publication", "update"): ddl.replace_publication(source),
     }
     with connection.transaction():
         for change in (change for change in changes if change.kind != "slot"):
             progress(change.title)
             for statement in statements[change.kind, change.action]:
                 connection.execute(statement)
+        _mark(connection, pipeline, environment, cluster_id)
     for change in (change for change in changes if change.kind == "slot"):
         progress(change.title)
         failover = client.read_server(connection)["version"] >= FAILOVER_SLOTS_SINCE
         client.create_slot(connection, source.slot, failover=failover)
+
+
+def _mark(connection: client.Connection, pipeline: Pipeline, environment: Environment, cluster_id: str | None) -> None:
+    """Set the comment of the publication, unless somebody else has set it or the login does not own the publication."""
+    publication = client.read_publication(connection, pipeline.source.publication)
+    comment: str | None = publication["comment"] if publication else ""
+    mark = ddl.publication_mark(pipeline, environment, cluster_id)
+    if comment is None or (comment.startswith(ddl.MARK_PREFIX) and not comment.startswith(mark)):
+        with suppress(psycopg.errors.InsufficientPrivilege), connection.transaction():
+            connection.execute(ddl.mark_publication(pipeline, environment, cluster_id))
 
 
 def source_identity(

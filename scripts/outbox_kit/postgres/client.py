@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, LiteralString
+from typing import Any, LiteralString, NamedTuple
 
 import psycopg
 from psycopg import sql
@@ -40,7 +40,10 @@ TABLE_COLUMNS: LiteralString = """
     where a.attrelid = to_regclass(%s) and a.attnum > 0 and not a.attisdropped order by a.attnum"""
 TABLE_OID: LiteralString = "select to_regclass(%s)::oid::bigint as oid"
 RELAY_TABLE: LiteralString = "select to_regclass(%s) is not null as found"
-RELAY = sql.SQL("select source_epoch, prefix from {}.outbox_relay where outbox = %s")
+# With to_jsonb, the query is also valid for a table of an earlier version.
+RELAY = sql.SQL(
+    "select source_epoch, prefix, to_jsonb(r) ->> 'cluster_id' as cluster_id from {}.outbox_relay r where outbox = %s"
+)
 PUBLICATION: LiteralString = """
     select p.oid::bigint as oid, p.pubname as name, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate, p.pubviaroot,
            p.puballtables, obj_description(p.oid, 'pg_publication') as comment,
@@ -213,14 +216,31 @@ def has_rows(connection: Connection, table: str) -> bool:
         return False
 
 
-def read_relay(connection: Connection, outbox: str) -> tuple[int, str]:
-    """Return source epoch and prefix of the polling relay; (0, "") if it was never started for this outbox table."""
+class Relay(NamedTuple):
+    """Polling relay of an outbox table. The source epoch is 0 if no relay was started."""
+
+    source_epoch: int = 0
+    prefix: str = ""
+    cluster_id: str | None = None
+    """Kafka cluster to which the relay sends."""
+
+    def is_of_other(self, prefix: str, cluster_id: str | None) -> bool:
+        """Return whether the relay sends to other topics than those of the prefix. An unknown cluster is ignored."""
+        is_other_cluster = None not in (cluster_id, self.cluster_id) and cluster_id != self.cluster_id
+        return self.source_epoch > 0 and (self.prefix != prefix or is_other_cluster)
+
+
+NO_RELAY = Relay()
+
+
+def read_relay(connection: Connection, outbox: str) -> Relay:
+    """Return the polling relay of the outbox table."""
     schema = ddl.schema_of(outbox)
     parameters = (f"{schema.as_string(None)}.outbox_relay",)
     if not connection.execute(RELAY_TABLE, parameters).fetchall()[0]["found"]:
-        return 0, ""
+        return NO_RELAY
     found = connection.execute(RELAY.format(schema), (outbox,)).fetchone()
-    return (0, "") if found is None else (int(found["source_epoch"]), str(found["prefix"]))
+    return Relay(**found) if found else NO_RELAY
 
 
 def read_publication(connection: Connection, name: str) -> Row | None:

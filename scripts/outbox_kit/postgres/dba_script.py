@@ -200,7 +200,7 @@ def _publication_block(pipeline: Pipeline, environment: Environment) -> str:
         publication=sql.Literal(source.publication),
         slot=sql.Literal(source.slot),
         create=ddl.create_publication(source),
-        mark=ddl.mark_publication(pipeline, environment),
+        mark=ddl.mark_publication(pipeline, environment, environment.kafka.cluster_id),
     )
     return _do_block(body.as_string(None))
 

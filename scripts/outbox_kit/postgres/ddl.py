@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from textwrap import dedent
 
 from psycopg import sql
 
 from outbox_kit.pipeline import Environment, Pipeline, Source
 
+MARK_PREFIX = "outbox-kit: "
+MARK = re.compile(
+    rf"{MARK_PREFIX}pipeline (?P<pipeline>\S+), environment (?P<environment>\S+), prefix \S+, slot \w+"
+    r"(, cluster (?P<cluster>\S+))?"
+)
 CREATE_TABLE = sql.SQL(
     dedent("""\
         create table {if_not_exists}{table} (
@@ -86,16 +92,38 @@ def alter_publication(source: Source) -> list[sql.Composed]:
     ]
 
 
-def publication_mark(pipeline: Pipeline, environment: Environment) -> str:
-    """Return the comment by which `apply` recognizes the publication and the slot of the pipeline."""
+def publication_mark(pipeline: Pipeline, environment: Environment, cluster_id: str | None) -> str:
+    """Return the comment by which `apply` recognizes the publication and the slot of the pipeline.
+
+    The Kafka cluster distinguishes environments with the same name, and copies of a server's files.
+    """
     names = f"pipeline {pipeline.name}, environment {environment.name}"
-    return f"outbox-kit: {names}, prefix {pipeline.prefix}, slot {pipeline.source.slot}"
+    cluster = f", cluster {cluster_id}" if cluster_id else ""
+    return f"{MARK_PREFIX}{names}, prefix {pipeline.prefix}, slot {pipeline.source.slot}{cluster}"
 
 
-def mark_publication(pipeline: Pipeline, environment: Environment) -> sql.Composed:
+def own_marks(pipeline: Pipeline, environment: Environment, cluster_id: str | None) -> list[str]:
+    """Return the marks of this deployment. The SQL script for a DBA may not know the cluster."""
+    return [publication_mark(pipeline, environment, known) for known in (None, cluster_id)]
+
+
+def is_foreign_mark(comment: str | None, pipeline: Pipeline, environment: Environment, cluster_id: str | None) -> bool:
+    """Return whether the comment is the mark of another pipeline, environment or cluster.
+
+    Prefix and slot are ignored, because they can change. A cluster that is not known is ignored.
+    """
+    found = MARK.fullmatch(comment or "")
+    if found is None:
+        return False
+    is_other_cluster = None not in (found["cluster"], cluster_id) and found["cluster"] != cluster_id
+    return (found["pipeline"], found["environment"]) != (pipeline.name, environment.name) or is_other_cluster
+
+
+def mark_publication(pipeline: Pipeline, environment: Environment, cluster_id: str | None) -> sql.Composed:
     """Return the statement that sets publication_mark()."""
-    name, mark = sql.Identifier(pipeline.source.publication), sql.Literal(publication_mark(pipeline, environment))
-    return sql.SQL("comment on publication {} is {}").format(name, mark)
+    mark = publication_mark(pipeline, environment, cluster_id)
+    name = sql.Identifier(pipeline.source.publication)
+    return sql.SQL("comment on publication {} is {}").format(name, sql.Literal(mark))
 
 
 def replace_publication(source: Source) -> list[sql.Composed]:

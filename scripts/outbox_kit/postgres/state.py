@@ -39,8 +39,7 @@ UNSUPPORTED_HEADER_TYPES = re.compile(
 class ActualDatabase:
     """Actual state of the source database. `system_identifier` is empty if the login lacks the privilege to read it.
 
-    `table_oid` is None if the outbox table does not exist, or if events are logical decoding messages. `relay_epoch` is
-    the source epoch of the polling relay; it is 0 if the relay was never started.
+    `table_oid` is None if the outbox table does not exist, or if events are logical decoding messages.
     """
 
     version: int
@@ -55,8 +54,7 @@ class ActualDatabase:
     slot: Slot | None
     role: client.Row | None
     table_oid: int | None = None
-    relay_epoch: int = 0
-    relay_prefix: str = ""
+    relay: client.Relay = client.NO_RELAY
 
     @property
     def retained_bytes(self) -> int | None:
@@ -76,7 +74,6 @@ def read_actual(
     if system_identifier is None:
         system_identifier = client.read_system_identifier(connection)
     source, slot = pipeline.source, read_slot(connection, pipeline.source.slot)
-    relay_epoch, relay_prefix = client.read_relay(connection, source.table)
     server = client.read_server(connection)
     if server["is_standby"]:
         server["timeline"] = client.read_standby_timeline(connection)
@@ -88,8 +85,7 @@ def read_actual(
         slot=slot,
         role=client.read_role(connection, environment.source.connector.user, source.table),
         table_oid=client.read_table_oid(connection, source.table) if source.uses_table else None,
-        relay_epoch=relay_epoch,
-        relay_prefix=relay_prefix,
+        relay=client.read_relay(connection, source.table),
     )
 
 

@@ -95,8 +95,8 @@ def recover(
             rows = resend_rows(deployment, lock, progress)
             recovery.resent = dict(rows.resent)
 
-    database = f"database {read_database(deployment).name}"  # accepted by the caller
-    allowed = [*allow, database]
+    found = read_database(deployment, None)
+    allowed = [*allow, f"database {found.system_identifier}/{found.name}"]  # accepted by the caller
     apply(deployment, progress, recover=True, allow=allowed, before_start=before_start, command="outbox recover")
     required = sorted(_pending_types(deployment) - pending)
     if required and not (cause.replaces_states or recovery.gap):  # all WAL was read

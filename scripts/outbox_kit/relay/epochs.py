@@ -8,40 +8,32 @@ from __future__ import annotations
 from psycopg import sql
 
 from outbox_events.contract.source_sequence import Version
-from outbox_events.errors import RefusedError, UnreachableError, WaitTimeoutError
+from outbox_events.errors import UnreachableError, WaitTimeoutError
 from outbox_kit.deployment import Deployment, connector_epoch
-from outbox_kit.deployment.source_epochs import epoch_above, highest_epoch, highest_version
+from outbox_kit.deployment.source_epochs import (
+    epoch_above,
+    highest_epoch,
+    highest_version,
+    refuse_relay_of_other_pipeline,
+)
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client
 from outbox_kit.postgres.client import Connection, Row
 from outbox_kit.relay.tables import RelayTables
 
 WRITE = sql.SQL("""
-    insert into {schema}.outbox_relay as relay (outbox, source_epoch, prefix, system_identifier, timeline)
-    values (%s, %s, %s, %s, %s)
-    on conflict (outbox) do update set source_epoch = excluded.source_epoch,
+    insert into {schema}.outbox_relay as relay
+      (outbox, source_epoch, prefix, system_identifier, timeline, cluster_id)
+    values (%s, %s, %s, %s, %s, %s)
+    on conflict (outbox) do update set source_epoch = excluded.source_epoch, cluster_id = excluded.cluster_id,
       system_identifier = excluded.system_identifier, timeline = excluded.timeline
-    where relay.prefix = excluded.prefix""")
+    where relay.prefix = excluded.prefix and relay.cluster_id = excluded.cluster_id""")
 READ = sql.SQL("select * from {schema}.outbox_relay where outbox = %s")
 # Only the first of several sessions raises the epoch.
 RAISE = sql.SQL("""
     update {schema}.outbox_relay set source_epoch = %s, system_identifier = %s, timeline = %s
     where outbox = %s and (system_identifier, timeline) <> (%s, %s)""")
 LAST_NUMBER = sql.SQL("select last_value as number from {schema}.outbox_relay_batch_number")
-
-
-def refuse_other_pipeline(connection: Connection, tables: RelayTables) -> None:
-    """Raise RefusedError if a relay already sends the rows of the table to the topics of another pipeline."""
-    found = _read(connection, tables)
-    if found is None or found["prefix"] == tables.pipeline.prefix:
-        return
-    statement = sql.SQL("delete from {}.outbox_relay where outbox = {}").format(tables.schema, tables.outbox_name)
-    raise RefusedError(
-        f"the relay sends the rows of table {tables.outbox_name} to the topics {found['prefix']}.*, not "
-        f"{tables.pipeline.prefix}.*: a row is sent only once",
-        "use one pipeline per outbox table; if the other pipeline is no longer used, run "
-        f"`{statement.as_string(connection)}` in the database",
-    )
 
 
 def required_epoch(
@@ -52,7 +44,7 @@ def required_epoch(
     Such records can be from the connector, or from the relay before the database was restored. Raises UnreachableError,
     WaitTimeoutError, and RefusedError if the epoch is already the highest possible epoch.
     """
-    current = client.read_relay(connection, tables.outbox_name)[0]
+    current = client.read_relay(connection, tables.outbox_name).source_epoch
     connector = connector_epoch(deployment) if with_connect else 0
     # The topics are read before the last batch number, because other processes continue to send.
     highest = highest_version(deployment)
@@ -68,11 +60,12 @@ def _number_of(version: Version) -> int:
     return int(version.sequence.partition("_")[2].partition("-")[0], 16)
 
 
-def write_epoch(connection: Connection, tables: RelayTables, epoch: int) -> None:
+def write_epoch(connection: Connection, tables: RelayTables, epoch: int, cluster_id: str | None) -> None:
     """Store the epoch. Raises RefusedError if the relay of another pipeline stored its epoch first."""
-    parameters = (tables.outbox_name, epoch, tables.pipeline.prefix, *_server(connection))
+    parameters = (tables.outbox_name, epoch, tables.pipeline.prefix, *_server(connection), cluster_id)
     if not connection.execute(WRITE.format(schema=tables.schema), parameters).rowcount:
-        refuse_other_pipeline(connection, tables)
+        relay = client.read_relay(connection, tables.outbox_name)
+        refuse_relay_of_other_pipeline(tables.pipeline, relay, cluster_id)
 
 
 def raise_on_other_server(deployment: Deployment, connection: Connection, tables: RelayTables) -> int | None:
@@ -95,7 +88,7 @@ def raise_on_other_server(deployment: Deployment, connection: Connection, tables
 
 def _read(connection: Connection, tables: RelayTables) -> Row | None:
     """Return epoch, prefix and server of the relay; None if no relay has been started for this outbox table."""
-    if not client.read_relay(connection, tables.outbox_name)[0]:
+    if not client.read_relay(connection, tables.outbox_name).source_epoch:
         return None
     return connection.execute(READ.format(schema=tables.schema), (tables.outbox_name,)).fetchone()
 

@@ -29,7 +29,8 @@ TEXT_TYPES = (*JSON_TYPES, "text", "character varying")
 # A publication of all tables is not specific to a pipeline.
 OTHER_PUBLICATIONS: LiteralString = """
     select pubname as name from pg_publication p join pg_publication_rel on prpubid = p.oid
-    where prrelid = to_regclass(%s) and p.oid <> %s and obj_description(p.oid, 'pg_publication') is distinct from %s
+    where prrelid = to_regclass(%s) and p.oid <> %s
+      and coalesce(obj_description(p.oid, 'pg_publication'), '') <> all(%s::text[])
     order by pubname"""
 NULLABLE: LiteralString = """
     select 1 from pg_attribute where attrelid = to_regclass(%s) and attname = %s and not attnotnull"""
@@ -90,8 +91,8 @@ def refuse_published_table(connection: Connection, deployment: Deployment, lock:
     """
     source = deployment.pipeline.source
     recorded = lock.source.publication_oid if lock.source else 0
-    mark = ddl.publication_mark(deployment.pipeline, deployment.environment)
-    found = connection.execute(OTHER_PUBLICATIONS, (ddl.quoted_text(source.table), recorded, mark)).fetchone()
+    marks = ddl.own_marks(deployment.pipeline, deployment.environment, lock.cluster_id)
+    found = connection.execute(OTHER_PUBLICATIONS, (ddl.quoted_text(source.table), recorded, marks)).fetchone()
     if found is not None:
         name = sql.Identifier(found["name"]).as_string(connection)
         table = ddl.qualified_name(source.table).as_string(connection)

@@ -9,6 +9,7 @@ from outbox_events import limited_calls
 from outbox_events.contract.partitioner import partition_of
 from outbox_events.errors import ConfigurationError, RejectedError, UnreachableError, WaitTimeoutError
 from outbox_kit.deployment import Deployment
+from outbox_kit.deployment.source_epochs import refuse_relay_of_other_pipeline
 from outbox_kit.encoding import RecordEncoder
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client
@@ -88,8 +89,9 @@ def prepare(process: RelayProcess, lock: Lock) -> None:
         pipeline_lock(source, name, command="relay", seconds=LOCK_TIMEOUT_S),
         client.connected(source) as connection,
     ):
-        epochs.refuse_other_pipeline(connection, relay_tables)
-        current = client.read_relay(connection, relay_tables.outbox_name)[0]
+        relay = client.read_relay(connection, relay_tables.outbox_name)
+        refuse_relay_of_other_pipeline(deployment.pipeline, relay, lock.cluster_id)
+        current = relay.source_epoch
         if not current:
             refuse_published_table(connection, deployment, lock)
         _create_tables(process, lock, connection)
@@ -97,7 +99,7 @@ def prepare(process: RelayProcess, lock: Lock) -> None:
         if epoch != current:
             if with_connect and lock.config is not None:
                 refuse_delivered_rows(deployment, connection, relay_tables)
-            epochs.write_epoch(connection, relay_tables, epoch)
+            epochs.write_epoch(connection, relay_tables, epoch, lock.cluster_id)
             process.progress(f"source epoch {epoch}: the states of the relay replace those of the connector")
         unread_rows.start(connection, relay_tables, is_first_sender=lock.config is None and not current)
 

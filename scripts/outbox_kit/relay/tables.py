@@ -23,7 +23,7 @@ MAX_NAME = 63
 STATE_TABLES = sql.SQL("""
     create table if not exists {schema}.outbox_relay (
       outbox text primary key, source_epoch int not null, prefix text not null,
-      system_identifier text not null, timeline int not null);
+      system_identifier text not null, timeline int not null, cluster_id text not null);
     create table if not exists {schema}.outbox_relay_batch (
       outbox text, bucket int, number bigint not null, ids uuid[] not null, primary key (outbox, bucket));
     create table if not exists {schema}.outbox_relay_progress (

@@ -14,13 +14,14 @@ from outbox_events.errors import RefusedError
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.deployment import Deployment, apply
 from outbox_kit.operations import lifecycle
-from outbox_kit.postgres import client
+from outbox_kit.postgres import client, ddl
 from outbox_kit.relay import epochs
 from outbox_kit.relay.tables import RelayTables
 from outbox_kit.results import silent
 from outbox_kit.results.changes import System
 
 TABLE = "public.owned_event"
+APPLY_WITHOUT_CONNECT = ("apply", "--yes", "--only", "kafka", "--only", "registry")
 COLUMNS = f"select count(*) from pg_attribute where attrelid = '{TABLE}'::regclass"
 
 
@@ -57,13 +58,14 @@ def test_sends_no_rows_of_another_database(relayed: Deployment, outbox: Outbox) 
     assert lock.system_identifier is not None
     assert lock.database is not None
     relay, others = ("relay", "--once", "--no-connect"), {"system_identifier": "1", "name": "x", "table": "public.x"}
-    apply_again = ("apply", "--yes", "--only", "kafka", "--only", "registry")
+    apply_again = APPLY_WITHOUT_CONNECT
     for key, value in others.items():
         relayed.write_lock(lock.model_copy(update={"database": lock.database.model_copy(update={key: value})}))
         for command in (relay, apply_again):
             refused = outbox(*command, pipeline=relayed.pipeline.name)
             assert (refused.code, value in refused.stderr) == (1, True), refused.output
-    accepted = outbox(*apply_again, "--allow", f"database {lock.database.name}", pipeline=relayed.pipeline.name)
+    allowed = f"database {lock.database.system_identifier}/{lock.database.name}"
+    accepted = outbox(*apply_again, "--allow", allowed, pipeline=relayed.pipeline.name)
     assert accepted.code == 0, accepted.output
     assert relayed.lock() == lock
     assert outbox(*relay, pipeline=relayed.pipeline.name).code == 0
@@ -75,7 +77,7 @@ def test_no_apply_accepts_the_table_of_another_relay(relayed: Deployment, deploy
     relay_once(relayed)
     source = {"table": relayed.pipeline.source.table, "publication": "another_p", "slot": "another_s"}
     deployment = deploy("another", source=source, applied=False)
-    with pytest.raises(RefusedError, match="relay of the topics"):
+    with pytest.raises(RefusedError, match="a relay sends the rows"):
         apply(deployment, silent, only=[only])
     assert deployment.lock() is None
 
@@ -87,7 +89,47 @@ def test_only_the_first_of_two_pipelines_that_start_together_sends_the_rows(
     tables = RelayTables(deploy("together", source=source, applied=False).pipeline, marks=False)
     relay_once(relayed)
     with client.connected(relayed.environment.source) as connection, pytest.raises(RefusedError):
-        epochs.write_epoch(connection, tables, 9)
+        epochs.write_epoch(connection, tables, 9, relayed.kafka.cluster_id())
+
+
+def test_sends_no_rows_of_the_same_pipeline_in_another_cluster(
+    relayed: Deployment, outbox: Outbox, source_dsn: str
+) -> None:
+    """An environment with another Kafka cluster can have the address of this database by mistake, or a copy of it."""
+    relay_once(relayed)
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        update = "update public.outbox_relay set cluster_id = %s where outbox = %s returning outbox"
+        cluster_id = relayed.kafka.cluster_id()
+        for stored, code in (("another", 1), (cluster_id, 0)):
+            assert connection.execute(update, (stored, relayed.pipeline.source.table)).fetchone()
+            for command in (("relay", "--once", "--no-connect"), APPLY_WITHOUT_CONNECT):
+                done = outbox(*command, pipeline=relayed.pipeline.name)
+                assert (done.code, "Kafka cluster another" in done.stderr) == (code, code == 1), done.output
+
+
+def test_the_first_apply_of_a_relay_asks_before_the_database_of_a_connector(
+    deploy: Deploy, outbox: Outbox, source_dsn: str
+) -> None:
+    """The publication is that of another environment with the same files."""
+    owner = deploy("claimed")
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        mark = ddl.publication_mark(owner.pipeline, owner.environment, "another")
+        connection.execute(f"comment on publication claimed_p is '{mark}'")
+        lock_text = owner.lock_file.read_text()
+        owner.lock_file.unlink()
+        done = outbox(*APPLY_WITHOUT_CONNECT, pipeline="claimed")
+        assert (done.code, '--allow "database' in done.stderr) == (1, True), done.output
+        assert not owner.lock_file.exists()
+        owner.lock_file.write_text(lock_text)
+        destroy = ("destroy", "--drop-slot", "--confirm", "claimed@local")
+        for command in (("republish", "book", "--key", "1"), ("relay", "--once"), destroy):
+            done = outbox(*command, pipeline="claimed")
+            assert (done.code, "claimed_p" in done.stderr) == (1, True), done.output
+        connection.execute("comment on publication claimed_p is null")
+        assert outbox("apply", "--yes", pipeline="claimed").code == 0
+        own = ddl.publication_mark(owner.pipeline, owner.environment, owner.kafka.cluster_id())
+        query = "select obj_description(oid, 'pg_publication') from pg_publication where pubname = 'claimed_p'"
+        assert connection.execute(query).fetchone() == (own,)
 
 
 def copied(deploy: Deploy, name: str, table: str = TABLE) -> Deployment:

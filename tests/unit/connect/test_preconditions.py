@@ -91,3 +91,12 @@ def test_reports_every_danger_of_an_update() -> None:
 def test_accepts_a_new_connector() -> None:
     (change,) = diff("c", LIVE, ActualConnector(None, None, []))
     assert change.danger == ""
+
+
+def test_a_recovery_may_replace_only_the_database_of_the_last_apply() -> None:
+    """A connector that reads another database can be that of another environment."""
+    desired = {**LIVE, "database.dbname": "restored"}
+    changes = compare(desired, LIVE)
+    assert config_dangers(changes, desired, {"database.dbname": "library"}) == ""
+    for accepted in ({}, {"database.dbname": "other"}, None):
+        assert "another database" in config_dangers(changes, desired, accepted)

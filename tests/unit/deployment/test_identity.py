@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.unit.deployment.samples import NAME, Deployed, Serve, service
 from tests.unit.fake_connect import FakeConnect
 from tests.unit.fake_kafka import FakeKafka
+from tests.unit.fake_postgres import FakePostgres
 
 from outbox_events.errors import RefusedError, RejectedError, UnreachableError
 from outbox_kit.deployment.identity import (
@@ -25,6 +27,7 @@ from outbox_kit.deployment.identity import (
     refuse_wrong_cluster,
 )
 from outbox_kit.deployment.plan import make_plan
+from outbox_kit.deployment.recorded_objects import adoptions
 from outbox_kit.pipeline import Kafka, Lock, LockedTopic
 from outbox_kit.results import silent
 from outbox_kit.results.changes import System
@@ -312,3 +315,31 @@ def test_rejected_request_is_treated_like_a_missing_response(
     assert messages == ["not compared with the lock file: not authorized"]
     with pytest.raises(RejectedError):
         refuse_foreign_systems(deployment, silent, needs=["kafka"], compared=["kafka"])
+
+
+OWN = "outbox-kit: pipeline library, environment fixed, prefix old, slot old"
+
+
+@pytest.mark.parametrize(
+    ("comment", "is_foreign"),
+    [
+        (None, False),
+        ("by hand", False),
+        (OWN, False),
+        (f"{OWN}, cluster cluster-1", False),
+        (f"{OWN}, cluster another", True),
+        (OWN.replace("fixed", "production"), True),
+        (OWN.replace("library", "shop"), True),
+    ],
+)
+def test_the_mark_of_another_deployment_is_foreign(
+    deployed: Deployed, lock: Lock, database: FakePostgres, kafka: FakeKafka, comment: str | None, is_foreign: bool
+) -> None:
+    """A copy of a server's files has the same system identifier, slot and publication oid."""
+    deployment = deployed()
+    deployment.write_lock(lock.model_copy(update={"cluster_id": kafka.cluster}))
+    assert database.actual.publication is not None
+    database.actual = replace(database.actual, publication={**database.actual.publication, "comment": comment})
+    assert len(list(foreign_systems(deployment, ["postgres"]))) == is_foreign
+    found = adoptions(deployment, deployment.lock(), ["postgres"], database.actual, {})
+    assert [change.kind for change in found] == ["publication"] * is_foreign

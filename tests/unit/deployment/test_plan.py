@@ -137,7 +137,7 @@ def test_plan_with_recover_accepts_a_lost_slot(
     assert (connect.seen, registry.seen) == ([], []), "refused before anything else is asked"
     planned = [change.object for change in make_plan(deployment, recover=True).changes]
     slot = ["slot library_outbox"] if "slot" in changes else []
-    database_change = ["database library"] if "system_identifier" in changes else []
+    database_change = ["database 7302/library"] if "system_identifier" in changes else []
     assert planned == [
         *database_change,
         *slot,

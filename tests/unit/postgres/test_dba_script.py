@@ -65,6 +65,9 @@ class _Recorder:
     def fetchall(self) -> list[dict[str, int]]:
         return [{"version": self.version}]
 
+    def fetchone(self) -> dict[str, None]:
+        return {"comment": None}
+
     def transaction(self) -> _Recorder:
         return self
 
@@ -82,10 +85,9 @@ def test_uses_the_statements_of_apply(
     empty = state.ActualDatabase(version, "library", "logical", "1", 1, False, 0, {}, None, None, None)
     connection: Any = _Recorder(version)
     changes = state.diff(library, environment, empty)
-    postgres_apply.apply(connection, library, environment, changes, silent)
-    created = [
-        text for text in connection.statements if text not in (client.SERVER,) and not text.startswith("set local")
-    ]
+    postgres_apply.apply(connection, library, environment, changes, silent, None)
+    queries = (client.SERVER, client.PUBLICATION)
+    created = [text for text in connection.statements if text not in queries and not text.startswith("set local")]
     assert [text.split()[0] for text in created] == [
         "create",
         "create",

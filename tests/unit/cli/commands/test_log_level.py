@@ -65,7 +65,8 @@ def test_shows_levels(serve: Serve, run: Run, arguments: list[str], expected: se
 
 
 def test_shows_an_inherited_level(serve: Serve, run: Run) -> None:
-    result = run(serve([(200, LOGGERS)]).url, "log-level", "org.apache")
+    no_connector = 404, {"error_code": 404, "message": "Connector not found"}
+    result = run(serve([no_connector, (200, LOGGERS)]).url, "log-level", "org.apache")
     assert (result.exit_code, result.stderr) == (
         0,
         "org.apache does not have its own level; it inherits the level of its parent logger\n",
