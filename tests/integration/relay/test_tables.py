@@ -95,7 +95,7 @@ def test_counts_rows_that_were_deleted_before_the_first_relay(relayed: Deploymen
             " select 'book', n::text, 'x' from generate_series(1, 5) n"
         )
         connection.execute("delete from public.emptied_event")
-        epochs.write_epoch(connection, tables, 1)
+        epochs.write_epoch(connection, tables, 1, "cluster")
         unread_rows.start(connection, tables, is_first_sender=True)
         assert [unread_rows.count(connection, tables) for _ in range(2)] == [5, 0]
 
@@ -119,7 +119,7 @@ def test_a_batch_of_large_rows_does_not_read_the_other_rows(relayed: Deployment)
             "insert into public.large_event (aggregate_type, aggregate_id, event_type, payload)"
             " select 'book', '1', 'x', to_jsonb(repeat('x', 300000)) from generate_series(1, 40)"
         )
-        epochs.write_epoch(connection, tables, 1)
+        epochs.write_epoch(connection, tables, 1, "cluster")
         store = BatchStore(connection, RowReader(tables, client.read_column_types(connection, "public.large_event")))
         with connection.transaction():
             before = connection.execute(read).fetchall()[0]["blocks"]

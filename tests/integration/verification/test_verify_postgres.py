@@ -108,7 +108,7 @@ def database(request: pytest.FixtureRequest) -> Iterator[Database]:
         with client.connected(environment.source) as opened:
             actual = state.read_actual(opened, pipeline, environment)
             changes = state.diff(pipeline, environment, actual)
-            postgres_apply.apply(opened, pipeline, environment, changes, silent)
+            postgres_apply.apply(opened, pipeline, environment, changes, silent, None)
             locked = postgres_apply.source_identity(opened, pipeline, environment, None)
             yield Database(int(request.param), pipeline, environment, locked, opened)
 
