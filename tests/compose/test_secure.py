@@ -137,13 +137,7 @@ def test_rejects_topic_creation_by_a_read_only_user(stack: ComposeStack) -> None
     spark = {"KAFKA_USER": "spark", "KAFKA_PASSWORD": stack.values["KAFKA_SPARK_PASSWORD"]}
     file = stack.project / "connectors" / "reader.yaml"
     text = (stack.project / "connectors" / "library.yaml").read_text()
-    file.write_text(
-        re.sub(
-            r"^aggregates:.*\n",
-            r"\g<0>  magazine: {schema: schemas/book.avsc, partitions: 1}\n",
-            text,
-            flags=re.MULTILINE,
-        )
-    )
+    magazine = "  magazine: {schema: schemas/book.avsc, partitions: 1}\n"
+    file.write_text(re.sub(r"^aggregates:.*\n", rf"\g<0>{magazine}", text, flags=re.MULTILINE))
     done = stack.outbox("-p", str(file), "apply", "--yes", "--only", "kafka", **spark)
     assert_rejected(done, stack, "Kafka at 127.0.0.1", "uthorization")

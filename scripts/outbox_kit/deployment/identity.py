@@ -30,8 +30,8 @@ IDENTIFIED_SYSTEMS: tuple[System, ...] = ("postgres", *CLUSTERS)
 READ_LIMIT_S = 5
 DATABASE_HINT = (
     f"check source.host, source.database, --set and the variables OUTBOX__...; {NEW_DATABASE_HINT}, or, for a pipeline "
-    "that has only a relay, `outbox apply --only kafka --only registry`; if only the comment of the publication differs, "
-    "run `outbox apply`"
+    "that has only a relay, `outbox apply --only kafka --only registry`; if only the comment of the publication "
+    "differs, run `outbox apply`"
 )
 DATABASE_KEYS = ("database.hostname", "database.port", "database.dbname")
 NAME_KEYS = ("slot.name", "publication.name", "topic.prefix", "table.include.list")
