@@ -108,7 +108,10 @@ class Deployment:
         lock = read_lock(self.lock_file)
         if lock and (lock.pipeline, lock.environment) != (self.pipeline.name, self.environment.name):
             message = f"{self.lock_file} is the lock file of {lock.pipeline!r} in environment {lock.environment!r}"
-            raise ConfigurationError(message, "restore the lock file of this pipeline from version control")
+            hint = (
+                "restore the lock file of this pipeline from version control; a deployed pipeline or environment keeps"
+            )
+            raise ConfigurationError(message, f"{hint} its name")
         return lock
 
     def write_lock(self, lock: Lock) -> None:

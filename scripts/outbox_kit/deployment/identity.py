@@ -29,9 +29,9 @@ IDENTIFIED_SYSTEMS: tuple[System, ...] = ("postgres", *CLUSTERS)
 # Time limit for each request, because a system that the command does not need can be down.
 READ_LIMIT_S = 5
 DATABASE_HINT = (
-    f"check source.host, source.database, --set and the variables OUTBOX__...; {NEW_DATABASE_HINT}, or, for a pipeline "
-    "that has only a relay, `outbox apply --only kafka --only registry`; if only the comment of the publication "
-    "differs, run `outbox apply`"
+    "check -e, source.host, source.database, --set and the variables OUTBOX__...; if only the comment of the "
+    f"publication is wrong, `outbox plan` shows how to adopt it; {NEW_DATABASE_HINT}, or, for a pipeline that has only "
+    "a relay, `outbox apply --only kafka --only registry`"
 )
 DATABASE_KEYS = ("database.hostname", "database.port", "database.dbname")
 NAME_KEYS = ("slot.name", "publication.name", "topic.prefix", "table.include.list")

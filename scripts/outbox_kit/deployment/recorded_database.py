@@ -37,7 +37,7 @@ def plan_database(
     """Yield a dangerous change if the database or the table is not the recorded one. `lock` is the lock file.
 
     With a slot in the lock file, the plan of the slot compares them, unless `recover` replaces the slot. A database
-    that no apply has recorded may already be that of another environment, whose connector sends the rows.
+    that no apply has recorded may already be that of another environment, whose connector or relay sends the rows.
     """
     if lock is not None and lock.source is not None and not recover:
         return
@@ -52,8 +52,8 @@ def plan_database(
     if lock is not None and lock.source is not None:  # an earlier release did not record name and table
         recorded = (recorded or actual).model_copy(update={"system_identifier": lock.source.system_identifier})
     reason, before, after = "", _text(recorded) if recorded else "", _text(actual)
-    if recorded is None and not {"postgres", "connect"} & set(systems):
-        reason = _used_publication(deployment, cluster_id)
+    if recorded is None:
+        reason = _other_sender(deployment, systems, cluster_id)
     elif recorded not in (None, actual):
         reason = "the lock file has another database or outbox table"
     if reason:
@@ -61,12 +61,18 @@ def plan_database(
         yield Change("postgres", "database", name, "adopt", reason, before, after, danger=danger)
 
 
-def _used_publication(deployment: Deployment, cluster_id: str | None) -> str:
-    """Return a text if the database has the publication of the pipeline, but without the mark of this deployment."""
+def _other_sender(deployment: Deployment, systems: Collection[System], cluster_id: str | None) -> str:
+    """Return a text if a relay has sent rows of the table, or a connector of another deployment may send them.
+
+    A plan of PostgreSQL compares the publication itself.
+    """
     source = deployment.pipeline.source
     with postgres_client.connected(deployment.environment.source) as connection:
+        if postgres_client.read_relay(connection, source.table).source_epoch:
+            return f"a relay sends the rows of table {source.table}"
         found = postgres_client.read_publication(connection, source.publication)
-    if found is None or found["comment"] in ddl.own_marks(deployment.pipeline, deployment.environment, cluster_id):
+    marks = ddl.own_marks(deployment.pipeline, deployment.environment, cluster_id)
+    if found is None or found["comment"] in marks or {"postgres", "connect"} & set(systems):
         return ""
     return f"publication {source.publication} exists, so a connector of another environment may send the rows"
 

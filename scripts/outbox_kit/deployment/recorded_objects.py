@@ -8,7 +8,7 @@ from outbox_events.errors import OutboxError
 from outbox_kit.connect.config_diff import PIPELINE_KEY
 from outbox_kit.dead_letters.topic_owner import owner_of
 from outbox_kit.deployment.deployment import Deployment
-from outbox_kit.deployment.identity import DATABASE_KEYS
+from outbox_kit.deployment.identity import IDENTITY_KEYS
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.pipeline import Lock, LockedSchema
 from outbox_kit.postgres import client as postgres_client
@@ -19,7 +19,7 @@ from outbox_kit.postgres.state import ActualDatabase
 from outbox_kit.registry import state as registry_state
 from outbox_kit.results.changes import Change, System
 
-PROVING_KEYS = (*DATABASE_KEYS, "slot.name", "publication.name", "topic.prefix", PIPELINE_KEY)
+PROVING_KEYS = (*IDENTITY_KEYS, PIPELINE_KEY)
 UNRECORDED = "it exists, but the lock file does not record it: it may belong to another pipeline"
 
 
@@ -48,20 +48,29 @@ def is_recorded_publication(lock: Lock | None, publication: Row) -> bool:
 def has_own_connector(deployment: Deployment) -> bool:
     """Return whether the live connector proves the ownership of its objects.
 
-    It has the pipeline, database, slot, publication, prefix and registry of the files, its worker writes to the Kafka
-    cluster to which the files refer, and the database has its slot: an address can be that of a forwarded port.
+    It has the pipeline, database, table, slot, publication, prefix and registry of the files, and its worker writes to
+    the Kafka cluster to which the files refer. An address can be that of a forwarded port, and the environment file can
+    be a copy: the database must have the slot, and the mark of the publication must not be that of another deployment.
     """
     try:
         actual = deployment.connect.config(deployment.pipeline.connector.name) or {}
         cluster_id = deployment.connect.worker_info()["kafka_cluster_id"]
         is_same_cluster = bool(actual) and cluster_id == deployment.kafka.cluster_id()
-        with postgres_client.connected(deployment.environment.source) as connection:
-            has_slot = read_slot(connection, deployment.pipeline.source.slot) is not None
+        is_own_database = _is_own_database(deployment, cluster_id)
     except OutboxError:  # a plan of other systems does not need Connect
         return False
     desired = deployment.render_without_schemas(deployment.lock()) | {PIPELINE_KEY: deployment.pipeline.name}
     keys = [key for key in desired if key in PROVING_KEYS or key.endswith("registry.url")]
-    return is_same_cluster and has_slot and all(actual.get(key) == desired[key] for key in keys)
+    return is_same_cluster and is_own_database and all(actual.get(key) == desired[key] for key in keys)
+
+
+def _is_own_database(deployment: Deployment, cluster_id: str) -> bool:
+    source = deployment.pipeline.source
+    with postgres_client.connected(deployment.environment.source) as connection:
+        publication = postgres_client.read_publication(connection, source.publication) or {}
+        has_slot = read_slot(connection, source.slot) is not None
+    names = deployment.pipeline, deployment.environment, cluster_id
+    return has_slot and not ddl.is_foreign_mark(publication.get("comment"), *names)
 
 
 def adoptions(
@@ -77,7 +86,7 @@ def adoptions(
     """Yield a dangerous change for each existing object that an apply would use and that the lock file lacks.
 
     `schemas` contains the registered versions. If the pipeline `takes_over` the objects of another connector, only
-    subjects, and topics of other pipelines, need consent.
+    subjects, and topics and the publication of other pipelines, need consent.
     """
     if "registry" in systems:
         yield from _other_registry(deployment, lock)
@@ -87,12 +96,14 @@ def adoptions(
     existing_topics = deployment.kafka.topics() if "kafka" in systems else {}
     topics = list(_unrecorded_topics(deployment, lock, existing_topics))
     subjects = list(_unrecorded_subjects(deployment, lock, schemas)) if "registry" in systems else []
+    known_cluster = (lock.cluster_id if lock else None) or cluster_id
+    in_postgres = list(_unrecorded_in_postgres(deployment, database, known_cluster)) if database else []
     if takes_over:
+        comment = ((database and database.publication) or {}).get("comment") or ""
+        yield from in_postgres[:1] if comment.startswith(ddl.MARK_PREFIX) else []
         yield from (change for change in topics if owner_of(change.name, existing_topics) is not None)
         yield from subjects
         return
-    known_cluster = (lock.cluster_id if lock else None) or cluster_id
-    in_postgres = _unrecorded_in_postgres(deployment, database, known_cluster) if database else ()
     unrecorded = [*in_postgres, *topics, *subjects]
     is_proven = bool(unrecorded) and has_own_connector(deployment)
     proves_registry = any(key.endswith("registry.url") for key in deployment.render_without_schemas(lock))

@@ -280,7 +280,8 @@ class Environment(Model):
     """One environment to which pipelines are deployed."""
 
     name: ResourceName = Field(
-        description="Name of the environment, which is the file name without `.yaml` or `.example.yaml`."
+        description="Name of the environment, which is the file name without `.yaml` or `.example.yaml`. It cannot be "
+        "changed after the first apply."
     )
     protected: bool = Field(
         default=False, description="Refuse `outbox destroy` and `outbox offsets reset` in this environment."

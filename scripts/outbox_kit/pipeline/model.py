@@ -360,7 +360,7 @@ class Materialization(Model):
 class Pipeline(Model):
     """One pipeline: an outbox, its topics, its connector, and the tables materialized from the topics."""
 
-    name: ResourceName = Field(description="Name of the pipeline.")
+    name: ResourceName = Field(description="Name of the pipeline. It cannot be changed after the first apply.")
     prefix: ResourceName = Field(description="Topic prefix and Debezium's topic.prefix; must be unique in the cluster.")
     source: Source = Field(description="Outbox table, publication and slot.")
     aggregates: dict[ResourceName, Aggregate] = Field(min_length=1, description="Settings of each aggregate type.")

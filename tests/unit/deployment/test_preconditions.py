@@ -188,31 +188,39 @@ def test_violated_rule_stops_the_plan() -> None:
     assert caught.value.hint == "do b"
 
 
-@pytest.mark.parametrize(
-    "comment", ["outbox-kit: pipeline library, environment fixed, prefix library, slot library_outbox", "another", None]
-)
+MARK = "outbox-kit: pipeline library, environment fixed, prefix library, slot library_outbox"
+FOREIGN_MARK = MARK.replace("fixed", "production")
+
+
+@pytest.mark.parametrize("comment", [MARK, FOREIGN_MARK, "another", None])
 @pytest.mark.parametrize("recorded", [True, False])
-@pytest.mark.parametrize("changes", [{}, {"publication.name": "p"}, {"database.port": "1"}, None])
-@pytest.mark.usefixtures("database")
+@pytest.mark.parametrize(
+    "changes", [{}, {"publication.name": "p"}, {"database.port": "1"}, {"table.include.list": "a.b"}, None]
+)
 def test_publication_and_slot_that_neither_lock_file_nor_comment_nor_connector_claims_are_adopted(
     serve: Serve,
     deployed: Deployed,
     lock: Lock,
     kafka: FakeKafka,
+    database: FakePostgres,
     comment: str | None,
     recorded: bool,
     changes: dict[str, str] | None,
 ) -> None:
+    """The connector of a copied environment file has all names of the files, but not the mark."""
     config = {NAME: {**deployed().render(None), PIPELINE_KEY: "library", **changes}} if changes is not None else {}
     connect = serve(FakeConnect(configs=config, states={NAME: "RUNNING"}, cluster=kafka.cluster))
     deployment = deployed(connect=service(connect))
     if recorded:
         deployment.write_lock(lock)
     assert DEPLOYED.publication is not None
-    database = replace(DEPLOYED, publication={**DEPLOYED.publication, "comment": comment})
-    found = list(adoptions(deployment, deployment.lock(), ["postgres"], database, {}))
-    is_own = recorded or changes == {} or (comment is not None and comment != "another")
-    assert [change.kind for change in found] == ([] if is_own else ["publication", "slot"])
+    database.actual = replace(DEPLOYED, publication={**DEPLOYED.publication, "comment": comment})
+    found = list(adoptions(deployment, deployment.lock(), ["postgres"], database.actual, {}))
+    is_foreign = comment == FOREIGN_MARK
+    is_own = comment == MARK or (not is_foreign and (recorded or changes == {}))
+    assert [change.kind for change in found] == (
+        [] if is_own else ["publication"] if recorded else ["publication", "slot"]
+    )
     assert all(change.danger for change in found)
 
 
@@ -296,6 +304,14 @@ def test_topics_of_an_interrupted_apply_are_its_own_while_they_are_empty(
     interrupted = lock.model_copy(update={"topics": {}, "created_topics": ["library.book"]})
     found = adoptions(deployed(), interrupted, ["kafka"], None, {})
     assert [change.object for change in found] == adopted
+
+
+def test_adopt_asks_for_the_publication_of_another_deployment(deployed: Deployed, database: FakePostgres) -> None:
+    assert DEPLOYED.publication is not None
+    for comment, kinds in ((None, []), ("another", []), (MARK, []), (FOREIGN_MARK, ["publication"])):
+        database.actual = replace(DEPLOYED, publication={**DEPLOYED.publication, "comment": comment})
+        found = adoptions(deployed(), None, ["postgres"], database.actual, {}, takes_over=True)
+        assert [change.kind for change in found] == kinds
 
 
 @pytest.mark.parametrize("takes_over", [False, True])
