@@ -108,10 +108,8 @@ class Deployment:
         lock = read_lock(self.lock_file)
         if lock and (lock.pipeline, lock.environment) != (self.pipeline.name, self.environment.name):
             message = f"{self.lock_file} is the lock file of {lock.pipeline!r} in environment {lock.environment!r}"
-            hint = (
-                "restore the lock file of this pipeline from version control; a deployed pipeline or environment keeps"
-            )
-            raise ConfigurationError(message, f"{hint} its name")
+            hint = "restore the lock file of this pipeline from version control"
+            raise ConfigurationError(message, f"{hint}; a deployed pipeline or environment cannot be renamed")
         return lock
 
     def write_lock(self, lock: Lock) -> None:
