@@ -50,7 +50,7 @@ def has_own_connector(deployment: Deployment) -> bool:
 
     It has the pipeline, database, table, slot, publication, prefix and registry of the files, and its worker writes to
     the Kafka cluster to which the files refer. An address can be that of a forwarded port, and the environment file can
-    be a copy: the database must have the slot, and the mark of the publication must not be that of another deployment.
+    be a copy: the database must have the slot, and the publication the mark of this deployment.
     """
     try:
         actual = deployment.connect.config(deployment.pipeline.connector.name) or {}
@@ -69,8 +69,8 @@ def _is_own_database(deployment: Deployment, cluster_id: str) -> bool:
     with postgres_client.connected(deployment.environment.source) as connection:
         publication = postgres_client.read_publication(connection, source.publication) or {}
         has_slot = read_slot(connection, source.slot) is not None
-    names = deployment.pipeline, deployment.environment, cluster_id
-    return has_slot and not ddl.is_foreign_mark(publication.get("comment"), *names)
+    marks = ddl.own_marks(deployment.pipeline, deployment.environment, cluster_id)
+    return has_slot and publication.get("comment") in marks
 
 
 def adoptions(

@@ -12,7 +12,7 @@ from outbox_kit.pipeline import Environment, Pipeline, Source
 MARK_PREFIX = "outbox-kit: "
 MARK = re.compile(
     rf"{MARK_PREFIX}pipeline (?P<pipeline>\S+), environment (?P<environment>\S+), prefix \S+, slot \w+"
-    r"(, cluster (?P<cluster>\S+))?"
+    r"(, cluster (?P<cluster>[\w-]+))?"
 )
 CREATE_TABLE = sql.SQL(
     dedent("""\
@@ -108,14 +108,14 @@ def own_marks(pipeline: Pipeline, environment: Environment, cluster_id: str | No
 
 
 def is_foreign_mark(comment: str | None, pipeline: Pipeline, environment: Environment, cluster_id: str | None) -> bool:
-    """Return whether the comment is the mark of another pipeline, environment or cluster.
+    """Return whether the comment begins with the mark of another pipeline, environment or cluster.
 
-    Prefix and slot are ignored, because they can change. A cluster that is not known is ignored.
+    Prefix and slot are ignored, because they can change. The mark of any cluster is foreign if `cluster_id` is None.
     """
-    found = MARK.fullmatch(comment or "")
+    found = MARK.match(comment or "")
     if found is None:
         return False
-    is_other_cluster = None not in (found["cluster"], cluster_id) and found["cluster"] != cluster_id
+    is_other_cluster = found["cluster"] not in (None, cluster_id)
     return (found["pipeline"], found["environment"]) != (pipeline.name, environment.name) or is_other_cluster
 
 

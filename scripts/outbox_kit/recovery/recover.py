@@ -72,12 +72,13 @@ def recover(
     limit: DeletionLimit | None = None,
     wait_seconds: float = PROOF_WAIT_S,
     allow: Collection[str] = (),
+    command: str = "outbox recover",
 ) -> Recovery:
     """Make the connector read a new slot, and send again those rows whose delivery the topics do not prove.
 
     `limit` restricts the tombstones per topic. Wait at most `wait_seconds` until the rows are proven. `allow` names the
-    objects of other dangerous changes. The next recovery completes an interrupted one. Raises RefusedError,
-    RejectedError, UnreachableError, WaitTimeoutError.
+    objects of other dangerous changes, and `command` is named in the hint to allow them. The next recovery completes an
+    interrupted one. Raises RefusedError, RejectedError, UnreachableError, WaitTimeoutError.
     """
     with deployment.exclusive("recover", progress):
         cause = diagnose(deployment)
@@ -97,7 +98,7 @@ def recover(
 
     found = read_database(deployment, None)
     allowed = [*allow, f"database {found.system_identifier}/{found.name}"]  # accepted by the caller
-    apply(deployment, progress, recover=True, allow=allowed, before_start=before_start, command="outbox recover")
+    apply(deployment, progress, recover=True, allow=allowed, before_start=before_start, command=command)
     required = sorted(_pending_types(deployment) - pending)
     if required and not (cause.replaces_states or recovery.gap):  # all WAL was read
         backfills.acknowledge(deployment, required, progress)

@@ -327,7 +327,9 @@ OWN = "outbox-kit: pipeline library, environment fixed, prefix old, slot old"
         ("by hand", False),
         (OWN, False),
         (f"{OWN}, cluster cluster-1", False),
+        (f"{OWN}, cluster cluster-1; do not drop", False),
         (f"{OWN}, cluster another", True),
+        (f"{OWN}, cluster another (owner: books)", True),
         (OWN.replace("fixed", "production"), True),
         (OWN.replace("library", "shop"), True),
     ],
@@ -343,3 +345,18 @@ def test_the_mark_of_another_deployment_is_foreign(
     assert len(list(foreign_systems(deployment, ["postgres"]))) == is_foreign
     found = adoptions(deployment, deployment.lock(), ["postgres"], database.actual, {})
     assert [change.kind for change in found] == ["publication"] * is_foreign
+
+
+@pytest.mark.usefixtures("kafka")
+def test_a_mark_with_a_cluster_is_foreign_while_the_own_cluster_is_not_known(
+    deployed: Deployed, lock: Lock, database: FakePostgres
+) -> None:
+    """The first apply can have been one of PostgreSQL while Kafka did not respond."""
+    deployment = deployed()
+    deployment.write_lock(lock.model_copy(update={"cluster_id": None}))
+    assert database.actual.publication is not None
+    publication = {**database.actual.publication, "comment": f"{OWN}, cluster another"}
+    database.actual = replace(database.actual, publication=publication)
+    assert len(list(foreign_systems(deployment, ["postgres"]))) == 1
+    found = adoptions(deployment, deployment.lock(), ["postgres"], database.actual, {})
+    assert [change.kind for change in found] == ["publication"]

@@ -58,7 +58,12 @@ def recover(
         result = Recovery(None)
         if cause is not None:
             result = recovery.recover(
-                deployment, print_message, limit=limit, wait_seconds=wait_seconds, allow=allowed_objects or []
+                deployment,
+                print_message,
+                limit=limit,
+                wait_seconds=wait_seconds,
+                allow=allowed_objects or [],
+                command=f"outbox recover{' --new-database' if new_database else ''}",
             )
     _print_result(result, common.output)
     if result.unproven:
