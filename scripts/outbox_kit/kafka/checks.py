@@ -95,17 +95,13 @@ def _topics_exist(state: KafkaState) -> Finding:
     missing = [topic for topic in state.topics if topic.name not in state.actual]
     expected = f"all {len(state.topics)} topics of the pipeline exist"
     actual = f"missing: {', '.join(sorted(topic.name for topic in missing))}" if missing else expected
-    types = _types_of_topics(missing)
-    # --only kafka, because Connect does not return the connector's offsets while the task waits for the topic.
-    apply_step = f"run `outbox apply --only kafka{_allow_options(types)}`, then `outbox restart`"
-    steps = [apply_step, backfill_steps(state.pipeline, sorted(types.values()))]
-    return Finding(not missing, actual, expected, "; ".join(filter(None, steps)))
+    return Finding(not missing, actual, expected, _remedy_of_deleted(state, missing))
 
 
 @RULES.rule(
     "kafka.topic-identity",
     condition="no topic was deleted and created again after the last `outbox apply`",
-    remedy="run `outbox apply` with --allow for each state topic, then `outbox backfill --restart`",
+    remedy="run `outbox apply` with --allow for each state topic, `outbox restart`, then `outbox backfill --restart`",
 )
 def _topic_identity(state: KafkaState) -> Finding:
     expected, recorded = "the ids in the lock file", state.recorded_topics
@@ -115,7 +111,7 @@ def _topic_identity(state: KafkaState) -> Finding:
     if recreated:
         problems = [f"{topic.name} has id {state.actual[topic.name].id}" for topic in recreated]
         ids = ", ".join(recorded[topic.name].id for topic in recreated)
-        return Finding(False, "; ".join(problems), f"{expected}: {ids}", _remedy_of_recreated(state, recreated))
+        return Finding(False, "; ".join(problems), f"{expected}: {ids}", _remedy_of_deleted(state, recreated))
     unrecorded_names = [topic.name for topic in state.existing_topics if topic.name not in recorded]
     if unrecorded_names:
         actual = f"the lock file does not contain the id of {', '.join(unrecorded_names)}"
@@ -123,11 +119,15 @@ def _topic_identity(state: KafkaState) -> Finding:
     return Finding(True, expected, expected)
 
 
-def _remedy_of_recreated(state: KafkaState, topics: list[Topic]) -> str:
-    """Return the commands that record the new topics and write the states of the deleted topics again."""
+def _remedy_of_deleted(state: KafkaState, topics: list[Topic]) -> str:
+    """Return the commands that apply the topics and write the states of the deleted topics again.
+
+    A task that wrote to a deleted topic blocks or fails. While it blocks, Connect does not return its offsets, which an
+    `apply` without --only reads.
+    """
     types = _types_of_topics(topics)
-    steps = [f"run `outbox apply{_allow_options(types)}`", backfill_steps(state.pipeline, sorted(types.values()))]
-    return "; ".join(filter(None, steps))
+    apply_step = f"run `outbox apply --only kafka{_allow_options(types)}`, then `outbox restart`"
+    return "; ".join(filter(None, [apply_step, backfill_steps(state.pipeline, sorted(types.values()))]))
 
 
 @RULES.rule(

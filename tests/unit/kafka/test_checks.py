@@ -210,7 +210,10 @@ def test_reports_a_recreated_topic(state: KafkaState) -> None:
     check = run(recreated(state, "library.book"))["kafka.topic-identity"]
     assert (check.status, check.seen) == (Status.FAIL, "library.book has id new")
     assert check.expected == "the ids in the lock file: id of library.book"
-    assert check.remedy == ('run `outbox apply --allow "topic library.book"`; run `outbox backfill --restart book`')
+    assert check.remedy == (
+        'run `outbox apply --only kafka --allow "topic library.book"`, then `outbox restart`; '
+        "run `outbox backfill --restart book`"
+    )
 
 
 def test_a_changed_policy_is_restored_only_on_its_topic(state: KafkaState) -> None:
@@ -225,7 +228,7 @@ def test_a_changed_policy_is_restored_only_on_its_topic(state: KafkaState) -> No
 
 def test_a_recreated_topic_without_states_needs_no_backfill(state: KafkaState) -> None:
     check = run(recreated(state, "library.dead-letter"))["kafka.topic-identity"]
-    assert (check.status, check.remedy) == (Status.FAIL, "run `outbox apply`")
+    assert (check.status, check.remedy) == (Status.FAIL, "run `outbox apply --only kafka`, then `outbox restart`")
 
 
 def test_a_topic_that_was_not_recorded_does_not_hide_a_recreated_one(state: KafkaState) -> None:
