@@ -20,7 +20,8 @@ from outbox_kit.registry import state as registry_state
 from outbox_kit.results.changes import Change, System
 
 PROVING_KEYS = (*IDENTITY_KEYS, PIPELINE_KEY)
-UNRECORDED = "it exists, but the lock file does not record it: it may belong to another pipeline"
+OTHER_OWNER = "it may belong to another pipeline"
+UNRECORDED = f"it exists, but the lock file does not record it: {OTHER_OWNER}"
 
 
 def recorded_names(lock: Lock) -> dict[str, set[str]]:
@@ -159,8 +160,10 @@ def _unrecorded_in_postgres(
     if comment in ddl.own_marks(*names):
         return
     is_recorded = publication is not None and is_recorded_publication(lock, publication)
-    if publication is not None and (not is_recorded or ddl.is_foreign_mark(comment, *names)):
+    is_foreign = ddl.is_foreign_mark(comment, *names)
+    if publication is not None and (is_foreign or not is_recorded):
         reason = f"it has the comment {comment!r}" if comment else "it exists"
-        yield Change("postgres", "publication", publication["name"], "adopt", reason, danger=UNRECORDED)
+        danger = f"{reason}, not {ddl.publication_mark(*names)!r}: {OTHER_OWNER}" if is_foreign else UNRECORDED
+        yield Change("postgres", "publication", publication["name"], "adopt", reason, danger=danger)
     if slot is not None and not is_recorded_slot(lock, slot.name):
         yield Change("postgres", "slot", slot.name, "adopt", "it exists", danger=UNRECORDED)
