@@ -54,7 +54,7 @@ def plan_database(
     reason, before, after = "", _text(recorded) if recorded else "", _text(actual)
     if recorded is None:
         reason = _other_sender(deployment, systems, cluster_id)
-    elif recorded not in (None, actual):
+    elif recorded != actual:
         reason = "the lock file has another database or outbox table"
     if reason:
         name, danger = f"{actual.system_identifier}/{actual.name}", f"{before} → {after}: {OTHER_DATABASE}"

@@ -107,7 +107,7 @@ def adoptions(
         return
     unrecorded = [*in_postgres, *topics, *subjects]
     is_proven = bool(unrecorded) and has_own_connector(deployment)
-    proves_registry = any(key.endswith("registry.url") for key in deployment.render_without_schemas(lock))
+    proves_registry = is_proven and any(key.endswith("registry.url") for key in deployment.render_without_schemas(lock))
     for change in unrecorded:
         owner = owner_of(change.name, existing_topics) if change.kind in ("topic", "schema") else None
         is_of_other = owner not in (None, deployment.pipeline.prefix)

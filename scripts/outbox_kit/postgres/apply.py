@@ -56,7 +56,7 @@ def _mark(connection: client.Connection, pipeline: Pipeline, environment: Enviro
     mark = ddl.publication_mark(pipeline, environment, cluster_id)
     if comment is None or (comment.startswith(ddl.MARK_PREFIX) and not comment.startswith(mark)):
         with suppress(psycopg.errors.InsufficientPrivilege), connection.transaction():
-            connection.execute(ddl.mark_publication(pipeline, environment, cluster_id))
+            connection.execute(ddl.mark_publication(pipeline.source.publication, mark))
 
 
 def source_identity(

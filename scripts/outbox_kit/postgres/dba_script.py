@@ -195,12 +195,12 @@ def _materializer(target: PostgresTarget) -> Iterator[str]:
 
 def _publication_block(pipeline: Pipeline, environment: Environment) -> str:
     """Return a DO block that creates the publication if neither the publication nor the slot exists."""
-    source = pipeline.source
+    source, mark = pipeline.source, ddl.publication_mark(pipeline, environment, environment.kafka.cluster_id)
     body = sql.SQL(CREATE_PUBLICATION).format(
         publication=sql.Literal(source.publication),
         slot=sql.Literal(source.slot),
         create=ddl.create_publication(source),
-        mark=ddl.mark_publication(pipeline, environment, environment.kafka.cluster_id),
+        mark=ddl.mark_publication(source.publication, mark),
     )
     return _do_block(body.as_string(None))
 

@@ -119,11 +119,9 @@ def is_foreign_mark(comment: str | None, pipeline: Pipeline, environment: Enviro
     return (found["pipeline"], found["environment"]) != (pipeline.name, environment.name) or is_other_cluster
 
 
-def mark_publication(pipeline: Pipeline, environment: Environment, cluster_id: str | None) -> sql.Composed:
+def mark_publication(publication: str, mark: str) -> sql.Composed:
     """Return the statement that sets publication_mark()."""
-    mark = publication_mark(pipeline, environment, cluster_id)
-    name = sql.Identifier(pipeline.source.publication)
-    return sql.SQL("comment on publication {} is {}").format(name, sql.Literal(mark))
+    return sql.SQL("comment on publication {} is {}").format(sql.Identifier(publication), sql.Literal(mark))
 
 
 def replace_publication(source: Source) -> list[sql.Composed]:
