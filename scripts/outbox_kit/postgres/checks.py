@@ -26,11 +26,15 @@ NOT_NULL_COLUMNS = ("id", "aggregate_type", "aggregate_id", "event_type", "creat
 
 @dataclass(frozen=True)
 class DatabaseState:
+    """Actual state and the recorded identity. An apply without PostgreSQL may not have recorded name and cluster."""
+
     pipeline: Pipeline
     environment: Environment
     locked_source: LockedSource
     actual: ActualDatabase
     additional: AdditionalState
+    recorded_name: str | None = None
+    recorded_cluster_id: str | None = None
 
     @property
     def uses_table(self) -> bool:
@@ -63,7 +67,8 @@ def _primary(state: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.identity",
-    condition="the database has the identity in the lock file: it was not replaced, restored or promoted",
+    condition="the database has the identity in the lock file: it was not replaced, restored or promoted, and its "
+    "publication is not marked as that of another pipeline, environment or cluster",
     remedy=f"check source.host; after a promotion: {RECOVER_HINT}; {NEW_DATABASE_HINT}",
 )
 def _identity(state: DatabaseState) -> Finding:
@@ -74,9 +79,25 @@ def _identity(state: DatabaseState) -> Finding:
         return Finding(None, f"{role} has no permission to execute pg_control_system()", "a readable identity", remedy)
     identity = f"system identifier {actual.system_identifier}, timeline {actual.timeline}"
     expected = f"system identifier {locked_source.system_identifier}, timeline {locked_source.timeline}"
-    is_same_server = actual.system_identifier == locked_source.system_identifier
-    remedy = f"check source.host; {f'after a promotion: {RECOVER_HINT}' if is_same_server else NEW_DATABASE_HINT}"
-    return Finding(identity == expected, identity, expected, remedy)
+    is_same_name = state.recorded_name in (None, actual.database)
+    if not is_same_name:
+        identity, expected = f"{identity}, database {actual.database}", f"{expected}, database {state.recorded_name}"
+    if identity == expected:
+        return _mark(state, identity)
+    is_same_database = is_same_name and actual.system_identifier == locked_source.system_identifier
+    remedy = f"after a promotion: {RECOVER_HINT}" if is_same_database else NEW_DATABASE_HINT
+    return Finding(False, identity, expected, f"check source.host and source.database; {remedy}")
+
+
+def _mark(state: DatabaseState, identity: str) -> Finding:
+    """Compare the mark of the publication, because a copy of a server's files has the same identity."""
+    names = state.pipeline, state.environment, state.recorded_cluster_id
+    comment, mark = (state.actual.publication or {}).get("comment"), ddl.publication_mark(*names)
+    if not ddl.is_foreign_mark(comment, *names):
+        return Finding(True, identity, identity)
+    remedy = "check source.host; if only the comment of the publication is wrong, `outbox plan` shows how to adopt it"
+    actual = f"publication {state.pipeline.source.publication} has the comment {comment!r}"
+    return Finding(False, actual, f"the comment {mark!r}", remedy)
 
 
 @RULES.rule(

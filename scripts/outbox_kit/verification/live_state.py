@@ -98,7 +98,7 @@ def read_live_state(deployment: Deployment, lock: Lock, source: LockedSource, pr
     for system in ("postgres", "kafka", "registry"):
         progress(f"read {system}")
     with ThreadPoolExecutor() as executor:
-        postgres_future = executor.submit(try_read, partial(_read_postgres, deployment, source))
+        postgres_future = executor.submit(try_read, partial(_read_postgres, deployment, lock, source))
         kafka_future = executor.submit(try_read, partial(_read_kafka, deployment, lock))
         registry_future = executor.submit(try_read, partial(_read_registry, deployment, lock))
     postgres, kafka, registry = postgres_future.result(), kafka_future.result(), registry_future.result()
@@ -159,7 +159,7 @@ def _read_registered(deployment: Deployment, config: dict[str, str]) -> Register
     }
 
 
-def _read_postgres(deployment: Deployment, source: LockedSource) -> DatabaseState:
+def _read_postgres(deployment: Deployment, lock: Lock, source: LockedSource) -> DatabaseState:
     pipeline, environment = deployment.pipeline, deployment.environment
     with connect_database(deployment) as connection:
         # If the identifier cannot be read, it is set to an empty text, and the check postgres.identity is unknown.
@@ -167,7 +167,8 @@ def _read_postgres(deployment: Deployment, source: LockedSource) -> DatabaseStat
         actual = postgres_state.read_actual(connection, pipeline, environment, system_identifier=identifier)
         role_exists = actual.role is not None
         additional = postgres_queries.read_additional_state(connection, pipeline, environment, role_exists=role_exists)
-    return DatabaseState(pipeline, environment, source, actual, additional)
+    name = lock.database.name if lock.database else None
+    return DatabaseState(pipeline, environment, source, actual, additional, name, lock.cluster_id)
 
 
 def _read_kafka(deployment: Deployment, lock: Lock) -> KafkaState:

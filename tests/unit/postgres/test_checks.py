@@ -12,6 +12,7 @@ from tests.unit.postgres.samples import DEPLOYED, DETAILS, EMPTY, LOCKED, PUBLIC
 from outbox_kit.pipeline import Environment, Pipeline
 from outbox_kit.postgres import checks, slot_checks
 from outbox_kit.postgres.checks import DatabaseState
+from outbox_kit.postgres.ddl import publication_mark
 from outbox_kit.postgres.other_tables import OtherTable
 from outbox_kit.postgres.role_limits import DAY_S, RoleLimits, parse_milliseconds
 from outbox_kit.postgres.state import COLUMN_TYPES
@@ -374,6 +375,21 @@ def test_expectation_and_remedy_of_identity(state: DatabaseState) -> None:
     check = run(replace(state, actual=replace(DEPLOYED, timeline=2)))["postgres.identity"]
     assert check.expected == "system identifier 7301, timeline 1"
     assert "`outbox recover`" in check.remedy
+
+
+def test_identity_fails_for_another_database_of_the_server(state: DatabaseState) -> None:
+    check = run(replace(state, recorded_name="archive"))["postgres.identity"]
+    assert (check.status, check.seen) == (Status.FAIL, "system identifier 7301, timeline 1, database library")
+    assert check.expected == "system identifier 7301, timeline 1, database archive"
+
+
+@pytest.mark.parametrize(("cluster_id", "status"), [("k1", Status.PASS), (None, Status.PASS), ("k2", Status.FAIL)])
+def test_identity_compares_the_mark_of_the_publication(
+    state: DatabaseState, cluster_id: str | None, status: Status
+) -> None:
+    mark = publication_mark(state.pipeline, state.environment, cluster_id)
+    actual = replace(DEPLOYED, publication={**PUBLICATION, "comment": mark})
+    assert run(replace(state, actual=actual, recorded_cluster_id="k1"))["postgres.identity"].status is status
 
 
 def test_missing_partition_field_fails_the_table_check(state: DatabaseState) -> None:
