@@ -475,6 +475,10 @@ class Counters:
     observe: Observe | None = field(default=None, repr=False, compare=False)
     """Receives `handler_seconds`, `transaction_seconds`, `transaction_events` and `event_age_seconds`."""
 
+    def __post_init__(self) -> None:
+        require_body(self.hook)
+        require_body(self.observe)
+
     def add(self, name: str, count: int = 1) -> None:
         """Increase a counter, and call the hook."""
         if count:

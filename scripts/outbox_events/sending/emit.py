@@ -25,6 +25,9 @@ if TYPE_CHECKING:
         psycopg.Connection[Any] | sqlalchemy.Connection | sqlalchemy.orm.Session | sqlalchemy.orm.scoped_session[Any]
     )
 
+SYNC_HINT = "pass a psycopg 3 Connection, or a SQLAlchemy 2 Connection or Session"
+ASYNC_HINT = "pass a psycopg 3 AsyncConnection"
+
 collectors: list[list[OutboxEvent]] = []
 """Lists of tests (`outbox_events.testing.collect_events`). The last list receives the events instead of a table."""
 
@@ -101,7 +104,8 @@ async def emit_async(
         collectors[-1].extend(traced)
         return [event.event_id for event in traced]
     if not isinstance(connection, psycopg.AsyncConnection):
-        raise _unsupported_error(connection)
+        is_synchronous = isinstance(connection, psycopg.Connection) or is_sqlalchemy(connection)
+        raise _unsupported_error(connection, "use emit or emit_many" if is_synchronous else ASYNC_HINT)
     for columns, rows in batches:
         await psycopg_writer.insert_rows_async(connection, rows, outbox, columns)
     return [event.event_id for event in traced]
@@ -151,12 +155,11 @@ def is_sqlalchemy(connection: object) -> bool:
     return bool(class_names & {"Connection", "Session", "scoped_session"})
 
 
-def _unsupported_error(connection: object) -> ConfigurationError:
+def _unsupported_error(connection: object, default_hint: str = SYNC_HINT) -> ConfigurationError:
     hints = {
         "AsyncConnection": "use emit_async for psycopg, `await connection.run_sync(emit_many, events)` for SQLAlchemy",
         "AsyncSession": "use `await session.run_sync(emit_many, events)`",
         "Engine": "open a transaction first: `with engine.begin() as connection:`",
     }
-    default_hint = "pass a psycopg 3 Connection, or a SQLAlchemy 2 Connection or Session"
     message = f"cannot write an event through {type(connection).__module__}.{type(connection).__qualname__}"
     return ConfigurationError(message, hints.get(type(connection).__name__, default_hint))

@@ -83,7 +83,7 @@ def _limited_wait(table: str) -> Iterator[None]:
         yield
     except Exception as error:
         if sqlstate(error) == LOCK_NOT_AVAILABLE:
-            message = f"another transaction has inserted the id of an event into {table} and has not ended"
+            message = f"another transaction has inserted the id of an event into {table}, or has locked the table"
             raise WaitTimeoutError(message, "find it with pg_blocking_pids(), and end it") from error
         raise
 

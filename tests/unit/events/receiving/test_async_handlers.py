@@ -16,6 +16,7 @@ import pytest
 
 from outbox_events import (
     ConfigurationError,
+    Counters,
     Event,
     Handlers,
     ProcessedEvents,
@@ -193,6 +194,9 @@ def test_functions_whose_result_is_needed_cannot_be_coroutines() -> None:
         ProcessedEvents(lambda: psycopg.connect(""), identify=partial(coroutine))  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="coroutine"):
         Receiver({}, ["t"], InMemory(None), Handlers[None](), decode=coroutine)
+    for name in ("hook", "observe"):
+        with pytest.raises(ConfigurationError, match="coroutine"):
+            Counters(**{name: coroutine})  # type: ignore[arg-type]
 
 
 # --- errors

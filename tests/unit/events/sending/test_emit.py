@@ -132,8 +132,12 @@ def test_checks_the_event_before_the_connection() -> None:
 
 
 def test_async_rejects_a_sync_connection() -> None:
-    with pytest.raises(ConfigurationError, match="cannot write an event through"):
+    with pytest.raises(ConfigurationError, match="cannot write an event through") as raised:
         asyncio.run(emit_async(cast("Any", None), OutboxEvent(**EVENT)))
+    assert "AsyncConnection" in raised.value.hint
+    with Session() as session, pytest.raises(ConfigurationError, match="cannot write an event through") as raised:
+        asyncio.run(emit_async(cast("Any", session), OutboxEvent(**EVENT)))
+    assert "emit_many" in raised.value.hint
 
 
 def test_import_loads_neither_sqlalchemy_nor_the_deploy_tool() -> None:
