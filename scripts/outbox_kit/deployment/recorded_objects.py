@@ -29,17 +29,18 @@ def recorded_names(lock: Lock) -> dict[str, set[str]]:
     return {
         "topic": set(lock.topics),
         "schema": {entry.subject for versions in lock.schemas.values() for entry in versions},
-        "slot": {lock.source.slot if lock.source else lock.names.get("slot.name", "")},
+        # After a recovery has begun, only `names` contains the slot.
+        "slot": {lock.source.slot if lock.source else "", lock.names.get("slot.name", "")},
     }
 
 
 def is_recorded_slot(lock: Lock | None, name: str) -> bool:
-    """Return whether the last apply recorded the slot. After a recovery has begun, only `names` contains it."""
-    return lock is not None and name in (lock.source and lock.source.slot, lock.names.get("slot.name"))
+    """Return whether the last apply recorded the slot."""
+    return lock is not None and name in recorded_names(lock)["slot"]
 
 
 def is_recorded_publication(lock: Lock | None, publication: Row) -> bool:
-    """Return whether the last apply recorded the publication, as in is_recorded_slot()."""
+    """Return whether the last apply recorded the publication. After a recovery has begun, only `names` contains it."""
     if lock is None:
         return False
     is_same = lock.source is not None and publication["oid"] == lock.source.publication_oid
@@ -101,7 +102,8 @@ def adoptions(
     in_postgres = list(_unrecorded_in_postgres(deployment, database, known_cluster)) if database else []
     if takes_over:
         comment = ((database and database.publication) or {}).get("comment") or ""
-        yield from in_postgres[:1] if comment.startswith(ddl.MARK_PREFIX) else []
+        is_marked = comment.startswith(ddl.MARK_PREFIX)
+        yield from (change for change in in_postgres if change.kind == "publication" and is_marked)
         yield from (change for change in topics if owner_of(change.name, existing_topics) is not None)
         yield from subjects
         return
