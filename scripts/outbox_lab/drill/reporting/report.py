@@ -77,14 +77,17 @@ def to_html(results: Sequence[CellResult], cost: Cost) -> str:
 
 
 def to_markdown(results: Sequence[CellResult]) -> str:
-    """Return the origin of the results, one table of all ways, one of the effects, and one of the cells of each way."""
+    """Return the origin of the results, one table of all ways, one of the effects, and one of the cells of each way.
+
+    The tables of the cells omit the columns in which every value is 0.
+    """
     ways, effects = summarize(results), summarize_effects(results)
     parts = [f"{origin(results)}\n", _table(WAY_HEADINGS, map(_way_row, ways))]
     if effects:
         parts.append(f"### Effects of receivers\n\n{_table(EFFECT_HEADINGS, map(_effect_row, effects))}")
     for way in ways:
         losses = f" Loses events {LOSES_ALWAYS}." if way.loses_always else ""
-        rows = _table(CELL_HEADINGS, map(_cell_row, way.cells))
+        rows = _table(*_without_zeros(CELL_HEADINGS, [_cell_row(cell) for cell in way.cells]))
         parts.append(f"### {way.way}\n\n{way.description}.{losses}\n\n{rows}")
     return "\n".join(parts)
 
@@ -116,6 +119,11 @@ def _cell_row(cell: CellSummary) -> tuple[str, ...]:
 
 def _fault_estimate(found: FaultEstimate | None) -> tuple[str, str]:
     return ("-", "-") if found is None else (estimate(found.affected), f"{found.most:,}")
+
+
+def _without_zeros(headings: Sequence[str], rows: list[tuple[str, ...]]) -> tuple[list[str], list[tuple[str, ...]]]:
+    shown = [index for index, column in enumerate(zip(*rows, strict=True)) if set(column) != {"0"}]
+    return [headings[index] for index in shown], [tuple(row[index] for index in shown) for row in rows]
 
 
 def _table(headings: Sequence[str], rows: Iterable[tuple[str, ...]]) -> str:

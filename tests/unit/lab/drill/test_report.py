@@ -38,6 +38,13 @@ def test_a_way_that_loses_events_without_a_fault_has_no_loss_per_fault() -> None
     assert "also without a fault" not in to_html(RESULTS, Cost())
 
 
+def test_the_tables_of_the_cells_omit_counts_that_are_all_0() -> None:
+    headings = [line for line in to_markdown(RESULTS).splitlines() if line.startswith("| fault |")]
+    assert len(headings) == 1
+    assert "| lost |" in headings[0]
+    assert "| duplicated |" not in headings[0]
+
+
 def test_a_broken_promise_is_marked() -> None:
     assert 'class="broken">2<' in to_html(RESULTS, Cost())
     assert 'class="broken">' not in to_html(RESULTS[:1], Cost()).partition("<h2>")[2]
