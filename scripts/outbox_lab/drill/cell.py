@@ -17,7 +17,7 @@ from confluent_kafka import KafkaException
 from outbox_events.errors import OutboxError, WaitTimeoutError
 from outbox_events.waiting import Observation, wait_for
 from outbox_lab.drill import accounts, materialization
-from outbox_lab.drill.components import ProcessComponent, start_module
+from outbox_lab.drill.components import STOP_TIMEOUT_S, ProcessComponent, start_module
 from outbox_lab.drill.faults import Fault, inject, prepared
 from outbox_lab.drill.ledger import Ledger, LedgerFile, Outcome
 from outbox_lab.drill.observer import Observer, complete, read_deliveries
@@ -157,6 +157,8 @@ class Cell:
             with self._writers(deployed) as writers, receivers.disturbed():
                 deployed.components = {**self._drill.services, **deployed.components, "writer": writers}
                 times = self._load(observer, deployed)
+            if writers.was_killed:
+                self._notes.append(f"the writer had not ended {STOP_TIMEOUT_S} s after SIGTERM, and was killed")
             is_recovered = self._recover(deployed)
             ledger = self._resolved_ledger()
             if is_recovered:
@@ -332,6 +334,7 @@ class Cell:
                 closing(self._drill.connect_to_database()) as connection,
             ):
                 connection.autocommit = False
+                sender.is_last = True
                 sender.recover(connection)
         except (OutboxError, psycopg.Error, KafkaException) as error:
             return Observation(None, f"{type(error).__name__}: {error}")

@@ -84,6 +84,8 @@ class ProcessComponent:
         self._ready = ready
         self._folder = folder
         self._log = log
+        self.was_killed = False
+        """Whether the command was still running STOP_TIMEOUT_S after SIGTERM."""
         self._stopped = Flag()
         self._process = self._launch()
         self._thread = Thread(target=self._keep_running, name="restart", daemon=True)
@@ -138,6 +140,7 @@ class ProcessComponent:
         try:
             self._process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
+            self.was_killed = True
             self._process.kill()
             self._process.wait(STOP_TIMEOUT_S)
 
@@ -172,8 +175,17 @@ def read_settings(kind: type[Settings]) -> Settings:
 
 
 def flag_of_termination() -> Flag:
-    """Return a flag. From now on, SIGTERM and SIGINT set this flag and no longer end the process."""
-    stop = Flag()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    """Return a flag. From now on, SIGTERM and SIGINT set this flag and no longer end the process.
+
+    A thread waits for the signals. A handler would run in the main thread, but the kernel can deliver a signal to
+    another thread, which does not wake a main thread that waits for the end of its threads.
+    """
+    stop, signals = Flag(), {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # also in all threads that are started later
+
+    def wait() -> None:
+        signal.sigwait(signals)
+        stop.set()
+
+    Thread(target=wait, name="termination", daemon=True).start()
     return stop

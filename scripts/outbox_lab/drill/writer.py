@@ -11,7 +11,7 @@ import logging
 import random
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -168,11 +168,14 @@ class Writer:
 
 
 def run_writers(settings: WriterSettings) -> None:
-    """Run all writers in threads until SIGTERM."""
+    """Run all writers in threads until SIGTERM. Raises the exception that ended a writer."""
     stop = flag_of_termination()
     with LedgerFile(Path(settings.ledger)) as ledger, ThreadPoolExecutor(settings.writers) as pool:
-        for number in range(settings.writers):
-            pool.submit(Writer(settings, number, ledger, stop).run)
+        runs = [pool.submit(Writer(settings, number, ledger, stop).run) for number in range(settings.writers)]
+        wait(runs, return_when=FIRST_EXCEPTION)
+        stop.set()
+    for run in runs:
+        run.result()
 
 
 if __name__ == "__main__":

@@ -112,8 +112,7 @@ def run_members(settings: MemberSettings) -> None:
             pool.submit(member.run)
         if _wait_until_applied(members, stop):
             logger.warning(READY)
-        while not stop.wait(POLL_S):
-            pass
+        stop.wait()
 
 
 def _wait_until_applied(members: Sequence[Member], stop: Flag) -> bool:

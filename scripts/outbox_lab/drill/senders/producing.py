@@ -127,7 +127,8 @@ class Proof(PairedSender):
     proof = DeliveryProof()
 
     def recover(self, connection: Connection) -> None:
-        recovered = self.proof.recover(connection, self.producer, self.client, min_age_s=MIN_AGE_S)
+        min_age_s = 0.0 if self.is_last else MIN_AGE_S
+        recovered = self.proof.recover(connection, self.producer, self.client, min_age_s=min_age_s)
         accounts.mark_superseded(connection, recovered.superseded)
 
     def open_transaction(self, connection: Connection) -> AbstractContextManager[SenderTransaction]:

@@ -27,6 +27,9 @@ class SenderSettings:
 class Sender(ABC):
     """Sends the events of transactions. Each writer thread has its own sender."""
 
+    is_last = False
+    """Whether all writers have ended, so that a recovery need not skip what a running writer might send."""
+
     def __init__(self, options: Mapping[str, str], name: str) -> None:
         """Open the sender's resources. `name` is unique among concurrent writers and stable across restarts."""
         self.options = options
