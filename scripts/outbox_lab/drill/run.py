@@ -222,8 +222,10 @@ def _planted(result: CellResult) -> list[tuple[str, str, int]]:
 
 def _broken(result: CellResult) -> dict[str, int]:
     fault, verdict = fault_named(result.fault), result.verdict
-    promise = ALL_WAYS[result.way].promise_under(fault)
-    is_complete = promise.no_loss and promise.in_order
+    way = ALL_WAYS[result.way]
+    promise = way.promise_under(fault)
+    # A phantom can be the last record of its aggregate.
+    is_complete = promise.no_loss and promise.in_order and way.promise.no_phantom
     return {
         "lost": verdict.lost if promise.no_loss else 0,
         "phantom": verdict.phantom if promise.no_phantom else 0,
