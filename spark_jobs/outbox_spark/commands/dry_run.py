@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
@@ -36,6 +37,8 @@ class Preview:
     """Set if tombstones may have been missed. A run would report this warning and compare the table with the topic."""
     error: OutboxError | None = None
     new_partitions: Sequence[int] = ()
+    commit_is_due: bool = False
+    """Whether a run without new records would still commit a time, because otherwise tombstones count as missed."""
 
     @property
     def offset_count(self) -> int:
@@ -48,6 +51,13 @@ class Preview:
         if self.read_range is None:
             return False
         return self.committed is None or self.missed_warning is not None or not self.read_range.is_empty
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether a run would change nothing, neither the rows nor the progress."""
+        if self.committed is None or self.has_work:
+            return False
+        return not (self.commit_is_due or self.committed.unknown_schemas)
 
 
 def dry_run(jobs: Sequence[MaterializeJob], start_spark: Callable[[], SparkSession], report: Reporter) -> list[Preview]:
@@ -80,7 +90,25 @@ def preview(job: MaterializeJob, spark: Callable[[], SparkSession]) -> Preview:
     retention.check_missed_tombstones(read_range)
     new_partitions = [] if committed is None else sorted(set(read_range.end) - set(committed.offsets))
     warning = retention.warning() if retention.may_miss_tombstones(read_range) else None
-    return Preview(job, committed, read_range, warning, None, new_partitions)
+    return Preview(job, committed, read_range, warning, None, new_partitions, retention.commit_is_due)
+
+
+def unchanged_ranges(jobs: Sequence[MaterializeJob]) -> dict[int, ReadRange]:
+    """Return the empty read range of each PostgreSQL table that a run would not change, by the index of its job.
+
+    After an error, the other tables are not examined: the run repeats the request, and reports the error.
+    """
+    ranges: dict[int, ReadRange] = {}
+    with suppress(Exception):  # of any type, as in `attempt`
+        for index, job in enumerate(jobs):
+            found = preview(job, _no_spark) if isinstance(job.target, PostgresTarget) else None
+            if found is not None and found.read_range is not None and found.is_unchanged:
+                ranges[index] = found.read_range
+    return ranges
+
+
+def _no_spark() -> SparkSession:
+    raise AssertionError("the preview of a PostgreSQL table does not need Spark")
 
 
 def _read_progress(job: MaterializeJob, spark: Callable[[], SparkSession]) -> tuple[TableProgress | None, datetime]:

@@ -6,7 +6,8 @@ import argparse
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -33,7 +34,7 @@ from outbox_spark.jobs import job_file
 from outbox_spark.jobs.model import MaterializeJob, Outcome, ReadRange, Reporter, Status
 from outbox_spark.kafka.replay import BEGINNING, parse_time
 from outbox_spark.runs.apply_batch import AppliedBatch
-from outbox_spark.runs.materialize_table import BATCH_RECORDS, materialize
+from outbox_spark.runs.materialize_table import BATCH_RECORDS, NOTHING_NEW, Totals, materialize, outcome_of
 
 
 @dataclass(frozen=True)
@@ -105,16 +106,45 @@ def _main(options: argparse.Namespace) -> int:
     if options.replay_from not in {None, BEGINNING}:
         parse_time(options.replay_from)  # report an invalid time before Spark starts
     with metrics.open_metrics(options.metrics, print_message) as metrics_writer:
-        spark = run_each.start_spark()
-        try:
-            if metrics_writer is not None:
-                metrics_writer.attach(spark)
+        unchanged = _unchanged_outcomes(jobs, options, metrics_writer)
+        code, remaining = Exit.DONE, {index: job for index, job in enumerate(jobs) if index not in unchanged}
+        outcomes = list(unchanged.values())
+        if remaining:
             run = _run_once if options.interval is None else _run_rounds
-            outcomes, code = run(spark, jobs, options, metrics_writer)
-        finally:
-            spark.stop()
+            with _started_spark(metrics_writer) as spark:
+                outcomes, code = run(spark, list(remaining.values()), options, metrics_writer)
+            for index, outcome in sorted(unchanged.items()):
+                outcomes.insert(index, outcome)
     print_result(as_json(outcomes) if options.output == "json" else as_table(outcomes))
     return code
+
+
+def _unchanged_outcomes(
+    jobs: Sequence[MaterializeJob], options: argparse.Namespace, metrics_writer: Metrics | None
+) -> dict[int, Outcome]:
+    """Return, by the index of the job, the outcomes of tables for which a single run does not need Spark."""
+    if options.interval is not None or options.replay_from is not None or options.export is not None:
+        return {}
+    outcomes = {}
+    for index, read_range in dry_run.unchanged_ranges(jobs).items():
+        job, started = jobs[index], time.monotonic()
+        outcomes[index] = outcome_of(job, read_range, Status.UNCHANGED, started, Totals())
+        print_message(f"{job}: {NOTHING_NEW}")
+        if metrics_writer is not None:
+            metrics_writer.start_run()
+            metrics_writer.write_run(job, outcomes[index])
+    return outcomes
+
+
+@contextmanager
+def _started_spark(metrics_writer: Metrics | None) -> Iterator[SparkSession]:
+    spark = run_each.start_spark()
+    try:
+        if metrics_writer is not None:
+            metrics_writer.attach(spark)
+        yield spark
+    finally:
+        spark.stop()
 
 
 def _run_once(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,17 +12,18 @@ from pyspark.sql import SparkSession
 from tests.spark.job_files import pipeline
 
 from outbox_events.errors import RefusedError
+from outbox_spark.commands import dry_run, run_each
 from outbox_spark.commands import materialize as jobs
-from outbox_spark.commands import run_each
 from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.commands.materialize import main
-from outbox_spark.jobs.model import MaterializeJob, Outcome, Reporter, Status
+from outbox_spark.jobs.model import MaterializeJob, Outcome, ReadRange, Reporter, Status
 
 __all__ = ["pipeline"]  # the fixture
 
 OUTCOME = Outcome(
     "book", "library.book", "lake", "book", Status.CHANGED, 5, 4, 2, 1, 1, 0, 1, 1.5, {0: 0, 1: 2}, {0: 3, 1: 4}
 )
+EMPTY = ReadRange("library.book", "id-1", 0, {0: 5}, {0: 5})
 
 
 Attempt = Callable[[MaterializeJob, Reporter], Outcome]
@@ -125,6 +127,41 @@ def test_continues_after_an_unexpected_error(
     assert "Traceback" not in printed.err
     assert main([*options, "--debug"]) == 1
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_does_not_start_spark_if_no_table_would_change(
+    pipeline: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(dry_run, "unchanged_ranges", lambda selected: dict.fromkeys(range(len(selected)), EMPTY))
+    monkeypatch.setattr(run_each, "start_session", pytest.fail)
+    metrics = tmp_path / "metrics.jsonl"
+    options = ["-p", str(pipeline), "-e", "testing", "--target", "lake", "--output", "json"]
+    assert main([*options, "--metrics", str(metrics)]) == Exit.DONE
+    printed = capsys.readouterr()
+    assert printed.err.splitlines() == [
+        "library.author -> lake.author: nothing new",
+        "library.book -> lake.book: nothing new",
+    ]
+    results = json.loads(printed.out)["materializations"]
+    assert [(result["status"], result["offsets"]["to"]) for result in results] == [("unchanged", {"0": 5})] * 2
+    assert [json.loads(line)["status"] for line in metrics.read_text().splitlines()] == ["unchanged"] * 2
+
+
+def test_runs_only_the_tables_that_may_change(
+    pipeline: Path,
+    run_command_with: Callable[[Attempt], None],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(dry_run, "unchanged_ranges", lambda _: {0: EMPTY})
+    run_command_with(lambda job, _: replace(OUTCOME, aggregate=job.aggregate))
+    options = ["-p", str(pipeline), "-e", "testing", "--target", "lake", "--output", "json"]
+    assert main(options) == Exit.DONE
+    results = json.loads(capsys.readouterr().out)["materializations"]
+    assert [(result["aggregate"], result["status"]) for result in results] == [
+        ("author", "unchanged"),
+        ("book", "changed"),
+    ]
 
 
 def test_reports_a_failed_export_and_exports_the_rest(

@@ -20,7 +20,7 @@ from tests.spark.thing_records import SCHEMAS
 
 from outbox_events.errors import OutboxError, RefusedError, UnreachableError
 from outbox_spark.commands import dry_run as module
-from outbox_spark.commands.dry_run import Preview, as_json, as_text, dry_run, exit_of, preview
+from outbox_spark.commands.dry_run import Preview, as_json, as_text, dry_run, exit_of, preview, unchanged_ranges
 from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.errors import SchemaError
 from outbox_spark.jobs.model import (
@@ -104,6 +104,45 @@ def test_reports_nothing_to_read(
     actual = dry_run([structs.replace(postgres_job, table="unchanged")], no_spark, pytest.fail)
     assert exit_of(actual) == Exit.DONE
     assert as_text(actual).endswith("UTC; nothing to read")
+
+
+@pytest.mark.parametrize(
+    ("progress", "is_unchanged"),
+    [
+        (COMMITTED, True),
+        (None, False),
+        (replace(COMMITTED, offsets={0: 4, 1: 7}), False),
+        (replace(COMMITTED, committed_at=None), False),
+        (replace(COMMITTED, committed_at=NOW - STATE.delete_retention), False),
+        (replace(COMMITTED, unknown_schemas=(7,)), False),
+    ],
+)
+def test_a_run_that_would_change_nothing_needs_no_spark(
+    postgres_job: MaterializeJob,
+    postgres: psycopg.conninfo.ConninfoDict,
+    topic: pytest.MonkeyPatch,
+    progress: TableProgress | None,
+    is_unchanged: bool,
+) -> None:
+    topic.setattr(module, "describe", lambda *_: replace(STATE, end_offsets=COMMITTED.offsets))
+    job = structs.replace(postgres_job, table="skipped")
+    with psycopg.connect(**postgres, autocommit=True) as connection:
+        connection.execute("drop table if exists dry.skipped")
+        connection.execute("delete from dry.outbox_offsets where table_name = 'skipped'")
+    if progress is not None:
+        committed(postgres, "skipped", progress)
+    assert list(unchanged_ranges([job])) == ([0] if is_unchanged else [])
+
+
+def test_tables_after_an_error_are_left_to_the_run(
+    postgres_job: MaterializeJob, postgres: psycopg.conninfo.ConninfoDict, topic: pytest.MonkeyPatch
+) -> None:
+    committed(postgres, "first", COMMITTED)
+    topic.setattr(module, "describe", lambda *_: replace(STATE, end_offsets=COMMITTED.offsets))
+    assert isinstance(postgres_job.target, PostgresTarget)
+    first = structs.replace(postgres_job, table="first")
+    down = structs.replace(first, target=structs.replace(postgres_job.target, port=1))
+    assert list(unchanged_ranges([first, down, first])) == [0]
 
 
 def test_rejects_a_table_that_the_job_did_not_create(
