@@ -20,6 +20,8 @@ for job in jobs:
 # The same states, read from the topic without a table.
 state = outbox_spark.read_state(spark, jobs[0]).persist()
 state.createOrReplaceTempView("state")
-readable = spark.sql("SELECT aggregate_id, n FROM state JOIN numbers ON n = id WHERE __outbox_reason IS NULL").collect()
+# The fields of the topic can have any name, so each column is qualified with its view.
+query = "SELECT s.aggregate_id, s.n FROM state s JOIN numbers ON s.n = numbers.id WHERE s.__outbox_reason IS NULL"
+readable = spark.sql(query).collect()
 unreadable = state.where("__outbox_reason IS NOT NULL").select("aggregate_id", "__outbox_reason").collect()
 state.unpersist()
