@@ -175,7 +175,7 @@ def run_writers(settings: WriterSettings) -> None:
         wait(runs, return_when=FIRST_EXCEPTION)
         stop.set()
     for run in runs:
-        run.result()
+        run.result(0)
 
 
 if __name__ == "__main__":

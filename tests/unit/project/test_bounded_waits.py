@@ -37,6 +37,7 @@ ALLOWED = {
     ("scripts/outbox_kit/demo/writer.py", "while True"): CALCULATION,
     ("scripts/outbox_lab/drill/faults/disk.py", "while True"): CALCULATION,
     ("scripts/outbox_lab/drill/parallel.py", "process.join()"): "each wait of a cell has a limit",
+    ("scripts/outbox_lab/drill/receivers/member.py", "stop.wait()"): SERVICE,
     ("scripts/outbox_lab/drill/poller.py", "deliveries.wait()"): BOUNDED,
     ("scripts/outbox_lab/drill/poller.py", "while True"): SERVICE,
     ("scripts/outbox_events/receiving/recoverers.py", "deliveries.wait()"): BOUNDED,
