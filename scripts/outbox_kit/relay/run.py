@@ -7,7 +7,7 @@ from threading import Event
 
 from outbox_events import limited_calls
 from outbox_events.contract.partitioner import partition_of
-from outbox_events.errors import ConfigurationError, RejectedError, UnreachableError, WaitTimeoutError
+from outbox_events.errors import ConfigurationError, RefusedError, RejectedError, UnreachableError, WaitTimeoutError
 from outbox_kit.deployment import Deployment
 from outbox_kit.deployment.source_epochs import refuse_relay_of_other_pipeline
 from outbox_kit.encoding import RecordEncoder
@@ -69,7 +69,7 @@ def _run_until_stopped(process: RelayProcess, lock: Lock) -> None:
 
     def run() -> None:
         prepare(process, lock)
-        _run_sessions(process)
+        _run_sessions(process, lock)
 
     future = limited_calls.start(run)
     while not (future.done() or process.stop.is_set()):
@@ -118,7 +118,7 @@ def _create_tables(process: RelayProcess, lock: Lock, connection: Connection) ->
         )
 
 
-def _run_sessions(process: RelayProcess) -> None:
+def _run_sessions(process: RelayProcess, lock: Lock) -> None:
     """Run sessions until one ends without an error. After an error, wait up to MAX_BACKOFF_S, then start a new one.
 
     Raises the last error of a bucket that is still failing when the process stops.
@@ -126,7 +126,7 @@ def _run_sessions(process: RelayProcess) -> None:
     failures = process.failures
     while not process.stop.is_set():
         try:
-            _run_session(process)
+            _run_session(process, lock)
             break
         except (UnreachableError, RejectedError) as error:
             process.counters.errors += 1
@@ -137,11 +137,22 @@ def _run_sessions(process: RelayProcess) -> None:
     failures.raise_last()
 
 
-def _run_session(process: RelayProcess) -> None:
+def _run_session(process: RelayProcess, lock: Lock) -> None:
     with client.connected(process.deployment.environment.source) as connection:
+        _refuse_other_table(process, lock, connection)
         types = client.read_column_types(connection, process.tables.outbox_name)
         require_columns(connection, process.tables, types)
         epoch = epochs.raise_on_other_server(process.deployment, connection, process.tables)
         if epoch is not None:
             process.progress(f"source epoch {epoch}: the database was restored or has failed over")
         Worker(process, connection, RowReader(process.tables, types)).run()
+
+
+def _refuse_other_table(process: RelayProcess, lock: Lock, connection: Connection) -> None:
+    """Raise RefusedError if the address leads to the table of another pipeline since the process was started."""
+    table = process.tables.outbox_name
+    relay = client.read_relay(connection, table)
+    refuse_relay_of_other_pipeline(process.deployment.pipeline, relay, lock.cluster_id)
+    if not relay.source_epoch:
+        message = f"no relay was started for table {table} in the database to which the relay connected again"
+        raise RefusedError(message, "check source.host; if the database was replaced, start the relay again")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from uuid import uuid4
 
 import psycopg
 import pytest
-from tests.integration.relay.conftest import WITHOUT_CONNECT, relay_once
+from tests.integration.relay.conftest import WITHOUT_CONNECT, RelayProcess, relay_once, wait_empty
 from tests.integration.support import Deploy, Outbox
 from tests.integration.transforms.test_records import book, send
 
@@ -22,6 +23,7 @@ from outbox_kit.results.changes import System
 
 TABLE = "public.owned_event"
 APPLY_WITHOUT_CONNECT = ("apply", "--yes", "--only", "kafka", "--only", "registry")
+END_SESSIONS = "select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'outbox-kit relay%'"
 COLUMNS = f"select count(*) from pg_attribute where attrelid = '{TABLE}'::regclass"
 
 
@@ -105,6 +107,29 @@ def test_sends_no_rows_of_the_same_pipeline_in_another_cluster(
             for command in (("relay", "--once", "--no-connect"), APPLY_WITHOUT_CONNECT):
                 done = outbox(*command, pipeline=relayed.pipeline.name)
                 assert (done.code, "Kafka cluster another" in done.stderr) == (code, code == 1), done.output
+
+
+@pytest.mark.parametrize("column", ["prefix", "cluster_id"])
+def test_compares_the_table_again_with_each_new_session(
+    relayed: Deployment, relay_process: Callable[..., RelayProcess], source_dsn: str, column: str
+) -> None:
+    """The address of the database can lead to another environment while the process runs."""
+    process, table = relay_process(relayed), relayed.pipeline.source.table
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        read = f"select {column} from public.outbox_relay where outbox = %s"
+        update = f"update public.outbox_relay set {column} = %s where outbox = %s"
+        [(own,)] = connection.execute(read, (table,)).fetchall()
+        send(source_dsn, "book", first := str(uuid4()), book(first), table=table)
+        wait_empty(source_dsn, table)  # the process is running
+        try:
+            connection.execute(update, ("another", table))
+            connection.execute(END_SESSIONS)
+            send(source_dsn, "book", key := str(uuid4()), book(key), table=table)
+            assert process.wait() == 1
+            assert connection.execute(f"select count(*) from {table}").fetchall() == [(1,)]
+        finally:
+            connection.execute(update, (own, table))
+    assert relay_once(relayed).sent == 1
 
 
 def test_the_first_apply_of_a_relay_asks_before_the_database_of_a_connector(

@@ -41,9 +41,9 @@ def test_a_session_is_started_again_if_the_topics_cannot_be_read_after_a_failove
     monkeypatch.setattr(epochs, "_server", lambda _: ("1", 2))
     monkeypatch.setattr(epochs, "RAISE", MagicMock())
     monkeypatch.setattr(run.client, "connected", connected)
-    for name in ("require_columns", "Worker", "RowReader"):
+    for name in ("require_columns", "Worker", "RowReader", "_refuse_other_table"):
         monkeypatch.setattr(run, name, MagicMock())
     monkeypatch.setattr(run.client, "read_column_types", MagicMock())
-    run._run_sessions(cast(RelayProcess, process))
+    run._run_sessions(cast(RelayProcess, process), MagicMock())
     assert answers == []
     assert any("source epoch 8" in report for report in reports)
