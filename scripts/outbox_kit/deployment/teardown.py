@@ -26,7 +26,7 @@ from outbox_kit.deployment.identity import (
     refuse_wrong_cluster,
 )
 from outbox_kit.deployment.plan_model import SYSTEMS
-from outbox_kit.deployment.preconditions import refuse_protected
+from outbox_kit.deployment.preconditions import refuse_protected, refuse_reader_elsewhere
 from outbox_kit.deployment.recorded_objects import recorded_names
 from outbox_kit.kafka import apply as kafka_apply
 from outbox_kit.kafka import state as kafka_state
@@ -98,11 +98,15 @@ def plan_destroy(deployment: Deployment, options: DestroyOptions) -> Removal:
         raise RefusedError(message, "restore the lock file from version control")
     if lock is not None:
         _refuse_foreign_objects(deployment, lock, changes, database.publication or {})
+    if "connect" in systems:
+        refuse_reader_elsewhere(deployment, database.slot)
     source, materializations = deployment.pipeline.source, deployment.pipeline.materializations
     retained_tables = [f"table {source.table} and its rows, which belong to the service"] if source.uses_table else []
     if materializations:
         tables = plural(len(materializations), "table")
-        retained_tables.append(f"{tables} of the Spark jobs (run `outbox-rebuild` after the topics are created again)")
+        retained_tables.append(
+            f"{tables} of the Spark jobs (run `outbox-rebuild --new-topic` after the topics are created again)"
+        )
     return Removal(changes, (*retained_subjects, *retained_topics, *retained_tables))
 
 

@@ -41,13 +41,17 @@ def rebuild(
     restart: bool = False,
     topic: Topic | None = None,
     max_lost_percent: float = ANY_LOSS,
+    new_topic: bool = True,
 ) -> Outcome:
     """Materialize the topic into a shadow table, then replace the table's rows with the shadow table's rows.
 
     Other runs may update the table until the last step. An interrupted rebuild is continued, unless `restart` is set.
-    Raises OutboxError, for example RefusedError if the table would lose more than `max_lost_percent` of its rows.
+    Raises OutboxError, for example RefusedError if the table would lose more than `max_lost_percent` of its rows or,
+    unless `new_topic` is set, if the table was written from another topic.
     """
     topic = topic or topic_of(spark, job)
+    if not new_topic:
+        _refuse_other_topic(spark, job, topic)
     shadow = shadow_of(job)
     _prepare_shadow(spark, job, shadow, topic, report, restart=restart)
     first_outcome = materialize(spark, shadow, report, max_records, topic=topic)
@@ -61,6 +65,21 @@ def rebuild(
             table.replace_by(shadow_table)
     report(f"{job}: rebuilt; the content of the table was replaced")
     return replace(first_outcome.plus(last_outcome), table=job.table, status=Status.CHANGED)
+
+
+def _refuse_other_topic(spark: SparkSession, job: MaterializeJob, topic: Topic) -> None:
+    """Raise RefusedError if another topic was written to the table: the target may be that of another environment."""
+    try:
+        with open_table(spark, job) as table:
+            committed = table.committed()
+    except RefusedError:
+        return  # a table that was restored or rolled back
+    described = topic.describe()
+    if committed is not None and (committed.topic, committed.topic_id) != (described.name, described.topic_id):
+        written = f"topic {committed.topic} with id {committed.topic_id}"
+        message = f"{job}: the table was written from {written}, not from {described.name} with id {described.topic_id}"
+        hint = "check `kafka` and the target in the environment file; if the topic was created again, run"
+        raise RefusedError(message, f"{hint} `outbox-rebuild --new-topic`")
 
 
 def _refuse_excessive_loss(job: MaterializeJob, table: TargetTable, shadow: TargetTable, max_percent: float) -> None:
@@ -132,9 +151,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(options: argparse.Namespace) -> int:
     def work(spark: SparkSession, job: MaterializeJob) -> Outcome:
-        limit = options.max_lost_percent
+        limit, new_topic = options.max_lost_percent, options.new_topic
+        max_records, restart = options.batch_records, options.restart
         return rebuild(
-            spark, job, print_message, options.batch_records, restart=options.restart, max_lost_percent=limit
+            spark, job, print_message, max_records, restart=restart, max_lost_percent=limit, new_topic=new_topic
         )
 
     outcomes = run_jobs(selected_jobs(options), print_message, work, failed_outcome, debug=options.debug)
@@ -155,6 +175,9 @@ def _parser() -> argparse.ArgumentParser:
     add_batch_option(parser)
     parser.add_argument(
         "--restart", action="store_true", help="discard an interrupted rebuild instead of continuing it"
+    )
+    parser.add_argument(
+        "--new-topic", action="store_true", help="accept a topic that was created again, or is on another cluster"
     )
     percent_help = "refuse to replace a table that would lose more than N percent of its rows; default %(default)s"
     parser.add_argument("--max-lost-percent", type=_percent, default=MAX_LOST_PERCENT, metavar="N", help=percent_help)

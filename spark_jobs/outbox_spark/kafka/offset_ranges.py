@@ -99,8 +99,8 @@ def _check_identity(topic: TopicDescription, committed: TableProgress) -> None:
         raise RefusedError(f"the table was written from topic {committed.topic}, not from {topic.name}", _REBUILD_HINT)
     if committed.topic_id != topic.topic_id:
         message = f"topic {topic.name} was deleted and recreated: its id is {topic.topic_id}, not {committed.topic_id}"
-        steps = "`outbox apply`, `outbox backfill --restart` and `outbox-rebuild`"
-        raise RefusedError(message, f"check bootstrap_servers; if it is correct, run {steps}")
+        steps = "`outbox apply`, `outbox backfill --restart` and `outbox-rebuild --new-topic`"
+        raise RefusedError(message, f"check bootstrap_servers and the target; if both are correct, run {steps}")
     missing = sorted(set(committed.offsets) - set(topic.end_offsets))
     if missing:
         message = (

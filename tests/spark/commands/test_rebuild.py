@@ -324,3 +324,19 @@ def test_refuses_to_lose_most_rows(spark: SparkSession, target: Target) -> None:
     assert target.state() == before
     rebuild(spark, target.job, print, topic=topic, max_lost_percent=90)
     assert set(target.state()) == {"a"}
+
+
+def test_refuses_the_table_of_another_topic(spark: SparkSession, target: Target) -> None:
+    """The target can be that of another environment, whose topic has the same name."""
+    log, other = Log("test.thing"), Log("test.thing", topic_id="other")
+    put(log, "a", 1)
+    target.run(log, SCHEMAS)
+    before, names = target.state(), names_of(target)
+    put(other, "a", 2)
+    topic = LiveTopic(spark, other, SCHEMAS).topic()
+    with pytest.raises(RefusedError, match="id other") as refused:
+        rebuild(spark, target.job, print, topic=topic, new_topic=False)
+    assert "--new-topic" in refused.value.hint
+    assert (target.state(), names_of(target)) == (before, names)
+    rebuild(spark, target.job, print, topic=LiveTopic(spark, log, SCHEMAS).topic(), new_topic=False)
+    assert target.state().keys() == before.keys()

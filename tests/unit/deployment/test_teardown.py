@@ -27,7 +27,7 @@ from outbox_kit.results import silent
 TOPICS = ("library.book", "library.author", "__debezium-heartbeat.library")
 RETAINED_TABLES = (
     "table public.outbox_event and its rows, which belong to the service",
-    "4 tables of the Spark jobs (run `outbox-rebuild` after the topics are created again)",
+    "4 tables of the Spark jobs (run `outbox-rebuild --new-topic` after the topics are created again)",
 )
 
 
