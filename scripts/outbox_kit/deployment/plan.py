@@ -27,13 +27,14 @@ from outbox_kit.deployment.plan_model import SYSTEMS, Plan, RollOut
 from outbox_kit.deployment.preconditions import (
     refuse_lost_lock,
     refuse_missing_privileges,
+    refuse_reader_elsewhere,
     refuse_skipped_rows,
     refuse_used_slot,
     refuse_violated_rules,
 )
 from outbox_kit.deployment.recorded_database import plan_database
 from outbox_kit.deployment.recorded_objects import adoptions
-from outbox_kit.deployment.source_epochs import next_epoch, refuse_relayed_states
+from outbox_kit.deployment.source_epochs import next_epoch, refuse_relayed_states, refuse_running_relay
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.kafka.topic_identity import types_with_pending_backfill
 from outbox_kit.linting import lint_deployment
@@ -112,8 +113,11 @@ def _plan_systems(
             # Without pending changes in the registry, the schema ids are known before apply.
             lock = lock.model_copy(update={"schemas": registry.schemas})
         changes += plan_connect(deployment, lock, changes, database, recover=recover)
-    if database is not None and not takes_over:
-        refuse_used_slot(deployment, database.slot)
+    if database is not None:
+        if not takes_over:
+            refuse_used_slot(deployment, database.slot)
+        with nullcontext() if CONNECTOR in systems else suppress(*UNAVAILABLE):
+            refuse_reader_elsewhere(deployment, database.slot)
     adopted = adoptions(
         deployment, lock, systems, database, registry.schemas, cluster_id=cluster_id, takes_over=takes_over
     )
@@ -306,6 +310,8 @@ def plan_connect(
     harmful_keys = harmful_foreign_keys(config, actual.config, lock.config if lock else None)
     changes = _with_loss(changes, deployment.pipeline, harmful_keys) if harmful_keys else changes
     has_new_schema = any(change.kind == "schema" for change in changes_before)
+    if changes and state == "running":
+        refuse_running_relay(deployment, database)
     if (changes or has_new_schema) and state == "running" and not is_recovery:
         refuse_relayed_states(deployment.pipeline, lock, database)
         _refuse_unsafe_start(deployment, lock, connect_state.stored_lsn(actual), database.slot)

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from outbox_events.contract import lsn
 from outbox_events.contract.source_sequence import WalPosition
-from outbox_events.errors import RefusedError
+from outbox_events.errors import RefusedError, WaitTimeoutError
 from outbox_events.text import plural
 from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.state import ActualConnector
@@ -21,12 +21,13 @@ from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import privileges
 from outbox_kit.postgres import state as postgres_state
 from outbox_kit.postgres.count_undelivered import count_between
-from outbox_kit.postgres.replication_slot import Slot, read_counters
+from outbox_kit.postgres.replication_slot import Slot, read_counters, wait_inactive
 from outbox_kit.postgres.state import ActualDatabase
 from outbox_kit.results.changes import Change
 from outbox_kit.results.checks import Check, Severity, Status
 from outbox_kit.results.repair_commands import APPLY_RECOVER_HINT
 
+SESSION_END_S = 10.0
 PLAN_INVALID = "the plan cannot be applied"
 
 
@@ -86,6 +87,11 @@ def refuse_lost_lock(deployment: Deployment, lock: Lock | None) -> None:
     lock_file_epoch = lock.source_epoch if lock else 1
     written_epoch = highest_epoch(deployment)
     if written_epoch >= lock_file_epoch:
+        if lock is not None and lock.topics and not (lock.has_connector or lock.names):
+            message = f"the pipeline has only a relay, whose records have source epoch {written_epoch}"
+            hint = "to create topics and schemas for the relay, run `outbox apply --only kafka --only registry`; to "
+            move = f"replace it by the connector, stop every relay process, then {APPLY_RECOVER_HINT} (docs/relay.md)"
+            raise RefusedError(message, f"{hint}{move}")
         raise RefusedError(
             f"topics have records of source epoch {written_epoch}, but the lock file {deployment.lock_file} "
             f"{'does not contain the slot' if lock else 'does not exist'}: with epoch {lock_file_epoch} every sink "
@@ -114,6 +120,24 @@ def refuse_used_slot(deployment: Deployment, slot: Slot | None) -> None:
             "reads the slot, run `outbox adopt CONNECTOR`; if no other pipeline uses the slot, "
             f"run `select pg_drop_replication_slot('{name}')`, then {APPLY_RECOVER_HINT}",
         )
+
+
+def refuse_reader_elsewhere(deployment: Deployment, slot: Slot | None) -> None:
+    """Raise RefusedError if a client reads the slot, but no connector at connect.url has it.
+
+    The client can be the connector of this pipeline in another Connect cluster. The session of a connector that was
+    deleted ends within SESSION_END_S.
+    """
+    connectors = deployment.connect.listed_connectors().values() if slot is not None and slot.active else ()
+    if slot is None or not slot.active or any(found.config.get("slot.name") == slot.name for found in connectors):
+        return
+    try:
+        with postgres_client.connected(deployment.environment.source) as connection:
+            wait_inactive(connection, slot.name, seconds=SESSION_END_S)
+    except WaitTimeoutError:
+        message = f"a client reads slot {slot.name!r}, but no connector at {deployment.connect.url} has this slot"
+        hint = "check connect.url: the connector may be in another Connect cluster; if it moves, stop it there first"
+        raise RefusedError(message, hint) from None
 
 
 def refuse_skipped_rows(deployment: Deployment, lock: Lock | None, slot: Slot | None, offset_lsn: int | None) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import LiteralString
+
 from psycopg import sql
 
 from outbox_events.contract.source_sequence import MAX_EPOCH, UNVERSIONED, Version
@@ -15,6 +17,10 @@ from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.state import ActualDatabase
 from outbox_kit.results.repair_commands import APPLY_RECOVER_HINT
+
+RELAY_SESSIONS: LiteralString = (
+    "select pid from pg_stat_activity where datname = current_database() and application_name = %s order by pid"
+)
 
 
 def connector_epoch(deployment: Deployment) -> int:
@@ -36,6 +42,19 @@ def refuse_relay_of_other_pipeline(pipeline: Pipeline, relay: postgres_client.Re
             "check source.host and use one pipeline per outbox table; if that relay no longer sends the rows, run "
             f"`{delete.as_string(None)}` in the database",
         )
+
+
+def refuse_running_relay(deployment: Deployment, database: ActualDatabase) -> None:
+    """Raise RefusedError if a relay process is connected to the database: connector and relay would send each row."""
+    table = deployment.pipeline.source.table
+    if not database.relay.source_epoch:
+        return
+    with postgres_client.connected(deployment.environment.source) as connection:
+        sessions = connection.execute(RELAY_SESSIONS, (postgres_client.relay_application(table),)).fetchall()
+    if sessions:
+        pids = ", ".join(str(session["pid"]) for session in sessions)
+        message = f"a relay sends the rows of table {table}: sessions of the server: {pids}"
+        raise RefusedError(message, "stop every relay process; docs/relay.md describes the move to the connector")
 
 
 def refuse_relayed_states(pipeline: Pipeline, lock: Lock | None, database: ActualDatabase) -> None:

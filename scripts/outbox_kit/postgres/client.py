@@ -243,6 +243,11 @@ def read_relay(connection: Connection, outbox: str) -> Relay:
     return Relay(**found) if found else NO_RELAY
 
 
+def relay_application(outbox: str) -> str:
+    """Return the application_name of the sessions of a polling relay."""
+    return f"outbox-kit relay {outbox}"[:63]
+
+
 def read_publication(connection: Connection, name: str) -> Row | None:
     """Return a publication's oid, name, comment, options, `tables` and `filtered` (has a row filter), or None."""
     return connection.execute(PUBLICATION, (name,)).fetchone()

@@ -90,7 +90,7 @@ def read_counters(connection: Connection, name: str) -> SlotCounters | None:
     return SlotCounters(**row) if row else None
 
 
-def wait_inactive(connection: Connection, name: str) -> None:
+def wait_inactive(connection: Connection, name: str, *, seconds: float = RELEASE_TIMEOUT_S) -> None:
     """Wait until no session reads the slot. A session can end later than its task. Raises WaitTimeoutError."""
 
     def poll() -> Observation[bool]:
@@ -101,7 +101,7 @@ def wait_inactive(connection: Connection, name: str) -> None:
         )
 
     hint = "check in pg_stat_replication whether another client reads the slot"
-    wait_for(f"slot {name} to be released", poll, seconds=RELEASE_TIMEOUT_S, hint=hint)
+    wait_for(f"slot {name} to be released", poll, seconds=seconds, hint=hint)
 
 
 def wait_confirmed(connection: Connection, name: str, position: int, connector: str) -> None:

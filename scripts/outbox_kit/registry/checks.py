@@ -24,9 +24,14 @@ RULES = Rules[RegistryState]()
 
 
 @RULES.rule(
-    "registry.reachable", condition="the schema registry responds", remedy="check registry.url in the environment file"
+    "registry.reachable",
+    condition="the schema registry responds, and has the address in the lock file",
+    remedy="check registry.url in the environment file; if the registry has a new address, run `outbox apply`",
 )
 def _reachable(state: RegistryState) -> Finding:
+    recorded = state.lock.registry_url
+    if state.url and recorded not in (None, state.url):
+        return Finding(False, state.url, f"{recorded}, the address in the lock file")
     return Finding(True, f"a response for {len(state.actual)} subjects", "a response")
 
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Collection, Sequence
 from typing import LiteralString
 
-from outbox_kit.postgres.client import Connection
+from outbox_kit.postgres.client import Connection, relay_application
 from outbox_kit.relay.buckets import BUCKETS
 
 LEASE_S = 10
@@ -43,7 +43,7 @@ class Leases:
         self._kept_at = 0.0
         self.held: list[int] = []
         timeout = f"{LEASE_S}s"
-        connection.execute(SETTINGS, (self._key[:63], timeout, timeout))
+        connection.execute(SETTINGS, (relay_application(outbox), timeout, timeout))
         connection.execute(JOIN, (self._key, MEMBER_KEY))
 
     def quota(self) -> int:

@@ -25,7 +25,7 @@ from tests.unit.support import Request, ScriptedServer
 from outbox_events.errors import RefusedError, RejectedError
 from outbox_kit.connect.offset_seeding import seed
 from outbox_kit.connect.state import ActualConnector
-from outbox_kit.deployment import apply
+from outbox_kit.deployment import apply, plan
 from outbox_kit.kafka.topic_identity import types_with_pending_backfill
 from outbox_kit.operations.preconditions import refuse_unsafe_start
 from outbox_kit.pipeline import Lock
@@ -55,9 +55,16 @@ def writes(server: ScriptedServer) -> list[Request]:
     ids=["at the server", "at the slot", "beyond the server", "before the slot", "recovering", "first config"],
 )
 def test_uses_the_offset_of_a_deleted_connector_only_if_valid(
-    serve: Serve, deployed: Deployed, lock: Lock, lsn: int, update: dict[str, object], seeded: bool
+    serve: Serve,
+    deployed: Deployed,
+    monkeypatch: pytest.MonkeyPatch,
+    lock: Lock,
+    lsn: int,
+    update: dict[str, object],
+    seeded: bool,
 ) -> None:
     """The database was restored after the deletion. PostgreSQL would skip rows up to the offset without an error."""
+    monkeypatch.setattr(plan, "refuse_reader_elsewhere", lambda *_: None)  # the slot of the sample is always active
     deployed().write_lock(lock.model_copy(update={"config": {"a": "1"}, **update}))
     connect = FakeConnect(PLUGINS, offsets={NAME: stored(lsn)})
     apply(deployed(connect=service(serve(connect)), registry=service(serve(registered(lock)))), silent)

@@ -67,12 +67,22 @@ def test_rejects_existing_records_of_the_next_epoch(
     deployed: Deployed, lock: Lock, monkeypatch: pytest.MonkeyPatch, locked: int | None, written: int, message: str
 ) -> None:
     monkeypatch.setattr(preconditions, "highest_epoch", lambda _: written)
-    actual = lock.model_copy(update={"source": None, "source_epoch": locked}) if locked else None
+    names = {"slot.name": "library_outbox"}
+    actual = lock.model_copy(update={"source": None, "source_epoch": locked, "names": names}) if locked else None
     with pytest.raises(RefusedError) as caught:
         refuse_lost_lock(deployed(), actual)
     assert f"records of source epoch {written}, but the lock file " in caught.value.message
     assert message in caught.value.message
     assert APPLY_RECOVER_HINT in caught.value.hint
+
+
+def test_names_the_move_to_the_connector_for_a_pipeline_that_has_only_a_relay(
+    deployed: Deployed, lock: Lock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preconditions, "highest_epoch", lambda _: 2)
+    with pytest.raises(RefusedError, match="only a relay") as caught:
+        refuse_lost_lock(deployed(), lock.model_copy(update={"source": None, "config": None}))
+    assert "--only kafka --only registry" in caught.value.hint
 
 
 @pytest.mark.parametrize(("locked", "written"), [(None, 0), (2, 1)], ids=["nothing written", "destroyed before"])

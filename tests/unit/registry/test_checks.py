@@ -36,6 +36,12 @@ def test_passes_for_a_deployed_registry(state: RegistryState) -> None:
     assert [check.id for check in evaluate(checks.RULES, state)] == [item.id for item in checks.RULES]
 
 
+def test_fails_for_another_registry_than_that_of_the_last_apply(state: RegistryState) -> None:
+    lock = state.lock.model_copy(update={"registry_url": "http://r:1"})
+    assert not_passed(replace(state, lock=lock, url="http://r:1")) == {}
+    assert not_passed(replace(state, lock=lock, url="http://other:1")) == {"registry.reachable": "http://other:1"}
+
+
 @pytest.mark.parametrize(("recorded", "version"), [(1, 9), (1, 1), (3, 1)])
 def test_remedy_deletes_a_version_that_was_registered_by_others(
     state: RegistryState, recorded: int, version: int
