@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import psycopg
 from psycopg import sql
-from psycopg.pq import TransactionStatus
+from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
 from outbox_events.errors import ConfigurationError, RefusedError
@@ -54,9 +54,20 @@ def commit(connection: Connection, kafka: str = "", *, seconds: float) -> None:
 
 
 def roll_back(connection: Connection) -> None:
-    """Roll back the transaction. A lost connection is not an error, because the server then rolls back by itself."""
-    with suppress(psycopg.OperationalError), limited(connection, GRACE_S):
-        connection.rollback()
+    """Roll back the transaction. A lost connection is not an error, because the server then rolls back by itself.
+
+    The connection is closed if it cannot be used: a pipeline, COPY or stream of rows that was left open would block
+    ROLLBACK without end, and psycopg refuses it in a savepoint that was left open.
+    """
+    in_pipeline = not connection.closed and connection.pgconn.pipeline_status != PipelineStatus.OFF
+    if in_pipeline or connection.info.transaction_status == TransactionStatus.ACTIVE:
+        connection.close()
+        return
+    try:
+        with suppress(psycopg.OperationalError), limited(connection, GRACE_S):
+            connection.rollback()
+    except psycopg.ProgrammingError:
+        connection.close()
 
 
 def is_lost(error: psycopg.Error) -> bool:

@@ -34,6 +34,7 @@ class SenderTransaction:
         self.records: list[Record] = []
         self._seconds = seconds
         self._is_rollback_only = self._has_ended = False
+        self._open_savepoints = 0
 
     def send(self, record: Record) -> None:
         """Add a record, which is sent when the block has ended. Raises RefusedError after the end of the block."""
@@ -77,12 +78,14 @@ class SenderTransaction:
         self, savepoint_name: str | None = None, force_rollback: bool = False
     ) -> Iterator[psycopg.Transaction]:
         count, was_rollback_only, is_kept = len(self.records), self._is_rollback_only, False
+        self._open_savepoints += 1
         try:
             # The method of the class, because the connection's own attribute is this function.
             with type(self.connection).transaction(self.connection, savepoint_name, force_rollback) as savepoint:
                 yield savepoint
                 is_kept = not force_rollback
         finally:
+            self._open_savepoints -= 1
             if not is_kept:
                 del self.records[count:]
                 self._is_rollback_only = was_rollback_only
@@ -90,6 +93,9 @@ class SenderTransaction:
     def _require_committable(self) -> None:
         if self._is_rollback_only:
             raise RefusedError("a nested block has failed, so the transaction cannot commit")
+        if self._open_savepoints:
+            message = "a savepoint of the block has not ended, so the transaction cannot commit"
+            raise RefusedError(message, "open savepoints with `with connection.transaction():`")
         status = self.connection.info.transaction_status
         if status == TransactionStatus.IDLE or (status == TransactionStatus.INTRANS and self._is_replaced()):
             message = "the block has ended its database transaction itself, for example with COMMIT; no record was sent"
@@ -124,8 +130,9 @@ def open_transaction(
         roll_back(connection)
         raise
     finally:
-        with suppress(psycopg.Error):  # the connection was lost
-            connection.autocommit = False
+        if not connection.closed:
+            with suppress(psycopg.Error):  # the connection was lost
+                connection.autocommit = False
 
 
 def _begin(connection: Connection, sender: str | None, sending_lock: str | None, *, seconds: float) -> str:

@@ -21,8 +21,9 @@ from outbox_events.producing.errors import FENCED_HINT, ProducerUnusableError, i
 log = logging.getLogger("outbox_events.producing")
 Transaction_co = TypeVar("Transaction_co", covariant=True)
 FATAL_INTERVAL_S = 60.0
-# Lost connection, invalid transaction state or read-only server, server shutdown, system error, internal error.
-UNUSABLE_SQLSTATES = ("08", "25", "57P", "58", "XX")
+# Lost connection, invalid transaction state or read-only server, unexpected prepared statements, server shutdown,
+# system error, internal error.
+UNUSABLE_SQLSTATES = ("08", "25", "26000", "42P05", "57P", "58", "XX")
 
 
 class Sender(Protocol[Transaction_co]):

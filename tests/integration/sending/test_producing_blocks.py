@@ -116,6 +116,56 @@ def test_a_block_that_ends_its_transaction_sends_nothing(world: World, way: str,
     assert "commit" not in vars(connection)
 
 
+def enter(open_context: Callable[[psycopg.Connection[Any]], Any]) -> Callable[[psycopg.Connection[Any]], Any]:
+    """Return a function that enters the context manager, and returns it without leaving it."""
+
+    def entered(connection: psycopg.Connection[Any]) -> object:
+        context = open_context(connection)
+        context.__enter__()
+        return context
+
+    return entered
+
+
+def stream(connection: psycopg.Connection[Any]) -> object:
+    rows = connection.cursor().stream("select generate_series(1, 9)")
+    next(rows)
+    return rows
+
+
+LEFT_OPEN: dict[str, Callable[[psycopg.Connection[Any]], Any]] = {
+    "pipeline": enter(lambda connection: connection.pipeline()),
+    "savepoint": enter(lambda connection: connection.transaction()),
+    "stream": stream,
+}
+
+
+@pytest.mark.parametrize("raises", [False, True])
+@pytest.mark.parametrize("left", LEFT_OPEN)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_block_that_leaves_something_open_sends_nothing_and_ends(
+    world: World, way: str, left: str, raises: bool
+) -> None:
+    """The suspended stream holds the lock of the connection, so that ROLLBACK would wait for ever."""
+    sender, _ = open_sender(world, way)
+    connections = []
+
+    def buy() -> None:
+        with sender.transaction() as transaction:
+            connections.append(transaction.connection)
+            transaction.connection.execute(INSERT, ["a"])
+            transaction.send(world.record("a"))
+            kept = LEFT_OPEN[left](transaction.connection)
+            if raises:
+                raise ValueError(str(kept))
+
+    with pytest.raises(ValueError if raises else RefusedError):
+        buy()
+    assert world.column(SAVED) == []
+    assert world.purchases() == set()
+    assert connections[0].closed
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_sending_after_the_block_is_refused(world: World, way: str) -> None:
     sender, _ = open_sender(world, way)

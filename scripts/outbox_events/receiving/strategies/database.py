@@ -122,7 +122,7 @@ def _committed(connection: psycopg.Connection[Any]) -> Iterator[None]:
     try:
         with connection.transaction():
             rows_of(connection, MARK, [])
-            with _not_ended(connection):
+            with _closed_if_active(connection), _not_ended(connection):
                 yield
             if _has_status(connection, TransactionStatus.INERROR):
                 raise RejectedError(
@@ -133,6 +133,23 @@ def _committed(connection: psycopg.Connection[Any]) -> Iterator[None]:
         if needs_connection(error):
             connection.close()  # after a failover, its server might be read-only permanently
         raise
+
+
+@contextmanager
+def _closed_if_active(connection: psycopg.Connection[Any]) -> Iterator[None]:
+    """Raise ReceiverStoppedError after the block if a statement of a handler has not ended, and close the connection.
+
+    A pipeline, COPY or stream of rows that a handler left open would swallow COMMIT, or block ROLLBACK, without end.
+    """
+    is_active = False
+    try:
+        yield
+    finally:
+        if is_active := _has_status(connection, TransactionStatus.ACTIVE):
+            connection.close()  # the server rolls back
+    if is_active:
+        message = "a handler left a pipeline, COPY or stream of rows open; nothing was committed"
+        raise ReceiverStoppedError(message, "close it in the handler, for example with `with connection.pipeline():`")
 
 
 @contextmanager

@@ -29,10 +29,21 @@ def refuse(*_: object) -> NoReturn:
 
 @contextmanager
 def refused(transaction: object, *methods: str) -> Iterator[None]:
-    """Call `refuse` if a handler calls one of the object's methods in the block."""
-    vars(transaction).update(dict.fromkeys(methods, refuse))
+    """Call `refuse` if a handler calls one of the object's methods in the block, also if it ignores the error."""
+    attempts: list[ReceiverStoppedError] = []
+
+    def note(*arguments: object) -> NoReturn:
+        try:
+            refuse(*arguments)
+        except ReceiverStoppedError as error:
+            attempts.append(error)
+            raise
+
+    vars(transaction).update(dict.fromkeys(methods, note))
     try:
         yield
     finally:
         for method in methods:
             del vars(transaction)[method]
+    if attempts:
+        raise attempts[0]

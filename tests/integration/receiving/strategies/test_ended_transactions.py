@@ -24,6 +24,9 @@ from outbox_events import (
 )
 from outbox_events.receiving.handlers import Handler
 
+LEFT_OPEN: list[Any] = []
+"""References, without which Python would close the object."""
+
 
 class Base(DeclarativeBase):
     pass
@@ -82,12 +85,64 @@ def test_a_handler_that_ignores_an_error_loses_no_other_event(
         assert receiver.counters.recovered == 1
 
 
+def ignore_refusal(connection: psycopg.Connection[Any]) -> None:
+    with suppress(ReceiverStoppedError):
+        connection.rollback()
+
+
+def leave_pipeline(connection: psycopg.Connection[Any]) -> None:
+    pipeline = connection.pipeline()
+    pipeline.__enter__()
+    LEFT_OPEN.append(pipeline)
+
+
+def leave_stream(connection: psycopg.Connection[Any]) -> None:
+    rows = connection.cursor().stream("select generate_series(1, 9)")
+    next(rows)
+    LEFT_OPEN.append(rows)
+
+
+@pytest.mark.parametrize("leave", [leave_pipeline, leave_stream])
+@pytest.mark.parametrize("kind", [ProcessedEvents, StoredOffsets, WithoutDeduplication])
+def test_a_handler_that_leaves_a_statement_open_loses_no_event(
+    service: Service, kind: type[Any], leave: Callable[[psycopg.Connection[Any]], None]
+) -> None:
+    """COMMIT would be queued in the pipeline, and never be sent."""
+    is_broken = True
+    service.handlers.otherwise(bad_then_good(service, lambda connection: leave(connection) if is_broken else None))
+    service.send(("a", "1"), ("a", "bad"), ("a", "2"), partition=0)
+    with service.receiver(kind(service.connect), batch_size=1) as receiver:
+        with pytest.raises(ReceiverStoppedError):
+            run_until(receiver, "an error", lambda: False)
+        assert service.effects() == ["1"]
+        is_broken = False
+        run_until(receiver, "the events", lambda: service.effects() == ["1", "bad", "2"])
+
+
+def test_an_error_while_rows_are_read_is_retried(service: Service) -> None:
+    """The suspended stream holds the lock of the connection, so that ROLLBACK would wait for ever."""
+
+    def fail(connection: psycopg.Connection[Any]) -> None:
+        rows = connection.cursor().stream("select generate_series(1, 9)")
+        next(rows)
+        raise ValueError(str(rows))
+
+    service.handlers.otherwise(bad_then_good(service, fail))
+    service.send(("a", "1"), ("a", "bad"), ("a", "2"), partition=0)
+    retries = Retries(attempts=2, first_delay_s=0.05, jitter=0)
+    strategy = ProcessedEvents(service.connect, service.group)
+    with service.receiver(strategy, retries=retries, recoverer=recoverers.log_and_continue) as receiver:
+        run_until(receiver, "the events", lambda: service.effects() == ["1", "2"])
+        assert receiver.counters.recovered == 1
+
+
 @pytest.mark.parametrize(
     ("uses_session", "end"),
     [
         (False, lambda connection: connection.commit()),
         (False, lambda connection: connection.rollback()),
         (False, lambda connection: connection.close()),
+        (False, ignore_refusal),
         (True, lambda session: session.rollback()),
         (True, lambda session: session.close()),
         (True, lambda session: session.reset()),
