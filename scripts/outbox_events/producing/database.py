@@ -56,11 +56,10 @@ def commit(connection: Connection, kafka: str = "", *, seconds: float) -> None:
 def roll_back(connection: Connection) -> None:
     """Roll back the transaction. A lost connection is not an error, because the server then rolls back by itself.
 
-    The connection is closed if it cannot be used: a pipeline, COPY or stream of rows that was left open would block
-    ROLLBACK without end, and psycopg refuses it in a savepoint that was left open.
+    The connection is closed if it cannot be used, for example because psycopg refuses ROLLBACK in a savepoint that was
+    left open.
     """
-    in_pipeline = not connection.closed and connection.pgconn.pipeline_status != PipelineStatus.OFF
-    if in_pipeline or connection.info.transaction_status == TransactionStatus.ACTIVE:
+    if has_open_statement(connection):
         connection.close()
         return
     try:
@@ -68,6 +67,14 @@ def roll_back(connection: Connection) -> None:
             connection.rollback()
     except psycopg.ProgrammingError:
         connection.close()
+
+
+def has_open_statement(connection: Connection) -> bool:
+    """Return whether a pipeline, COPY or stream of rows was left open, which would queue COMMIT or block ROLLBACK."""
+    if connection.closed:
+        return False
+    in_pipeline = connection.pgconn.pipeline_status != PipelineStatus.OFF
+    return in_pipeline or connection.info.transaction_status == TransactionStatus.ACTIVE
 
 
 def is_lost(error: psycopg.Error) -> bool:

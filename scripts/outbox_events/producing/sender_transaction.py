@@ -16,7 +16,15 @@ from psycopg.rows import tuple_row
 
 from outbox_events.errors import RefusedError
 from outbox_events.kafka.record import Record
-from outbox_events.producing.database import MARK, Connection, is_marked, limited, require_idle, roll_back
+from outbox_events.producing.database import (
+    MARK,
+    Connection,
+    has_open_statement,
+    is_marked,
+    limited,
+    require_idle,
+    roll_back,
+)
 from outbox_events.producing.deliveries import DELIVERY_S, KafkaTransaction
 from outbox_events.producing.locks import shared
 
@@ -96,6 +104,9 @@ class SenderTransaction:
         if self._open_savepoints:
             message = "a savepoint of the block has not ended, so the transaction cannot commit"
             raise RefusedError(message, "open savepoints with `with connection.transaction():`")
+        if has_open_statement(self.connection):
+            message = "a pipeline, COPY or stream of rows of the block has not ended, so the transaction cannot commit"
+            raise RefusedError(message, "close it in the block, for example with `with connection.pipeline():`")
         status = self.connection.info.transaction_status
         if status == TransactionStatus.IDLE or (status == TransactionStatus.INTRANS and self._is_replaced()):
             message = "the block has ended its database transaction itself, for example with COMMIT; no record was sent"

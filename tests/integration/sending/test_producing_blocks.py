@@ -117,7 +117,7 @@ def test_a_block_that_ends_its_transaction_sends_nothing(world: World, way: str,
 
 
 def enter(open_context: Callable[[psycopg.Connection[Any]], Any]) -> Callable[[psycopg.Connection[Any]], Any]:
-    """Return a function that enters the context manager, and returns it without leaving it."""
+    """Return a function that enters the context manager, and returns it without exiting it."""
 
     def entered(connection: psycopg.Connection[Any]) -> object:
         context = open_context(connection)
@@ -125,6 +125,13 @@ def enter(open_context: Callable[[psycopg.Connection[Any]], Any]) -> Callable[[p
         return context
 
     return entered
+
+
+def synced_pipeline(connection: psycopg.Connection[Any]) -> object:
+    """Leave a pipeline open whose statements have ended, so that the transaction does not look active."""
+    pipeline = connection.pipeline()
+    pipeline.__enter__().sync()
+    return pipeline
 
 
 def stream(connection: psycopg.Connection[Any]) -> object:
@@ -135,6 +142,7 @@ def stream(connection: psycopg.Connection[Any]) -> object:
 
 LEFT_OPEN: dict[str, Callable[[psycopg.Connection[Any]], Any]] = {
     "pipeline": enter(lambda connection: connection.pipeline()),
+    "synced pipeline": synced_pipeline,
     "savepoint": enter(lambda connection: connection.transaction()),
     "stream": stream,
 }

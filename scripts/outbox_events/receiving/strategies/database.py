@@ -14,7 +14,7 @@ from psycopg import sql
 from psycopg.pq import TransactionStatus
 
 from outbox_events.errors import ConfigurationError, RejectedError, UnreachableError
-from outbox_events.producing.database import MARK, is_marked, rows_of
+from outbox_events.producing.database import MARK, has_open_statement, is_marked, rows_of
 from outbox_events.receiving.recoverers import ReceiverStoppedError, describe
 from outbox_events.receiving.retries import needs_connection
 from outbox_events.receiving.strategies.ended_transactions import TransactionEndedError, refused
@@ -122,7 +122,7 @@ def _committed(connection: psycopg.Connection[Any]) -> Iterator[None]:
     try:
         with connection.transaction():
             rows_of(connection, MARK, [])
-            with _closed_if_active(connection), _not_ended(connection):
+            with _no_open_statement(connection), _not_ended(connection):
                 yield
             if _has_status(connection, TransactionStatus.INERROR):
                 raise RejectedError(
@@ -136,18 +136,15 @@ def _committed(connection: psycopg.Connection[Any]) -> Iterator[None]:
 
 
 @contextmanager
-def _closed_if_active(connection: psycopg.Connection[Any]) -> Iterator[None]:
-    """Raise ReceiverStoppedError after the block if a statement of a handler has not ended, and close the connection.
-
-    A pipeline, COPY or stream of rows that a handler left open would swallow COMMIT, or block ROLLBACK, without end.
-    """
-    is_active = False
+def _no_open_statement(connection: psycopg.Connection[Any]) -> Iterator[None]:
+    """Close the connection if a handler has left a statement open, and then raise ReceiverStoppedError."""
     try:
         yield
     finally:
-        if is_active := _has_status(connection, TransactionStatus.ACTIVE):
+        is_open = has_open_statement(connection)
+        if is_open:
             connection.close()  # the server rolls back
-    if is_active:
+    if is_open:
         message = "a handler left a pipeline, COPY or stream of rows open; nothing was committed"
         raise ReceiverStoppedError(message, "close it in the handler, for example with `with connection.pipeline():`")
 

@@ -30,14 +30,12 @@ def refuse(*_: object) -> NoReturn:
 @contextmanager
 def refused(transaction: object, *methods: str) -> Iterator[None]:
     """Call `refuse` if a handler calls one of the object's methods in the block, also if it ignores the error."""
-    attempts: list[ReceiverStoppedError] = []
+    is_called = False
 
-    def note(*arguments: object) -> NoReturn:
-        try:
-            refuse(*arguments)
-        except ReceiverStoppedError as error:
-            attempts.append(error)
-            raise
+    def note(*_: object) -> NoReturn:
+        nonlocal is_called
+        is_called = True
+        refuse()
 
     vars(transaction).update(dict.fromkeys(methods, note))
     try:
@@ -45,5 +43,5 @@ def refused(transaction: object, *methods: str) -> Iterator[None]:
     finally:
         for method in methods:
             del vars(transaction)[method]
-    if attempts:
-        raise attempts[0]
+    if is_called:
+        refuse()

@@ -96,13 +96,18 @@ def leave_pipeline(connection: psycopg.Connection[Any]) -> None:
     LEFT_OPEN.append(pipeline)
 
 
+def leave_synced_pipeline(connection: psycopg.Connection[Any]) -> None:
+    leave_pipeline(connection)
+    LEFT_OPEN[-1].sync()
+
+
 def leave_stream(connection: psycopg.Connection[Any]) -> None:
     rows = connection.cursor().stream("select generate_series(1, 9)")
     next(rows)
     LEFT_OPEN.append(rows)
 
 
-@pytest.mark.parametrize("leave", [leave_pipeline, leave_stream])
+@pytest.mark.parametrize("leave", [leave_pipeline, leave_synced_pipeline, leave_stream])
 @pytest.mark.parametrize("kind", [ProcessedEvents, StoredOffsets, WithoutDeduplication])
 def test_a_handler_that_leaves_a_statement_open_loses_no_event(
     service: Service, kind: type[Any], leave: Callable[[psycopg.Connection[Any]], None]
