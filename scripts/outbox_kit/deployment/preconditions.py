@@ -128,8 +128,10 @@ def refuse_reader_elsewhere(deployment: Deployment, slot: Slot | None) -> None:
     The client can be the connector of this pipeline in another Connect cluster. The session of a connector that was
     deleted ends within SESSION_END_S.
     """
-    connectors = deployment.connect.listed_connectors().values() if slot is not None and slot.active else ()
-    if slot is None or not slot.active or any(found.config.get("slot.name") == slot.name for found in connectors):
+    if slot is None or not slot.active:
+        return
+    connectors = deployment.connect.listed_connectors().values()
+    if any(connector.config.get("slot.name") == slot.name for connector in connectors):
         return
     try:
         with postgres_client.connected(deployment.environment.source) as connection:

@@ -26,7 +26,7 @@ NOT_NULL_COLUMNS = ("id", "aggregate_type", "aggregate_id", "event_type", "creat
 
 @dataclass(frozen=True)
 class DatabaseState:
-    """Actual state and the recorded identity. An apply without PostgreSQL may not have recorded name and cluster."""
+    """State of the source database, and its identity in the lock file, where name and cluster can be missing."""
 
     pipeline: Pipeline
     environment: Environment

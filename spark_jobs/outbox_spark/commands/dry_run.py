@@ -38,7 +38,7 @@ class Preview:
     error: OutboxError | None = None
     new_partitions: Sequence[int] = ()
     commit_is_due: bool = False
-    """Whether a run without new records would still commit a time, because otherwise tombstones count as missed."""
+    """Whether a run without new records would still commit `committed_at` (see TombstoneRetention.commit_is_due)."""
 
     @property
     def offset_count(self) -> int:

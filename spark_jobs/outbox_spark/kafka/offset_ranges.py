@@ -96,7 +96,8 @@ def resolve_range(topic: TopicDescription, committed: TableProgress | None) -> R
 
 def _check_identity(topic: TopicDescription, committed: TableProgress) -> None:
     if committed.topic != topic.name:
-        raise RefusedError(f"the table was written from topic {committed.topic}, not from {topic.name}", _REBUILD_HINT)
+        message = f"the table was written from topic {committed.topic}, not from {topic.name}"
+        raise RefusedError(message, "if the topic was changed on purpose, run `outbox-rebuild --new-topic`")
     if committed.topic_id != topic.topic_id:
         message = f"topic {topic.name} was deleted and recreated: its id is {topic.topic_id}, not {committed.topic_id}"
         steps = "`outbox apply`, `outbox backfill --restart` and `outbox-rebuild --new-topic`"

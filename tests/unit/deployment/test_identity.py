@@ -351,7 +351,7 @@ def test_the_mark_of_another_deployment_is_foreign(
 def test_a_mark_with_a_cluster_is_foreign_while_the_own_cluster_is_not_known(
     deployed: Deployed, lock: Lock, database: FakePostgres
 ) -> None:
-    """The first apply can have been one of PostgreSQL while Kafka did not respond."""
+    """The first apply had --only postgres, and Kafka did not respond."""
     deployment = deployed()
     deployment.write_lock(lock.model_copy(update={"cluster_id": None}))
     assert database.actual.publication is not None
