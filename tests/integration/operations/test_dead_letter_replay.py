@@ -27,7 +27,7 @@ from outbox_kit.results import silent
 
 NAME, TABLE, TOPIC, LETTERS = "replays", "public.replays_event", "replays.book", "replays.dead-letter"
 PARTITIONS = 2
-MAIL, MAIL_LETTERS, OTHER = "replays.mail", "mailer.dead-letter", "other.mail"
+MAIL, MAIL_LETTERS, OTHER = "replays.mail", "mailer.dead-letter", "replays-other.mail"
 VALUE = b"\x00\x00\x00\x00\xffbinary"
 YES = ("--yes", "--output", "json")
 

@@ -89,9 +89,13 @@ def test_senders_of_other_pipelines_are_not_recovered(
     outbox_here: Outbox, world: World, library: Deployment, new_topic: Callable[[str], None]
 ) -> None:
     """A topic with the acknowledged dead letters of a pipeline shows that the pipeline exists."""
-    new_topic("other.dead-letter.acknowledged")
-    topics = {"foreign": ["other.book"], "unowned": ["nobody.book"], "shared": ["other.book", world.topic]}
-    for topic in ("other.book", "nobody.book"):
+    new_topic("senders-other.dead-letter.acknowledged")
+    topics = {
+        "foreign": ["senders-other.book"],
+        "unowned": ["nobody.book"],
+        "shared": ["senders-other.book", world.topic],
+    }
+    for topic in ("senders-other.book", "nobody.book"):
         new_topic(topic)
     with world.connect() as connection:
         for sender, names in topics.items():
@@ -100,14 +104,14 @@ def test_senders_of_other_pipelines_are_not_recovered(
         connection.execute("update unproven_record set created_at = created_at - interval '2 minutes'")
 
     def ends() -> tuple[int, ...]:
-        return tuple(library.kafka.bounds(name)[0].end for name in ("other.book", "nobody.book"))
+        return tuple(library.kafka.bounds(name)[0].end for name in ("senders-other.book", "nobody.book"))
 
     done = outbox_here("senders", "recover", "foreign", "--yes")
-    assert (done.code, "prefix other" in done.stderr) == (1, True), done.output
+    assert (done.code, "prefix senders-other" in done.stderr) == (1, True), done.output
     assert ends() == (0, 0)
     done = outbox_here(*ALL, "--yes")
     assert (done.code, ends()) == (0, (1, 0)), done.output  # the record of the shared sender
-    assert re.search("'foreign' sends to other.book: .*prefix other", done.stderr)
+    assert re.search("'foreign' sends to senders-other.book: .*prefix senders-other", done.stderr)
     assert "'unowned' sends to nobody.book: name it" in done.stderr
     done = outbox_here("senders", "recover", "unowned", "--yes")
     assert (done.code, ends()) == (0, (1, 1)), done.output
