@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from confluent_kafka import Message
 
 from outbox_events.contract.headers import EVENT_ID
+from outbox_events.errors import ConfigurationError
 
 PRODUCER_SETTINGS: dict[str, str | bool] = {
     "enable.idempotence": True,
@@ -28,6 +29,13 @@ class Record:
     value: bytes | None = field(repr=False)
     headers: tuple[tuple[str, bytes], ...] = ()
     partition: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ConfigurationError unless key and value are bytes or None."""
+        for name, content in (("key", self.key), ("value", self.value)):
+            if content is not None and not isinstance(content, bytes):
+                message = f"the {name} of a record must be bytes, not {type(content).__name__}"
+                raise ConfigurationError(message, "encode it, for example with str.encode()")
 
     @property
     def size(self) -> int:

@@ -18,6 +18,7 @@ from outbox_events.latest_state import snapshot as snapshots
 from outbox_events.latest_state.reader import TopicReader
 from outbox_events.latest_state.states import Entry, States
 from outbox_events.receiving.event import Decode, Event, InvalidRecordError, raw
+from outbox_events.receiving.function_bodies import require_body
 
 _LOG = logging.getLogger(__name__)
 HOUR_S = 3600.0
@@ -89,6 +90,7 @@ class LatestState:
         of a deleted key is kept for `tombstone_ttl_s`. While the thread runs, states are not returned if the end of the
         topic was last confirmed more than `max_staleness_s` ago; None disables this check. Raises ConfigurationError.
         """
+        require_body(decode)
         if max_staleness_s is not None and max_staleness_s <= check_interval_s:
             message = (
                 f"max_staleness_s ({max_staleness_s:g}) must be greater than check_interval_s ({check_interval_s:g})"

@@ -30,9 +30,11 @@ MARKED = [("open",)]
 
 def require_idle(connection: Connection) -> None:
     """Raise RefusedError unless the connection is idle and not in autocommit mode."""
-    if connection.autocommit:
-        raise RefusedError("the psycopg connection is in autocommit mode", "connect with autocommit=False")
     status = connection.info.transaction_status
+    if status == TransactionStatus.UNKNOWN:
+        raise RefusedError("the psycopg connection is closed or lost", "open a new connection")
+    if connection.autocommit and status == TransactionStatus.IDLE:
+        raise RefusedError("the psycopg connection is in autocommit mode", "connect with autocommit=False")
     if status != TransactionStatus.IDLE:
         message = f"the psycopg connection is not idle: {status.name}"
         raise RefusedError(message, "commit first, or use a second connection for an independent transaction")

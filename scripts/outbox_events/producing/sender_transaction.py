@@ -110,7 +110,9 @@ class SenderTransaction:
         status = self.connection.info.transaction_status
         if status == TransactionStatus.IDLE or (status == TransactionStatus.INTRANS and self._is_replaced()):
             message = "the block has ended its database transaction itself, for example with COMMIT; no record was sent"
-            raise RefusedError(message, "do not execute COMMIT or ROLLBACK; compare the tables with the topic")
+            raise RefusedError(
+                message, "do not execute COMMIT, ROLLBACK or RESET ALL; compare the tables with the topic"
+            )
         if status != TransactionStatus.INTRANS:
             message = f"the database transaction cannot commit: its status is {status.name}"
             raise RefusedError(message, "execute statements that may fail in a block of `connection.transaction()`")

@@ -1,4 +1,4 @@
-"""Refuse functions whose body would not run when they are called: generators and, in some places, coroutines."""
+"""Refuse objects that are not functions, and functions whose body would not run when they are called."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from outbox_events.errors import ConfigurationError
 
 
 def require_body(function: Callable[..., Any] | None, *, can_be_async: bool = False) -> None:
-    """Raise ConfigurationError for a generator or coroutine function, because calling it would not run its body.
+    """Raise ConfigurationError unless `function` is a function whose body runs when it is called, or None.
 
-    With `can_be_async`, coroutine functions are accepted.
+    The body of a generator or coroutine function would not run. With `can_be_async`, coroutine functions are accepted.
     """
+    if function is not None and not callable(function):
+        raise ConfigurationError(f"{function!r} is not a function")
     while isinstance(function, partial):
         function = function.func
     for called in (function, type(function).__call__):

@@ -13,13 +13,14 @@ from outbox_events.errors import ConfigurationError
 from outbox_events.extras import extra
 from outbox_events.receiving.event import Event, Value
 from outbox_events.receiving.function_bodies import require_body
-from outbox_events.receiving.handler_loop import HandlerLoop
 from outbox_events.receiving.observed import Observe, handled
 from outbox_events.receiving.strategy import Context
 
 log = logging.getLogger("outbox_events.receiving")
 Handler = Callable[[Event, Context], Awaitable[None] | None]
 """Applies one event. The strategy provides the context: the open database connection or Kafka transaction."""
+Call = Callable[[Callable[[Any, Context], object], Any, Context], None]
+"""Calls a function of the service with one or several events, and with the context."""
 Registered = TypeVar("Registered", bound=Callable[..., object])
 Result = TypeVar("Result", bound=Awaitable[None] | None)
 """None for a function that is defined with `def`, and a coroutine for one that is defined with `async def`."""
@@ -103,7 +104,7 @@ class Handlers(Generic[Context]):
         return {topic for topic, _ in self._handlers if topic is not None}
 
     def apply(
-        self, events: Sequence[Event], context: Context, loop: HandlerLoop, observe: Observe | None = None
+        self, events: Sequence[Event], context: Context, call: Call[Context], observe: Observe | None = None
     ) -> int:
         """Call the handlers in the order of the events. Return the number of events without a handler.
 
@@ -116,14 +117,14 @@ class Handlers(Generic[Context]):
                 self._report_unhandled(run)
             else:
                 with handled(run, observe):
-                    loop.call(handler.call, run, context)
+                    call(handler.call, run, context)
         return unhandled
 
-    def handle_duplicate(self, event: Event, context: Context, loop: HandlerLoop) -> None:
+    def handle_duplicate(self, event: Event, context: Context, call: Call[Context]) -> None:
         """Call the handler for duplicates if one is registered."""
         if self._duplicate is not None:
             with handled([event], None):
-                loop.call(self._duplicate, event, context)
+                call(self._duplicate, event, context)
 
     def _register(
         self, event_types: Sequence[str], topic: str | None, kind: type[Any] | None, is_batch: bool, handler: Registered

@@ -118,7 +118,7 @@ class Receiver(Generic[Context]):
         self._revoked_now: set[Partition] = set()
         self._revocation_error: Exception | None = None
         self._ends: dict[Partition, int] = {}
-        self._is_closed = False
+        self._is_closed = self._is_polling = False
         self._max_poll_interval_s = max_poll_interval_ms(merged) / 1000
         self._client_log = ClientLog()
         self._created_at = self._polled_at = time.monotonic()
@@ -162,11 +162,15 @@ class Receiver(Generic[Context]):
         the client does not recover, such as a missing topic. Raises the strategy's errors when partitions are assigned
         or revoked.
         """
+        self._require_not_polling("poll")
         self._polled_at = time.monotonic()
+        self._is_polling = True
         try:
             return self._poll_and_apply(seconds)
         except ClientStuckError as error:
             raise ReceiverStoppedError(error.message, error.hint) from error
+        finally:
+            self._is_polling = False
 
     def _poll_and_apply(self, seconds: float) -> int:
         self._raise_revocation_error()
@@ -191,6 +195,7 @@ class Receiver(Generic[Context]):
         Raises ClientStuckError if that takes longer than `seconds`, for example because a broker is frozen. The
         process should then end. The group assigns the partitions to other consumers after session.timeout.ms.
         """
+        self._require_not_polling("close")
         if self._is_closed:
             return
         self._is_closed = True
@@ -201,6 +206,12 @@ class Receiver(Generic[Context]):
             self._strategy.close()
             IN_USE.pop(id(self._strategy), None)
         self._raise_revocation_error()
+
+    def _require_not_polling(self, method: str) -> None:
+        """Raise ReceiverStoppedError if a handler or another thread calls the receiver during poll()."""
+        if self._is_polling:
+            message = f"{method}() was called while poll() of the same receiver had not returned"
+            raise ReceiverStoppedError(message, "set the stop event in handlers, and use a receiver in one thread")
 
     def _leave(self) -> None:
         try:
@@ -346,9 +357,9 @@ class Receiver(Generic[Context]):
     def _in_transaction(self, events: Sequence[Event]) -> None:
         start = time.monotonic()
         with self._strategy.transaction(events) as work:
-            unhandled = self._handlers.apply(work.events, work.context, self._loop, self.counters.observe)
+            unhandled = self._handlers.apply(work.events, work.context, self._call, self.counters.observe)
             for event in work.duplicates:  # after the events, because a batch can contain an event and its duplicate
-                self._handlers.handle_duplicate(event, work.context, self._loop)
+                self._handlers.handle_duplicate(event, work.context, self._call)
         committed(events, start, self.counters.observe)
         self.counters.add("handled", len(work.events) - unhandled)
         self.counters.add("unhandled", unhandled)
@@ -392,7 +403,12 @@ class Receiver(Generic[Context]):
         if self._recoverer is stop:  # stop() does not need a transaction, which could fail too
             stop(failure, None)
         with self._strategy.recovery(failure.event) as context:
-            self._loop.call(self._recoverer, failure, context)
+            self._call(self._recoverer, failure, context)
+
+    def _call(self, function: Callable[[Argument, Context], object], argument: Argument, context: Context) -> None:
+        """Call a function of the service, and check the context before the next function gets it."""
+        self._loop.call(function, argument, context)
+        self._strategy.check(context)
 
     def _pause(self, last: Attempt, error: Exception, attempts: int, *, is_recovering: bool = False) -> None:
         failures = last.failures + 1 if last.is_recovering == is_recovering else 1

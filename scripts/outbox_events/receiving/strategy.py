@@ -58,6 +58,12 @@ class Strategy(Protocol[Context]):
     def transaction(self, events: Sequence[Event]) -> AbstractContextManager[Work[Context]]:
         """Open a transaction for these events. Commit it at the end of the block, or roll it back after an error."""
 
+    def check(self, context: Context) -> None:
+        """Check the context after each call of a handler or recoverer, before it is passed to the next one.
+
+        An exception stops the receiver or, if it is not a ReceiverStoppedError, is an error of the event.
+        """
+
     def recovery(self, event: Event) -> AbstractContextManager[Context]:
         """Open a transaction in which a recoverer disposes of an event that could not be handled."""
 
@@ -89,6 +95,11 @@ class BaseStrategy:
 
     def reached(self, ends: Mapping[Partition, int]) -> None:
         """Do nothing, because the receiver commits the ends."""
+
+    def check(self, context: Any) -> None:  # noqa: ANN401 - the context of the strategy
+        """Raise ReceiverStoppedError if a handler has ended the transaction, or has left a statement open."""
+        if self.database is not None:
+            self.database.check(context)
 
     def close(self) -> None:
         """Close the database connection."""

@@ -174,6 +174,40 @@ def test_a_block_that_leaves_something_open_sends_nothing_and_ends(
     assert connections[0].closed
 
 
+def lost(connection: psycopg.Connection[Any]) -> None:
+    with suppress(psycopg.OperationalError):
+        connection.execute("select pg_terminate_backend(pg_backend_pid())")
+
+
+@pytest.mark.parametrize(
+    ("prepare", "problem"),
+    [
+        (execute("select 1"), "not idle: INTRANS"),
+        (lambda connection: connection.close(), "closed or lost"),
+        (lost, "closed or lost"),
+        (lambda connection: connection.set_autocommit(True), "autocommit mode"),
+    ],
+)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_block_names_the_problem_of_its_connection(
+    world: World, way: str, prepare: Callable[[psycopg.Connection[Any]], object], problem: str
+) -> None:
+    sender, _ = open_sender(world, way)
+    with sender.transaction() as transaction:
+        connection = transaction.connection
+    prepare(connection)
+    with pytest.raises(RefusedError, match=problem), sender.transaction():
+        pass
+
+
+@pytest.mark.parametrize("way", ["two-phase", "proof"])
+def test_a_nested_block_is_refused_because_its_connection_is_not_idle(world: World, way: str) -> None:
+    sender, _ = open_sender(world, way)
+    with pytest.raises(RefusedError, match="not idle"), sender.transaction(), sender.transaction():
+        pass
+    assert world.delivered() == {}
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_sending_after_the_block_is_refused(world: World, way: str) -> None:
     sender, _ = open_sender(world, way)

@@ -81,6 +81,21 @@ class Database(Generic[Connected]):
             with sqlalchemy_execution.committed(cast(Any, connected), LIMIT_IDLE, limit) as session:
                 yield cast(Connected, session)
 
+    def check(self, connected: Connected) -> None:
+        """Raise ReceiverStoppedError if a handler has ended the transaction, or has left a statement open.
+
+        Otherwise, the handler of the next event would wait for the statement, or would run without a transaction.
+        """
+        driver: object = connected
+        if not isinstance(connected, psycopg.Connection):
+            from outbox_events.receiving.strategies import sqlalchemy_execution  # noqa: PLC0415 - an optional dependency
+
+            driver = sqlalchemy_execution.driver_connection(cast(Any, connected))
+        if isinstance(driver, psycopg.Connection):
+            _require_no_open_statement(driver)
+            if _has_status(driver, TransactionStatus.IDLE):
+                raise TransactionEndedError
+
     def close(self) -> None:
         """Close the connection that was kept open."""
         if self._connection is not None:
@@ -122,7 +137,7 @@ def _committed(connection: psycopg.Connection[Any]) -> Iterator[None]:
     try:
         with connection.transaction():
             rows_of(connection, MARK, [])
-            with _no_open_statement(connection), _not_ended(connection):
+            with _not_ended(connection):
                 yield
             if _has_status(connection, TransactionStatus.INERROR):
                 raise RejectedError(
@@ -135,16 +150,8 @@ def _committed(connection: psycopg.Connection[Any]) -> Iterator[None]:
         raise
 
 
-@contextmanager
-def _no_open_statement(connection: psycopg.Connection[Any]) -> Iterator[None]:
-    """Close the connection if a handler has left a statement open, and then raise ReceiverStoppedError."""
-    try:
-        yield
-    finally:
-        is_open = has_open_statement(connection)
-        if is_open:
-            connection.close()  # the server rolls back
-    if is_open:
+def _require_no_open_statement(connection: psycopg.Connection[Any]) -> None:
+    if has_open_statement(connection):
         message = "a handler left a pipeline, COPY or stream of rows open; nothing was committed"
         raise ReceiverStoppedError(message, "close it in the handler, for example with `with connection.pipeline():`")
 
@@ -153,14 +160,17 @@ def _no_open_statement(connection: psycopg.Connection[Any]) -> Iterator[None]:
 def _not_ended(connection: psycopg.Connection[Any]) -> Iterator[None]:
     """Raise TransactionEndedError after the block if a handler has executed COMMIT or ROLLBACK as a statement.
 
-    Its calls of `commit`, `rollback` and `close` are refused, which also affects `with connection:`.
+    Its calls of `commit`, `rollback` and `close` are refused, which also affects `with connection:`. If it has left a
+    statement open, which would block ROLLBACK, the connection is closed.
     """
     try:
         with refused(connection, "commit", "rollback", "close"):
             yield
     finally:
         is_open = _has_status(connection, TransactionStatus.INTRANS)
-        if _has_status(connection, TransactionStatus.IDLE) or (is_open and not is_marked(connection)):
+        if has_open_statement(connection):
+            connection.close()  # the server rolls back
+        elif _has_status(connection, TransactionStatus.IDLE) or (is_open and not is_marked(connection)):
             raise TransactionEndedError
 
 

@@ -5,7 +5,7 @@ The event is not the cause, so it must become neither a dead letter nor a duplic
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
@@ -22,24 +22,22 @@ class TransactionEndedError(ReceiverStoppedError):
         super().__init__("a handler ended the transaction of its events", CHECK_HINT)
 
 
-def refuse(*_: object) -> NoReturn:
-    """Raise ReceiverStoppedError before anything is committed or rolled back. Accepts the arguments of listeners."""
-    raise ReceiverStoppedError("a handler tried to end the transaction of its events; nothing was committed", HINT)
-
-
 @contextmanager
-def refused(transaction: object, *methods: str) -> Iterator[None]:
-    """Call `refuse` if a handler calls one of the object's methods in the block, also if it ignores the error."""
+def refused(transaction: object, *methods: str) -> Iterator[Callable[..., NoReturn]]:
+    """Replace methods of the object in the block by a function that raises ReceiverStoppedError. Yield this function.
+
+    The error is raised again at the end of the block if a handler has ignored it.
+    """
     is_called = False
 
-    def note(*_: object) -> NoReturn:
+    def refuse(*_: object) -> NoReturn:
         nonlocal is_called
         is_called = True
-        refuse()
+        raise ReceiverStoppedError("a handler tried to end the transaction of its events; nothing was committed", HINT)
 
-    vars(transaction).update(dict.fromkeys(methods, note))
+    vars(transaction).update(dict.fromkeys(methods, refuse))
     try:
-        yield
+        yield refuse
     finally:
         for method in methods:
             del vars(transaction)[method]

@@ -6,17 +6,18 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import ExitStack, contextmanager
+from typing import Any, NoReturn
 
+import psycopg
 from sqlalchemy import Connection, event, text
 from sqlalchemy.exc import SQLAlchemyError, UnboundExecutionError
 from sqlalchemy.orm import Session, scoped_session
 
 from outbox_events.errors import ConfigurationError, UnreachableError
-from outbox_events.producing.database import MARK, MARKED, READ_MARK
+from outbox_events.producing.database import MARK, MARKED, READ_MARK, has_open_statement
 from outbox_events.receiving.retries import needs_connection
-from outbox_events.receiving.strategies.ended_transactions import TransactionEndedError, refuse, refused
+from outbox_events.receiving.strategies.ended_transactions import TransactionEndedError, refused
 from outbox_events.sending.sqlalchemy_writer import connection_of
 
 log = logging.getLogger("outbox_events.receiving")
@@ -73,12 +74,27 @@ def committed(session: Session, first_statement: str, values: dict[str, str]) ->
             if not _is_marked(session):
                 raise TransactionEndedError
         except Exception as error:
-            if needs_connection(error):
-                session.invalidate()  # after a failover, its server might be read-only permanently
+            # After a failover, its server might be read-only permanently.
+            if needs_connection(error) or _has_open_statement(connection):
+                session.invalidate()
             elif transaction.is_active and _is_replaced(connection):  # a failed flush ends it, too
                 raise TransactionEndedError from error
             raise
     connection_info["outbox_events"] = True
+
+
+def driver_connection(session: Session) -> object:
+    """Return the connection of the driver, or None if an error has ended the transaction of the session."""
+    try:
+        return session.connection().connection.driver_connection
+    except SQLAlchemyError:
+        return None
+
+
+def _has_open_statement(connection: Connection) -> bool:
+    """Return whether a statement was left open on the driver's connection, so that ROLLBACK would block."""
+    driver = None if connection.closed or connection.invalidated else connection.connection.driver_connection
+    return isinstance(driver, psycopg.Connection) and has_open_statement(driver)
 
 
 def _is_replaced(connection: Connection) -> bool:
@@ -96,7 +112,21 @@ def _is_marked(bind: Session | Connection) -> bool:
 @contextmanager
 def _refused_end(session: Session, connection: Connection) -> Iterator[None]:
     """Refuse calls and statements that would end the transaction, on the session and on its connection."""
+    # Rollbacks not with listeners, because SQLAlchemy itself rolls back after a flush has failed.
+    with (
+        refused(session, "rollback", "close", "reset") as refuse,
+        refused(connection, "rollback", "close"),
+        ExitStack() as listeners,
+    ):
+        for listener in _listeners(session, connection, refuse):
+            event.listen(*listener)
+            listeners.callback(event.remove, *listener)  # `connect` can return the same session again
+        yield
 
+
+def _listeners(
+    session: Session, connection: Connection, refuse: Callable[..., NoReturn]
+) -> list[tuple[object, str, Callable[..., None]]]:
     def refuse_commit(session: Session) -> None:
         if not session.in_nested_transaction():  # otherwise a savepoint is released
             refuse()
@@ -105,20 +135,11 @@ def _refused_end(session: Session, connection: Connection) -> Iterator[None]:
         if ENDS_TRANSACTION.match(arguments[2]):
             refuse()
 
-    listeners: list[tuple[object, str, Callable[..., None]]] = [
+    return [
         (session, "before_commit", refuse_commit),
         (connection, "commit", refuse),
         (connection, "before_cursor_execute", refuse_statement),
     ]
-    for listener in listeners:
-        event.listen(*listener)
-    try:
-        # Not with listeners, because SQLAlchemy itself rolls back after a flush has failed.
-        with refused(session, "rollback", "close", "reset"), refused(connection, "rollback", "close"):
-            yield
-    finally:
-        for listener in listeners:
-            event.remove(*listener)  # `connect` can return the same session again
 
 
 def execute(

@@ -56,6 +56,9 @@ class Observed:
         self._after_commit(events)
         self.settled |= {event.event_id for event in events}
 
+    def check(self, context: Any) -> None:  # noqa: ANN401
+        self._strategy.check(context)
+
     @contextmanager
     def recovery(self, event: Event) -> Iterator[Any]:
         with self._strategy.recovery(event) as context:

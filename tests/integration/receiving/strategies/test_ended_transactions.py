@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, cast
 
@@ -70,6 +70,14 @@ def sessions_of(service: Service) -> Callable[[], Session]:
     return sessionmaker(create_engine("postgresql+psycopg://", creator=service.connect, poolclass=NullPool))
 
 
+@pytest.fixture
+def pooled_sessions(service: Service) -> Iterator[Callable[[], Session]]:
+    """Return a function that opens a session with the only connection of a pool."""
+    engine = create_engine("postgresql+psycopg://", creator=service.connect, pool_size=1, max_overflow=0)
+    yield sessionmaker(engine)
+    engine.dispose()
+
+
 @pytest.mark.parametrize(
     ("uses_session", "fail"), [(False, ignore_error), (True, ignore_error), (True, ignore_error_of_flush)]
 )
@@ -85,20 +93,29 @@ def test_a_handler_that_ignores_an_error_loses_no_other_event(
         assert receiver.counters.recovered == 1
 
 
-def ignore_refusal(connection: psycopg.Connection[Any]) -> None:
+def ignore_refusal(connection: Any) -> None:  # noqa: ANN401
     with suppress(ReceiverStoppedError):
         connection.rollback()
 
 
+def ignore_refusal_of_commit(session: Session) -> None:
+    with suppress(ReceiverStoppedError):
+        session.commit()
+
+
+def ignore_refusal_of_statement(session: Session) -> None:
+    with suppress(ReceiverStoppedError):
+        run(session, "commit")
+
+
 def leave_pipeline(connection: psycopg.Connection[Any]) -> None:
-    pipeline = connection.pipeline()
-    pipeline.__enter__()
-    LEFT_OPEN.append(pipeline)
+    LEFT_OPEN.append(connection.pipeline())
+    LEFT_OPEN[-1].__enter__()
 
 
 def leave_synced_pipeline(connection: psycopg.Connection[Any]) -> None:
-    leave_pipeline(connection)
-    LEFT_OPEN[-1].sync()
+    LEFT_OPEN.append(connection.pipeline())
+    LEFT_OPEN[-1].__enter__().sync()
 
 
 def leave_stream(connection: psycopg.Connection[Any]) -> None:
@@ -107,35 +124,52 @@ def leave_stream(connection: psycopg.Connection[Any]) -> None:
     LEFT_OPEN.append(rows)
 
 
+@pytest.mark.parametrize("uses_session", [False, True])
+@pytest.mark.parametrize("batch_size", [1, 100])
 @pytest.mark.parametrize("leave", [leave_pipeline, leave_synced_pipeline, leave_stream])
 @pytest.mark.parametrize("kind", [ProcessedEvents, StoredOffsets, WithoutDeduplication])
 def test_a_handler_that_leaves_a_statement_open_loses_no_event(
-    service: Service, kind: type[Any], leave: Callable[[psycopg.Connection[Any]], None]
+    service: Service,
+    kind: type[Any],
+    pooled_sessions: Callable[[], Session],
+    leave: Callable[[psycopg.Connection[Any]], None],
+    batch_size: int,
+    uses_session: bool,
 ) -> None:
-    """COMMIT would be queued in the pipeline, and never be sent."""
+    """COMMIT would be queued in the pipeline and never be sent, and the next handler would wait for the stream."""
     is_broken = True
-    service.handlers.otherwise(bad_then_good(service, lambda connection: leave(connection) if is_broken else None))
+    connect = pooled_sessions if uses_session else service.connect
+
+    def leave_if_broken(connection: Any) -> None:  # noqa: ANN401
+        if is_broken:
+            leave(raw(connection) if uses_session else connection)
+
+    service.handlers.otherwise(bad_then_good(service, leave_if_broken))
     service.send(("a", "1"), ("a", "bad"), ("a", "2"), partition=0)
-    with service.receiver(kind(service.connect), batch_size=1) as receiver:
-        with pytest.raises(ReceiverStoppedError):
+    with service.receiver(kind(connect), batch_size=batch_size) as receiver:
+        with pytest.raises(ReceiverStoppedError, match="pipeline, COPY or stream"):
             run_until(receiver, "an error", lambda: False)
-        assert service.effects() == ["1"]
+        assert service.effects() == (["1"] if batch_size == 1 else [])
         is_broken = False
         run_until(receiver, "the events", lambda: service.effects() == ["1", "bad", "2"])
 
 
-def test_an_error_while_rows_are_read_is_retried(service: Service) -> None:
+@pytest.mark.parametrize("uses_session", [False, True])
+def test_an_error_while_rows_are_read_is_retried(
+    service: Service, pooled_sessions: Callable[[], Session], uses_session: bool
+) -> None:
     """The suspended stream holds the lock of the connection, so that ROLLBACK would wait for ever."""
 
-    def fail(connection: psycopg.Connection[Any]) -> None:
-        rows = connection.cursor().stream("select generate_series(1, 9)")
+    def fail(connection: Any) -> None:  # noqa: ANN401
+        driver = raw(connection) if uses_session else connection
+        rows = driver.cursor().stream("select generate_series(1, 9)")
         next(rows)
         raise ValueError(str(rows))
 
     service.handlers.otherwise(bad_then_good(service, fail))
     service.send(("a", "1"), ("a", "bad"), ("a", "2"), partition=0)
     retries = Retries(attempts=2, first_delay_s=0.05, jitter=0)
-    strategy = ProcessedEvents(service.connect, service.group)
+    strategy = ProcessedEvents(pooled_sessions if uses_session else service.connect, service.group)
     with service.receiver(strategy, retries=retries, recoverer=recoverers.log_and_continue) as receiver:
         run_until(receiver, "the events", lambda: service.effects() == ["1", "2"])
         assert receiver.counters.recovered == 1
@@ -158,6 +192,9 @@ def test_an_error_while_rows_are_read_is_retried(service: Service) -> None:
         (True, lambda session: session.get_transaction().commit()),
         (True, lambda session: run(session, "/* all */ commit")),
         (True, lambda session: run(session, "rollback")),
+        (True, ignore_refusal),
+        (True, ignore_refusal_of_commit),
+        (True, ignore_refusal_of_statement),
     ],
 )
 @pytest.mark.parametrize("kind", [ProcessedEvents, StoredOffsets, WithoutDeduplication])
@@ -258,8 +295,9 @@ def test_a_recoverer_that_ends_the_transaction_stops_the_receiver(service: Servi
 def test_a_statement_that_ends_the_transaction_stops_the_receiver(
     service: Service, kind: type[Any], ends: list[str]
 ) -> None:
-    """After a commit, the ids and positions of later events of the batch must not be stored."""
+    """After a commit, the ids and positions of later events must not be stored; they must not run in autocommit."""
     is_broken = True
+    applied_at_error = {"commit": ["1", "bad"], "rollback": []}[ends[0]]
 
     def end(connection: psycopg.Connection) -> None:
         for statement in ends if is_broken else []:
@@ -271,9 +309,21 @@ def test_a_statement_that_ends_the_transaction_stops_the_receiver(
         with pytest.raises(ReceiverStoppedError, match="ended the transaction"):
             run_until(receiver, "an error", lambda: False)
         assert receiver.counters.recovered == 0
+        assert service.effects() == applied_at_error
         is_broken = False
         run_until(receiver, "the events", lambda: receiver.counters.handled == 3)
     assert set(service.effects()) == {"1", "bad", "2"}
+
+
+@pytest.mark.parametrize("method", ["poll", "close"])
+def test_a_handler_that_calls_its_receiver_stops_it(service: Service, method: str) -> None:
+    service.handlers.otherwise(lambda *_: getattr(receiver, method)())
+    service.send(("a", "1"))
+    with (
+        service.receiver(ProcessedEvents(service.connect)) as receiver,
+        pytest.raises(ReceiverStoppedError, match=method),
+    ):
+        run_until(receiver, "an error", lambda: False)
 
 
 def test_a_handler_can_use_savepoints(service: Service) -> None:

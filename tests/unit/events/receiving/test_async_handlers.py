@@ -163,8 +163,10 @@ class AsyncGenerator:
         yield context  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("handler", [async_generator, generator, AsyncGenerator(), partial(AsyncGenerator())])
-def test_generators_are_refused_when_they_are_registered(handler: Any) -> None:  # noqa: ANN401
+@pytest.mark.parametrize(
+    "handler", [async_generator, generator, AsyncGenerator(), partial(AsyncGenerator()), "name", 5]
+)
+def test_functions_that_would_not_run_are_refused_when_they_are_registered(handler: Any) -> None:  # noqa: ANN401
     handlers = Handlers[None]()
     for register in (handlers.on("noted"), handlers.batch("noted"), handlers.otherwise, handlers.on_duplicate):
         with pytest.raises(ConfigurationError):

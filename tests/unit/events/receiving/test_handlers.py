@@ -75,7 +75,7 @@ def test_a_handler_of_a_topic_has_priority() -> None:
     handlers.on("removed", topic="library.book")(lambda event, _: calls.append(("removed", event.topic)))
     handlers.otherwise(lambda event, _: calls.append(("other", event.topic)))
     for topic in ("library.book", "library.author"):
-        handlers.apply([event("changed", topic=topic), event("removed", topic=topic)], None, HandlerLoop())
+        handlers.apply([event("changed", topic=topic), event("removed", topic=topic)], None, HandlerLoop().call)
     assert calls == [
         ("book", "library.book"),
         ("removed", "library.book"),
@@ -146,7 +146,7 @@ def test_undecoded_json_keeps_all_digits() -> None:
         prices.append(event.value.price)
 
     prices: list[Decimal] = []
-    handlers.apply([event("lent", b'{"book": "b", "price": 12345678901234567890.12}')], prices, HandlerLoop())
+    handlers.apply([event("lent", b'{"book": "b", "price": 12345678901234567890.12}')], prices, HandlerLoop().call)
     assert prices == [Decimal("12345678901234567890.12")]
 
 
@@ -166,7 +166,7 @@ def test_a_value_that_does_not_match_is_an_invalid_record(kind: type[Loan], payl
     handlers = Handlers[None]()
     handlers.on("lent", type=kind)(ignore)
     with pytest.raises(InvalidRecordError, match=reason) as caught:
-        handlers.apply([event("lent", payload)], None, HandlerLoop())
+        handlers.apply([event("lent", payload)], None, HandlerLoop().call)
     assert "secret" not in str(caught.value)
     assert caught.value.__cause__ is None
 

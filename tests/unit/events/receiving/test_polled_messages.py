@@ -112,7 +112,7 @@ def test_each_type_of_a_topic_without_a_handler_causes_one_warning(caplog: pytes
     handlers = Handlers[None]()
     for topic, event_type in [("t", "x"), ("t", "x"), ("t", "y"), ("u", "x"), ("u", "x")]:
         event = Event(topic, 0, 1, b"", b"", {"event_type": event_type})
-        assert handlers.apply([event], None, HandlerLoop()) == 1
+        assert handlers.apply([event], None, HandlerLoop().call) == 1
     warned = [record.args for record in caplog.records if record.levelno == logging.WARNING]
     assert warned == [("x", "t"), ("y", "t"), ("x", "u")]
 

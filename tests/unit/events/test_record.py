@@ -1,0 +1,15 @@
+"""Records that a service creates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from outbox_events import ConfigurationError, Record
+
+
+@pytest.mark.parametrize("contents", [{"key": "text", "value": None}, {"key": None, "value": {"title": "Emma"}}])
+def test_keys_and_values_that_are_not_bytes_are_refused(contents: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="must be bytes"):
+        Record("library.book", **contents)
