@@ -62,7 +62,10 @@ def backfill(
     if not type_names:
         message = f"pipeline {deployment.pipeline.name} does not have an aggregate type with a `backfill`"
         raise ConfigurationError(message, "set aggregates.TYPE.backfill in the pipeline file; see docs/backfill.md")
-    with open_session(deployment, lock_seconds=options.lock_seconds) as session, report_committed_batches(progress):
+    with (
+        open_session(deployment, type_names, lock_seconds=options.lock_seconds) as session,
+        report_committed_batches(progress),
+    ):
         connection, pipeline, delete = session.connection, deployment.pipeline, options.delete
         states_per_type = [open_states(connection, pipeline, name, delete=delete) for name in dict.fromkeys(type_names)]
         results = [_backfill_type(session, states, progress, options) for states in states_per_type]

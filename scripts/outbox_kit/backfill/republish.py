@@ -43,7 +43,10 @@ def republish(
     raises ConfigurationError, RejectedError, UnreachableError and WaitTimeoutError.
     """
     written_keys: set[str] = set()
-    with open_session(deployment, lock_seconds=lock_seconds) as session, report_committed_batches(progress):
+    with (
+        open_session(deployment, [aggregate_type], lock_seconds=lock_seconds) as session,
+        report_committed_batches(progress),
+    ):
         states = open_states(session.connection, deployment.pipeline, aggregate_type, delete=delete)
         requested_keys = list(keys) if exact else states.normalize_keys(session.connection, list(keys))
         for batch in _batches(sorted(states.row_keys(session.connection, requested_keys))):

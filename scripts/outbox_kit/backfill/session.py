@@ -5,7 +5,7 @@ While a transaction waits for a lock, a second connection queries the sessions t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from threading import Event, Thread
@@ -17,7 +17,7 @@ from psycopg import sql
 from outbox_events.errors import OutboxError, RefusedError, RejectedError
 from outbox_kit.delivery.preconditions import require_table
 from outbox_kit.deployment import Deployment
-from outbox_kit.pipeline import SourceDatabase
+from outbox_kit.pipeline import Lock, SourceDatabase
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import state as postgres_state
 from outbox_kit.postgres.client import Connection, Row
@@ -113,19 +113,32 @@ class Session:
 
 
 @contextmanager
-def open_session(deployment: Deployment, *, lock_seconds: float) -> Iterator[Session]:
-    """Connect to the source database. Raises RefusedError if the pipeline is not deployed or rows could be lost."""
+def open_session(deployment: Deployment, aggregate_types: Iterable[str], *, lock_seconds: float) -> Iterator[Session]:
+    """Connect to the source database, to write rows of these aggregate types.
+
+    Raises RefusedError if the pipeline or a type is not deployed, or rows could be lost.
+    """
     hint = "have the service emit the states as messages, in the transaction that locks the business rows"
     require_table(deployment.pipeline, hint)
     lock = deployment.lock()
     if lock is None or lock.source is None:
         message = f"pipeline {deployment.pipeline.name} is not deployed to {deployment.environment.name}"
         raise RefusedError(f"{message}: its outbox rows would not reach a topic", "run `outbox apply` first")
+    _refuse_unapplied_types(deployment, lock, aggregate_types)
     postgres_state.refuse_unsafe(deployment.pipeline, deployment.read_database(), lock.source)
     with postgres_client.connected(deployment.environment.source) as connection:
         # A transaction-wide snapshot would hide changes that are committed while the transaction waits for a lock.
         connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         yield Session(deployment, connection, lock_seconds)
+
+
+def _refuse_unapplied_types(deployment: Deployment, lock: Lock, aggregate_types: Iterable[str]) -> None:
+    """Raise RefusedError for a type whose rows the connector would send to the dead letter topic."""
+    for name in aggregate_types:
+        if name in deployment.pipeline.aggregates and deployment.pipeline.topic_of(name) not in lock.topics:
+            message = f"aggregate type {name} of the pipeline file has not been applied: lock file "
+            message += f"{deployment.lock_file} does not contain its topic"
+            raise RefusedError(message, "run `outbox apply` first")
 
 
 @contextmanager

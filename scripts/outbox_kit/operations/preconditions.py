@@ -97,7 +97,7 @@ def read_deletions(
     If `exact` is set, `keys` come from records and are not normalized. The topic is read if a key has no aggregate.
     Raises ConfigurationError, RefusedError, RejectedError, UnreachableError.
     """
-    with open_session(deployment, lock_seconds=LOCK_TIMEOUT_S) as session:
+    with open_session(deployment, [aggregate_type], lock_seconds=LOCK_TIMEOUT_S) as session:
         connection = session.connection
         states = open_states(connection, deployment.pipeline, aggregate_type, delete=False)
         with session.transaction(f"table {states.backfill.table}"):

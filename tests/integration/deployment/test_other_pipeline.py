@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import uuid4
 
 import psycopg
 import pytest
+import requests
 import yaml
 from tests.integration.support import CommandResult, Deploy, Outbox, wait_record
 from tests.integration.transforms.test_records import book, send
 
+from outbox_events.waiting import wait_for
 from outbox_kit.deployment import Deployment
+from outbox_kit.stack import Stack
+from outbox_kit.stack.health_checks import check_connect
+from outbox_kit.stack.ports import free_port
+from outbox_kit.stack.processes import find_processes, process_marker
+from outbox_kit.stack.services.connect import PASSWORD_VARIABLE
+from outbox_kit.stack.state import StackState
 
 NAME, COPY = "first_owner", "copied_owner"
 OWN = {"prefix": COPY, "source/slot": f"{COPY}_s", "source/publication": f"{COPY}_p", "connector/name": COPY}
@@ -43,6 +53,31 @@ def first(deploy_once: Deploy, source_dsn: str) -> Deployment:
     event_id = send(source_dsn, "book", key, book(key), table=f"public.{NAME}_event")
     wait_record(deployment, f"{NAME}.book", deployment.pipeline.aggregates["book"].partitions, event_id)
     return deployment
+
+
+@pytest.fixture
+def other_cluster(stack: Stack, state: StackState, tmp_path: Path) -> Iterator[str]:
+    """Start the worker of a second Connect cluster at the same Kafka, and return the URL of its REST API."""
+    [worker] = find_processes(stack.layout, ("connect",))
+    arguments = Path(f"/proc/{worker.pid}/cmdline").read_text().rstrip("\0").split("\0")
+    port, settings = str(free_port(state.ports.values())), Path(arguments[-1]).read_text()
+    settings = settings.replace(str(state.ports["connect"]), port).replace("outbox-connect", "other-connect")
+    (tmp_path / "connect.properties").write_text(settings)
+    marker = process_marker(stack.layout, "connect")
+    arguments = [argument.replace(marker, marker.replace("/connect", "/other")) for argument in arguments[:-1]]
+    url, secrets = f"http://127.0.0.1:{port}", {PASSWORD_VARIABLE: state.connector_password}
+    log = (tmp_path / "connect.log").open("wb")
+    with (
+        log,
+        subprocess.Popen(
+            [*arguments, str(tmp_path / "connect.properties")], env={**os.environ, **secrets}, stdout=log, stderr=log
+        ) as process,
+    ):
+        try:
+            wait_for("the second Connect cluster", lambda: check_connect(url, ()), seconds=120)
+            yield url
+        finally:
+            process.terminate()
 
 
 @pytest.fixture
@@ -129,6 +164,28 @@ def test_a_slot_that_another_client_reads_is_not_used(
     done = _run(outbox_here, ("apply", "--yes", "--only", "postgres"), UNREACHABLE_CONNECT)
     assert (done.code, state(first, source_dsn)) == (1, before), done.output
     assert f"a client reads slot '{NAME}_s'" in done.stderr
+
+
+def test_no_command_uses_another_connect_cluster(
+    outbox_here: Outbox, first: Deployment, other_cluster: str, source_dsn: str
+) -> None:
+    """A second connector would take over the slot, and `destroy` would delete the topics of a running connector."""
+    address = ("--set", f"environment.connect.url={other_cluster}", "--set", "environment.connect.workers=[]")
+    before = state(first, source_dsn)
+    for command in (
+        ("plan",),
+        ("apply", "--yes"),
+        ("apply", "--yes", "--recover"),
+        *((name,) for name in ("restart", "pause", "resume", "stop")),
+        ("recover", "--yes"),
+        ("offsets", "reset", "--confirm", f"{NAME}@local"),
+        ("destroy", "--delete-topics", "--delete-schemas", "--drop-slot", "--confirm", f"{NAME}@local"),
+    ):
+        done = outbox_here(*command, *address, pipeline=NAME)
+        assert done.code == 1, f"{command}: {done.output}"
+        assert state(first, source_dsn) == before, f"{command}: {done.output}"
+    assert requests.get(f"{other_cluster}/connectors", timeout=10).json() == []
+    assert outbox_here("verify", "--no-canary", *address, pipeline=NAME).code == 1
 
 
 def test_a_lock_file_of_one_system_gives_no_access_to_others(

@@ -484,6 +484,16 @@ def test_writes_nothing_without_a_slot(
     assert connection.execute("select count(*) from store_event").fetchone() == written
 
 
+def test_a_type_that_is_not_applied_is_refused(store: Deployment, connection: Connection) -> None:
+    """The connector would send its rows to the dead letter topic."""
+    aggregates = {**store.pipeline.aggregates, "later": store.pipeline.aggregates["plain"]}
+    changed = replace(store, pipeline=store.pipeline.model_copy(update={"aggregates": aggregates}))
+    for write in (partial(backfill, changed, ["plain", "later"]), partial(republish, changed, "later", ["1"])):
+        with pytest.raises(RefusedError, match="later of the pipeline file has not been applied"):
+            write(silent)
+    assert outbox_rows(connection, "later") == []
+
+
 def with_slot(deployment: Deployment, name: str, lock_folder: Path) -> Deployment:
     """Simulate a deployment with a slot that does not exist in the database."""
     source = deployment.pipeline.source.model_copy(update={"slot": name})
