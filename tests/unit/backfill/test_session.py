@@ -25,6 +25,6 @@ def test_rejects_rows_without_a_topic(deployed: Callable[..., Deployment], prefi
     pipeline = deployment.pipeline.model_copy(update={"source": source})
     with (
         pytest.raises(RefusedError, match=message),
-        open_session(replace(deployment, pipeline=pipeline), lock_seconds=1),
+        open_session(replace(deployment, pipeline=pipeline), ["book"], lock_seconds=1),
     ):
         pytest.fail("no error was raised")
