@@ -36,6 +36,8 @@ DATABASE_HINT = (
 DATABASE_KEYS = ("database.hostname", "database.port", "database.dbname")
 NAME_KEYS = ("slot.name", "publication.name", "topic.prefix", "table.include.list")
 IDENTITY_KEYS = (*NAME_KEYS, *DATABASE_KEYS)
+RECOVERED_KEYS = ("slot.name", "publication.name")
+"""Names with which the connector starts at another position of the WAL."""
 ADDRESSES_HINT = (
     "check -p and -e, or correct connector.name, the addresses or kafka.cluster_id in the files; nothing was changed"
 )
@@ -162,8 +164,9 @@ def refuse_unapplied_names(
 
     `apply_hint` names the command that applies a new name.
     """
-    for problem in _unapplied(deployment, lock, keys):
-        hint = f"check -p, -e, --set and the variables OUTBOX__...; if the change is intended: {apply_hint}"
+    for key, problem in _unapplied(deployment, lock, keys):
+        steps = APPLY_RECOVER_HINT if key in RECOVERED_KEYS else apply_hint  # `apply` refuses a changed slot
+        hint = f"check -p, -e, --set and the variables OUTBOX__...; if the change is intended: {steps}"
         raise RefusedError(problem, f"{hint}; after a failover or migration: {RECOVER_HINT}")
 
 
@@ -247,19 +250,19 @@ def prefix_differences(deployment: Deployment, lock: Lock | None) -> Iterator[st
         yield f"the prefix is {prefix!r}, but {recorded!r} in lock file {deployment.lock_file}"
 
 
-def _unapplied(deployment: Deployment, lock: Lock | None, keys: Collection[str]) -> Iterator[str]:
-    """Compare the names and addresses of the rendered connector config with those of the last apply."""
+def _unapplied(deployment: Deployment, lock: Lock | None, keys: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield the key of each name or address that differs between the files and the last apply, and a description."""
     applied = lock.names if lock is not None else {}
     rendered = deployment.render(lock) if applied else {}
     for key in keys:
         if applied and rendered.get(key) != applied.get(key):
             recorded = f"{applied.get(key)!r} in lock file {deployment.lock_file}"
-            yield f"{key} is {rendered.get(key)!r} in the files, but {recorded}"
+            yield key, f"{key} is {rendered.get(key)!r} in the files, but {recorded}"
 
 
 def _problems(deployment: Deployment, lock: Lock | None, system: System) -> Iterator[str]:
     if system == "postgres":
-        yield from _unapplied(deployment, lock, IDENTITY_KEYS)
+        yield from (problem for _, problem in _unapplied(deployment, lock, IDENTITY_KEYS))
         if lock is not None and lock.system_identifier is not None:
             yield from _table_differences(deployment, lock)
             with postgres_client.connected(deployment.environment.source, seconds=READ_LIMIT_S) as connection:

@@ -1,7 +1,8 @@
 """Define the properties of Kafka clients, drivers and catalogs that pipeline and environment files can set.
 
 Other properties load libraries or classes, run programs, or write files. With such a property, a file that somebody
-else wrote could execute code in the command, in a Connect worker or in a Spark driver.
+else wrote could execute code in the command, in a Connect worker or in a Spark driver. With `bootstrap.servers`, the
+connector would write to a cluster that no command compares.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ ALLOWED = {
         log_level max.in.flight sasl.kerberos.keytab sasl.kerberos.principal sasl.mechanisms sasl.oauthbearer.*
         sasl.password sasl.username socket.* ssl.ca.* ssl.certificate.location ssl.certificate.pem ssl.crl.location
         ssl.curves.list ssl.key.location ssl.key.pem ssl.sigalgs.list topic.metadata.refresh.sparse""",
-    "producer.override": f"""{_BOTH_CLIENTS} acks auto.offset.reset batch.size bootstrap.servers buffer.memory
-        enable.idempotence group.id group.instance.id isolation.level max.poll.records max.request.size
+    "producer.override": f"""{_BOTH_CLIENTS} acks auto.offset.reset batch.size buffer.memory enable.idempotence
+        isolation.level max.poll.records max.request.size
         partitioner.adaptive.partitioning.enable partitioner.ignore.keys retries sasl.client.callback.handler.class
         sasl.jaas.config sasl.kerberos.ticket.* sasl.login.callback.handler.class sasl.login.refresh.*
         sasl.oauthbearer.expected.* sasl.oauthbearer.header.urlencode sasl.oauthbearer.jwks.endpoint.url
@@ -107,7 +108,8 @@ def _name_problem(place: str, name: str, prefix: str = "") -> str:
         return ""
     similar = difflib.get_close_matches(name, ALLOWED[place].split(), n=1)
     suggestion = f"did you mean {prefix}{similar[0]}? " if similar else ""
-    return f"{prefix}{name} is not allowed, because unlisted properties can execute code; {suggestion}see {REFERENCE}"
+    reason = "unlisted properties can execute code or select another cluster"
+    return f"{prefix}{name} is not allowed, because {reason}; {suggestion}see {REFERENCE}"
 
 
 def _url_problem(key: str, value: str) -> str:

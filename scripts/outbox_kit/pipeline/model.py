@@ -41,7 +41,8 @@ HEARTBEAT_PREFIX = "__debezium-heartbeat"
 
 PROTECTED_OVERRIDES = re.compile(
     r"topic\.prefix$|slot\.|publication\.|(schema|table|column)\.(include|exclude)|snapshot\.mode|errors\."
-    r"|offset\.mismatch|lsn\.flush|skipped\.operations|exactly\.once|database\.(hostname|dbname)"
+    r"|offset\.mismatch|offsets\.storage|lsn\.flush|skipped\.operations|exactly\.once"
+    r"|database\.(hostname|port|dbname)"
     r"|producer\.override\.(acks|enable\.idempotence)"
     r"|(key|value|header)\.converter|transforms|heartbeat\.|message\.prefix|producer\.override\.max\.block"
 )

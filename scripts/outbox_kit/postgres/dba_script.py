@@ -26,6 +26,20 @@ SOURCE_HEAD = """\
 -- If EXECUTE on pg_control_system() was revoked from PUBLIC, grant it to the owner and the verifier.
 -- `outbox apply` uses the same statements, so `outbox plan` does not show changes to PostgreSQL afterwards.
 -- For target tables in PostgreSQL: outbox render --format sql --target NAME"""
+CHECK_DATABASE = """begin
+  if current_database() <> {database} then
+    raise exception 'this script is for database %, but the current database is %', {database}, current_database();
+  end if;
+end"""
+CHECK_MARK = """begin
+  if exists (
+    select from pg_publication where pubname = {publication} and obj_description(oid, 'pg_publication') like {any_mark}
+      and not starts_with(obj_description(oid, 'pg_publication'), {own_mark})
+  ) then
+    raise exception 'publication % belongs to another pipeline or environment', {publication}
+      using hint = 'run this script in its own database, or set another source.publication and source.slot';
+  end if;
+end"""
 WAL_LEVEL = "-- Logical decoding requires wal_level = logical, which takes effect after a restart of the server."
 CHECK_WAL_LEVEL = """begin
   if current_setting('wal_level') <> 'logical' then
@@ -93,7 +107,8 @@ def target_script(environment: Environment, name: str) -> str:
         targets = [key for key, value in environment.targets.items() if isinstance(value, PostgresTarget)]
         hint = f"use a target of kind postgres: {', '.join(targets) or 'the environment file has none'}"
         raise ConfigurationError(f"environment {environment.name} has no PostgreSQL target {name!r}", hint)
-    return "\n\n".join([_head(f"target {one_line(name)}", environment, target.database), *_materializer(target)]) + "\n"
+    head, check = _head(f"target {one_line(name)}", environment, target.database), _check_database(target.database)
+    return "\n\n".join([head, check, *_materializer(target)]) + "\n"
 
 
 def tables_with_schema(query: str) -> set[str]:
@@ -110,6 +125,8 @@ def _source(pipeline: Pipeline, environment: Environment) -> Iterator[str]:
     source, database = pipeline.source, environment.source
     owner = sql.Identifier(database.admin.user)
     yield f"{_head(f'pipeline {pipeline.name}', environment, database.database)}\n{SOURCE_HEAD}"
+    yield _check_database(database.database)
+    yield _check_mark(pipeline, environment)
     yield f"{WAL_LEVEL}\n{_do_block(CHECK_WAL_LEVEL)}"
     yield from _create_role(OWNER, owner, database.database, "login replication")
     yield _text(sql.SQL("grant pg_read_all_stats to {}").format(owner))
@@ -127,6 +144,21 @@ def _source(pipeline: Pipeline, environment: Environment) -> Iterator[str]:
     yield f"{SLOT}\n{_text(sql.SQL('set statement_timeout = {}').format(SLOT_TIMEOUT_MS))}"
     yield _slot_block(source.slot)
     yield "reset statement_timeout;"
+
+
+def _check_database(name: str) -> str:
+    """Return a DO block that fails in another database, for example of another environment."""
+    return _do_block(sql.SQL(CHECK_DATABASE).format(database=sql.Literal(name)).as_string(None))
+
+
+def _check_mark(pipeline: Pipeline, environment: Environment) -> str:
+    """Return a DO block that fails if the publication has the mark of another pipeline or environment."""
+    body = sql.SQL(CHECK_MARK).format(
+        publication=sql.Literal(pipeline.source.publication),
+        any_mark=sql.Literal(f"{ddl.MARK_PREFIX}%"),
+        own_mark=sql.Literal(ddl.mark_of_names(pipeline, environment)),
+    )
+    return _do_block(body.as_string(None))
 
 
 def _create_role(comment: str, role: sql.Identifier, database: str, attributes: LiteralString) -> Iterator[str]:

@@ -97,9 +97,13 @@ def publication_mark(pipeline: Pipeline, environment: Environment, cluster_id: s
 
     The Kafka cluster distinguishes environments with the same name, and copies of a server's files.
     """
-    names = f"pipeline {pipeline.name}, environment {environment.name}"
     cluster = f", cluster {cluster_id}" if cluster_id else ""
-    return f"{MARK_PREFIX}{names}, prefix {pipeline.prefix}, slot {pipeline.source.slot}{cluster}"
+    return f"{mark_of_names(pipeline, environment)} prefix {pipeline.prefix}, slot {pipeline.source.slot}{cluster}"
+
+
+def mark_of_names(pipeline: Pipeline, environment: Environment) -> str:
+    """Return the first part of the marks of a pipeline in an environment."""
+    return f"{MARK_PREFIX}pipeline {pipeline.name}, environment {environment.name},"
 
 
 def own_marks(pipeline: Pipeline, environment: Environment, cluster_id: str | None) -> list[str]:
@@ -112,11 +116,16 @@ def is_foreign_mark(comment: str | None, pipeline: Pipeline, environment: Enviro
 
     Prefix and slot are ignored, because they can change. The mark of any cluster is foreign if `cluster_id` is None.
     """
+    is_mark = MARK.match(comment or "") is not None
+    return is_mark and not is_own_mark(comment, pipeline, environment, cluster_id)
+
+
+def is_own_mark(comment: str | None, pipeline: Pipeline, environment: Environment, cluster_id: str | None) -> bool:
+    """Return whether the comment begins with a mark of the pipeline, also with an earlier prefix or slot."""
     found = MARK.match(comment or "")
-    if found is None:
+    if found is None or found["cluster"] not in (None, cluster_id):
         return False
-    is_other_cluster = found["cluster"] not in (None, cluster_id)
-    return (found["pipeline"], found["environment"]) != (pipeline.name, environment.name) or is_other_cluster
+    return (found["pipeline"], found["environment"]) == (pipeline.name, environment.name)
 
 
 def mark_publication(publication: str, mark: str) -> sql.Composed:

@@ -281,5 +281,5 @@ def _refuse_other_source(source: Source, actual: ActualDatabase, locked_source: 
     if actual.publication is not None and actual.publication["oid"] != locked_source.publication_oid:
         raise RefusedError(
             f"publication {source.publication!r} was recreated after the slot: rows written in the meantime are lost",
-            RECOVER_HINT,
+            f"{RECOVER_HINT}; after a change of source.publication: {APPLY_RECOVER_HINT}",
         )

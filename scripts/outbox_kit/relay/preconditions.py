@@ -28,10 +28,9 @@ COUNT = sql.SQL(
 TEXT_TYPES = (*JSON_TYPES, "text", "character varying")
 # A publication of all tables is not specific to a pipeline.
 OTHER_PUBLICATIONS: LiteralString = """
-    select pubname as name from pg_publication p join pg_publication_rel on prpubid = p.oid
-    where prrelid = to_regclass(%s) and p.oid <> %s
-      and coalesce(obj_description(p.oid, 'pg_publication'), '') <> all(%s::text[])
-    order by pubname"""
+    select pubname as name, obj_description(p.oid, 'pg_publication') as comment
+    from pg_publication p join pg_publication_rel on prpubid = p.oid
+    where prrelid = to_regclass(%s) and p.oid <> %s order by pubname"""
 NULLABLE: LiteralString = """
     select 1 from pg_attribute where attrelid = to_regclass(%s) and attname = %s and not attnotnull"""
 
@@ -87,13 +86,15 @@ def _refuse_other_owner(pipeline: Pipeline, name: str, connector: LiveConnector)
 def refuse_published_table(connection: Connection, deployment: Deployment, lock: Lock) -> None:
     """Raise RefusedError if a publication lists the table that is neither in the lock file nor marked as the own.
 
-    Another pipeline may send the rows, also at another Connect cluster.
+    Another pipeline may send the rows, also at another Connect cluster. A publication that this pipeline had before
+    source.publication or source.slot was changed has its mark.
     """
     source = deployment.pipeline.source
     recorded = lock.source.publication_oid if lock.source else 0
-    marks = ddl.own_marks(deployment.pipeline, deployment.environment, lock.cluster_id)
-    found = connection.execute(OTHER_PUBLICATIONS, (ddl.quoted_text(source.table), recorded, marks)).fetchone()
-    if found is not None:
+    names = deployment.pipeline, deployment.environment, lock.cluster_id
+    for found in connection.execute(OTHER_PUBLICATIONS, (ddl.quoted_text(source.table), recorded)).fetchall():
+        if ddl.is_own_mark(found["comment"], *names):
+            continue
         name = sql.Identifier(found["name"]).as_string(connection)
         table = ddl.qualified_name(source.table).as_string(connection)
         raise RefusedError(

@@ -9,6 +9,7 @@ from outbox_events import limited_calls
 from outbox_events.contract.partitioner import partition_of
 from outbox_events.errors import ConfigurationError, RefusedError, RejectedError, UnreachableError, WaitTimeoutError
 from outbox_kit.deployment import Deployment
+from outbox_kit.deployment.preconditions import refuse_reader_elsewhere
 from outbox_kit.deployment.source_epochs import refuse_relay_of_other_pipeline
 from outbox_kit.encoding import RecordEncoder
 from outbox_kit.pipeline import Lock
@@ -94,6 +95,8 @@ def prepare(process: RelayProcess, lock: Lock) -> None:
         current = relay.source_epoch
         if not current:
             refuse_published_table(connection, deployment, lock)
+        if process.options.with_connect:
+            refuse_reader_elsewhere(deployment, read_slot(connection, deployment.pipeline.source.slot))
         _create_tables(process, lock, connection)
         epoch = epochs.required_epoch(deployment, lock, connection, relay_tables, with_connect=with_connect)
         if epoch != current:

@@ -176,6 +176,30 @@ def test_each_role_lacks_all_other_privileges(
         connection.execute(statement.encode())
 
 
+def test_the_scripts_fail_in_another_database(
+    scripts: dict[str, list[str]], as_role: object, state: StackState
+) -> None:
+    """The first statement fails, so psql with ON_ERROR_STOP runs no other one."""
+    del as_role
+    for database, other in (("library", "warehouse"), ("warehouse", "library")):
+        dsn = state.dsn(state.admin_user, state.admin_password, other)
+        with psycopg.connect(dsn) as connection, pytest.raises(psycopg.errors.RaiseException, match=database):
+            connection.execute(scripts[database][0].encode())
+
+
+def test_the_script_fails_if_the_publication_belongs_to_another_environment(
+    scripts: dict[str, list[str]], as_role: object, source_dsn: str
+) -> None:
+    del as_role
+    with psycopg.connect(source_dsn) as connection:
+        mark = f"outbox-kit: pipeline {NAME}, environment {NAME}2, prefix {NAME}, slot {NAME}_s"
+        connection.execute(f"comment on publication {NAME}_p is '{mark}'")
+        connection.execute(scripts["library"][0].encode())
+        with pytest.raises(psycopg.errors.RaiseException, match="another pipeline or environment"):
+            connection.execute(scripts["library"][1].encode())
+        connection.rollback()
+
+
 def test_creates_a_failover_slot_where_supported(as_role: Callable[..., Any]) -> None:
     with as_role("verifier") as connection:
         row = connection.execute(

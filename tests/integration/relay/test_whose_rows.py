@@ -16,7 +16,7 @@ from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.deployment import Deployment, apply
 from outbox_kit.operations import lifecycle
 from outbox_kit.postgres import client, ddl
-from outbox_kit.relay import epochs
+from outbox_kit.relay import epochs, tables
 from outbox_kit.relay.tables import RelayTables
 from outbox_kit.results import silent
 from outbox_kit.results.changes import System
@@ -155,6 +155,22 @@ def test_the_first_apply_of_a_relay_asks_before_the_database_of_a_connector(
         own = ddl.publication_mark(owner.pipeline, owner.environment, owner.kafka.cluster_id())
         query = "select obj_description(oid, 'pg_publication') from pg_publication where pubname = 'claimed_p'"
         assert connection.execute(query).fetchone() == (own,)
+
+
+def test_a_relay_accepts_an_earlier_publication_of_its_pipeline(deploy: Deploy, source_dsn: str) -> None:
+    """The publication and the slot were renamed in the pipeline file before the move to the relay."""
+    renamed = copied(deploy, "renamed", "public.renamed_event")
+    earlier = renamed.pipeline.source.model_copy(update={"slot": "earlier_s"})
+    earlier_pipeline = renamed.pipeline.model_copy(update={"source": earlier})
+    mark = ddl.publication_mark(earlier_pipeline, renamed.environment, renamed.kafka.cluster_id())
+    with client.connected(renamed.environment.source) as connection:
+        tables.create_outbox(connection, RelayTables(renamed.pipeline, marks=False))
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        connection.execute("create publication earlier_p for table public.renamed_event with (publish = 'insert')")
+        with pytest.raises(RefusedError, match="earlier_p"):
+            relay_once(renamed)
+        connection.execute(f"comment on publication earlier_p is '{mark}'")
+        relay_once(renamed)
 
 
 def copied(deploy: Deploy, name: str, table: str = TABLE) -> Deployment:

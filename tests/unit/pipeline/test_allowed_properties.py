@@ -115,9 +115,19 @@ def test_accepts_other_properties_of_a_connector(key: str, value: str) -> None:
     assert connector_problem(key, value) == ""
 
 
-def test_refuses_code_in_overrides() -> None:
-    with pytest.raises(ValidationError, match=r"driver\.socketFactory"):
-        Connector(name="c", overrides={"driver.socketFactory": "x.Y"})
+@pytest.mark.parametrize(
+    "key",
+    [
+        "driver.socketFactory",
+        *(f"{client}.override.bootstrap.servers" for client in ("producer", "consumer", "admin")),
+        "consumer.override.group.id",
+        "database.port",
+        "offsets.storage.topic",
+    ],
+)
+def test_refuses_code_and_other_systems_in_overrides(key: str) -> None:
+    with pytest.raises(ValidationError, match=key):
+        Connector(name="c", overrides={key: "x.Y"})
 
 
 @pytest.mark.parametrize(

@@ -192,8 +192,12 @@ def test_a_script_is_for_one_database(library: Pipeline, environment: Environmen
         target_script(environment, "lake")
 
 
-def test_first_checks_wal_level(library: Pipeline, environment: Environment) -> None:
-    assert "current_setting('wal_level')" in statements_of(script(library, environment))[0]
+def test_checks_the_database_and_wal_level_before_it_changes_anything(
+    library: Pipeline, environment: Environment
+) -> None:
+    checks = statements_of(script(library, environment))[:3]
+    assert all("raise exception" in statement for statement in checks)
+    assert "current_setting('wal_level')" in checks[-1]
 
 
 @pytest.mark.parametrize(
