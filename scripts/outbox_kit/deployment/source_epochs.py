@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import LiteralString
-
 from psycopg import sql
 
 from outbox_events.contract.source_sequence import MAX_EPOCH, UNVERSIONED, Version
@@ -17,10 +15,6 @@ from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.state import ActualDatabase
 from outbox_kit.results.repair_commands import APPLY_RECOVER_HINT
-
-RELAY_SESSIONS: LiteralString = (
-    "select pid from pg_stat_activity where datname = current_database() and application_name = %s order by pid"
-)
 
 
 def connector_epoch(deployment: Deployment) -> int:
@@ -50,10 +44,9 @@ def refuse_running_relay(deployment: Deployment, database: ActualDatabase) -> No
     if not database.relay.source_epoch:
         return
     with postgres_client.connected(deployment.environment.source) as connection:
-        sessions = connection.execute(RELAY_SESSIONS, (postgres_client.relay_application(table),)).fetchall()
+        sessions = postgres_client.relay_sessions(connection, table)
     if sessions:
-        pids = ", ".join(str(session["pid"]) for session in sessions)
-        message = f"a relay sends the rows of table {table}: sessions of the server: {pids}"
+        message = f"a relay sends the rows of table {table}: sessions of the server: {', '.join(map(str, sessions))}"
         raise RefusedError(message, "stop every relay process; docs/relay.md describes the move to the connector")
 
 

@@ -44,6 +44,9 @@ RELAY_TABLE: LiteralString = "select to_regclass(%s) is not null as found"
 RELAY = sql.SQL(
     "select source_epoch, prefix, to_jsonb(r) ->> 'cluster_id' as cluster_id from {}.outbox_relay r where outbox = %s"
 )
+RELAY_SESSIONS: LiteralString = (
+    "select pid from pg_stat_activity where datname = current_database() and application_name = %s order by pid"
+)
 PUBLICATION: LiteralString = """
     select p.oid::bigint as oid, p.pubname as name, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate, p.pubviaroot,
            p.puballtables, obj_description(p.oid, 'pg_publication') as comment,
@@ -246,6 +249,12 @@ def read_relay(connection: Connection, outbox: str) -> Relay:
 def relay_application(outbox: str) -> str:
     """Return the application_name of the sessions of a polling relay."""
     return f"outbox-kit relay {outbox}"[:63]
+
+
+def relay_sessions(connection: Connection, outbox: str) -> list[int]:
+    """Return the pids of the sessions of the polling relays of a table."""
+    rows = connection.execute(RELAY_SESSIONS, (relay_application(outbox),)).fetchall()
+    return [row["pid"] for row in rows]
 
 
 def read_publication(connection: Connection, name: str) -> Row | None:

@@ -20,7 +20,7 @@ from outbox_events.waiting import Deadline
 from outbox_kit.deployment import Deployment
 from outbox_kit.encoding import InvalidRowError, RecordEncoder
 from outbox_kit.encoding.dead_letter import dead_letter_record
-from outbox_kit.postgres.client import Connection, Row
+from outbox_kit.postgres.client import Connection, Row, relay_sessions
 from outbox_kit.relay import leases, unread_rows
 from outbox_kit.relay.batches import Batch, BatchStore
 from outbox_kit.relay.buckets import BUCKETS
@@ -85,6 +85,7 @@ class Worker:
         self._store = BatchStore(connection, reader)
         self._leases = Leases(connection, reader.tables.outbox_name)
         self._rebalance_at = self._count_at = 0.0
+        self._unread = 0
         self._remaining: dict[int, int] = {}
         self._deadline = Deadline(0)
 
@@ -251,15 +252,19 @@ class Worker:
         if self._process.options.marks or time.monotonic() < self._count_at:
             return
         self._count_at = time.monotonic() + INTERVAL_S
-        unread = unread_rows.count(self._connection, self._process.tables)
-        if not unread:
+        before, self._unread = self._unread, unread_rows.count(self._connection, self._process.tables)
+        once, outbox = self._process.options.once, self._process.tables.outbox_name
+        if not self._unread:
             return
-        self._process.counters.unread += unread
-        outbox = self._process.tables.outbox_name
-        problem = f"{plural(unread, 'row')} of {outbox} were deleted before the relay read them, so they are not sent"
-        if self._process.options.once:
+        # Another process may have deleted rows that it has sent. The statistics count them later than its last batch.
+        is_shared = relay_sessions(self._connection, outbox) != [self._connection.info.backend_pid]
+        if is_shared and (once or not before):
+            return
+        self._process.counters.unread += self._unread
+        problem = f"deleted before the relay read them, so they are not sent: {plural(self._unread, 'row')} of {outbox}"
+        if once:
             raise RefusedError(problem, UNREAD_HINT)
-        self._process.progress(f"{problem}: {UNREAD_HINT}")
+        self._process.progress(f"{problem}; {UNREAD_HINT}")
 
     def _write_metrics(self) -> None:
         if self._process.metrics.is_due:

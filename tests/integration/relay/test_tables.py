@@ -87,6 +87,17 @@ def test_rows_that_are_deleted_before_they_are_read_are_an_error(relayed: Deploy
     assert relay_once(relayed).unread == 0, "the rows are reported once"
 
 
+def test_rows_are_not_unread_while_another_process_may_have_deleted_them(relayed: Deployment, source_dsn: str) -> None:
+    """The statistics count the deletions of another relay process later than its last batch."""
+    relay_once(relayed)
+    application = client.relay_application(TABLE)
+    with psycopg.connect(source_dsn) as connection, psycopg.connect(source_dsn, application_name=application):
+        event_id = send_within(connection, "book", "deleted", book(str(uuid4())), table=TABLE)
+        connection.execute(f"delete from {TABLE} where id = %s", [event_id])
+        connection.commit()
+        assert relay_once(relayed).unread == 0
+
+
 def test_counts_rows_that_were_deleted_before_the_first_relay(relayed: Deployment) -> None:
     """A service that keeps its outbox table empty can be older than the relay."""
     with other_table(relayed, "public.emptied_event") as (connection, tables):
