@@ -13,7 +13,7 @@ from typing import Any, Self
 from uuid import UUID
 
 from outbox_events.contract.headers import SOURCE_SEQUENCE
-from outbox_events.errors import ConfigurationError, OutboxError, RefusedError, WaitTimeoutError
+from outbox_events.errors import ConfigurationError, OutboxError, RefusedError, UnreachableError, WaitTimeoutError
 from outbox_events.latest_state import snapshot as snapshots
 from outbox_events.latest_state.reader import TopicReader
 from outbox_events.latest_state.states import Entry, States
@@ -33,6 +33,13 @@ STOP_S = 60.0
 
 class StaleStateError(OutboxError):
     """A state is not returned, because it might not be the latest state."""
+
+
+class UnconfirmedStateError(StaleStateError, UnreachableError):
+    """No state is returned, because the end of the topic is not known, for example while the brokers do not respond.
+
+    A receiver whose handler raises this error waits, as for other outages.
+    """
 
 
 @dataclass(frozen=True)
@@ -305,11 +312,11 @@ class LatestState:
             message = f"the thread that reads topic {self.topic} has ended: {type(follower.error).__name__}"
             raise StaleStateError(message, "see the log, then call stop() and follow()") from follower.error
         if read_until is None:
-            raise StaleStateError(f"topic {self.topic} has not been read to its end yet", "call load(), or wait")
+            raise UnconfirmedStateError(f"topic {self.topic} has not been read to its end yet", "call load(), or wait")
         age_s = abs(time.time() - read_until)  # abs(), because the clock might have been set back
         if follower.is_running and self._max_staleness_s is not None and age_s > self._max_staleness_s:
             message = f"the end of topic {self.topic} was last confirmed {age_s:.0f} s ago; {self._progress()}"
-            raise StaleStateError(message, "check the brokers, or set max_staleness_s") from follower.error
+            raise UnconfirmedStateError(message, "check the brokers, or set max_staleness_s") from follower.error
         return entries, unordered
 
     def _decoded(self, key: bytes, entry: Entry) -> Any:  # noqa: ANN401 - the decoder decides

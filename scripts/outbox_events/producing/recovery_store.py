@@ -18,7 +18,7 @@ from psycopg.pq import TransactionStatus
 from outbox_events.errors import RefusedError
 from outbox_events.kafka.record import Record
 from outbox_events.producing import stored_record
-from outbox_events.producing.database import Connection, rows_of
+from outbox_events.producing.database import Connection, has_open_statement, rows_of
 from outbox_events.producing.delivered import READ_S, Found, compacted_topics, find_delivered
 from outbox_events.producing.deliveries import DELIVERY_S, KafkaTransaction, fence
 from outbox_events.producing.errors import NotDeliveredError
@@ -101,8 +101,10 @@ class RecoveryStore:
 
     def save(self, transaction_id: str, records: Sequence[Record]) -> None:
         """Save a business transaction's records durably. If psycopg raises an error, abort the business transaction."""
-        if self.connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
-            raise RefusedError("the connection of the recovery store has an open transaction", "commit it first")
+        is_open = self.connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR)
+        if is_open or has_open_statement(self.connection):
+            message = "the connection of the recovery store has an open transaction, pipeline or statement"
+            raise RefusedError(message, "use the connection only for the store")
         values = {"transaction_id": transaction_id, "sender": self.sender, **stored_record.parameters(records)}
         self._execute(SAVE, values, columns=stored_record.COLUMNS, unnest=stored_record.UNNEST, database=DATABASE)
 

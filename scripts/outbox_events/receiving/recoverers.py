@@ -92,7 +92,7 @@ class DeadLetterTopic:
 
     If the strategy uses Kafka transactions, the dead letter and the offset are committed together. Otherwise the dead
     letter is delivered before the offset is committed. It is sent once, however often the commit is repeated, and again
-    only by another process, for example after a crash. The headers then name the same topic, partition and offset.
+    only after a crash or rebalance. The headers then name the same topic, partition and offset.
     """
 
     def __init__(self, producer: Producer, topic: str, *, seconds: float = DELIVERY_S) -> None:

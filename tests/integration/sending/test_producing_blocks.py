@@ -31,6 +31,7 @@ from outbox_events import (
     two_phase,
 )
 from outbox_events.errors import RefusedError
+from outbox_events.producing.database import Order
 from outbox_kit.stack import Stack
 from outbox_kit.stack.processes import find_processes
 from outbox_lab.drill.senders.direct_sender import DirectSender
@@ -198,6 +199,21 @@ def test_a_block_names_the_problem_of_its_connection(
     prepare(connection)
     with pytest.raises(RefusedError, match=problem), sender.transaction():
         pass
+
+
+@pytest.mark.parametrize("order", ["database-first", "kafka-first"])
+def test_a_store_whose_connection_is_in_a_pipeline_sends_nothing(world: World, order: Order) -> None:
+    """The rows of the store would be queued, and be missing after a crash."""
+    producer = world.producer()
+    fence(producer)
+    store = RecoveryStore(world.connect(autocommit=True), world.transactional_id)
+    sender = ChainedSender(world.connect(), producer, order=order, store=store)
+    pipeline = store.connection.pipeline()
+    pipeline.__enter__()
+    with pytest.raises(RefusedError, match="recovery store"), sender.transaction() as transaction:
+        transaction.send(world.record("a"))
+    pipeline.__exit__(None, None, None)
+    assert world.delivered() == {}
 
 
 @pytest.mark.parametrize("way", ["two-phase", "proof"])

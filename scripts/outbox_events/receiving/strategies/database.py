@@ -12,12 +12,17 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 import psycopg
 from psycopg import sql
 from psycopg.pq import TransactionStatus
+from psycopg.transaction import OutOfOrderTransactionNesting
 
 from outbox_events.errors import ConfigurationError, RejectedError, UnreachableError
 from outbox_events.producing.database import MARK, has_open_statement, is_marked, rows_of
 from outbox_events.receiving.recoverers import ReceiverStoppedError, describe
 from outbox_events.receiving.retries import needs_connection
-from outbox_events.receiving.strategies.ended_transactions import TransactionEndedError, refused
+from outbox_events.receiving.strategies.ended_transactions import (
+    StatementLeftOpenError,
+    TransactionEndedError,
+    refused,
+)
 from outbox_events.sending.emit import is_sqlalchemy
 from outbox_events.sending.psycopg_writer import refuse_autocommit
 
@@ -86,15 +91,14 @@ class Database(Generic[Connected]):
 
         Otherwise, the handler of the next event would wait for the statement, or would run without a transaction.
         """
-        driver: object = connected
         if not isinstance(connected, psycopg.Connection):
             from outbox_events.receiving.strategies import sqlalchemy_execution  # noqa: PLC0415 - an optional dependency
 
-            driver = sqlalchemy_execution.driver_connection(cast(Any, connected))
-        if isinstance(driver, psycopg.Connection):
-            _require_no_open_statement(driver)
-            if _has_status(driver, TransactionStatus.IDLE):
-                raise TransactionEndedError
+            sqlalchemy_execution.check(cast(Any, connected))
+        elif has_open_statement(connected):
+            raise StatementLeftOpenError
+        elif _has_status(connected, TransactionStatus.IDLE):
+            raise TransactionEndedError
 
     def close(self) -> None:
         """Close the connection that was kept open."""
@@ -144,16 +148,14 @@ def _committed(connection: psycopg.Connection[Any]) -> Iterator[None]:
                     "a handler ignored a database error, so its transaction cannot commit", SAVEPOINT_HINT
                 )
             _require_connected(connection)  # psycopg would not report it
+    except OutOfOrderTransactionNesting as error:
+        connection.close()
+        raise ReceiverStoppedError("a handler left a savepoint open; nothing was committed", SAVEPOINT_HINT) from error
     except Exception as error:
-        if needs_connection(error):
-            connection.close()  # after a failover, its server might be read-only permanently
+        # After a failover, its server might be read-only permanently. A handler might have changed its settings.
+        if needs_connection(error) or isinstance(error, TransactionEndedError):
+            connection.close()
         raise
-
-
-def _require_no_open_statement(connection: psycopg.Connection[Any]) -> None:
-    if has_open_statement(connection):
-        message = "a handler left a pipeline, COPY or stream of rows open; nothing was committed"
-        raise ReceiverStoppedError(message, "close it in the handler, for example with `with connection.pipeline():`")
 
 
 @contextmanager

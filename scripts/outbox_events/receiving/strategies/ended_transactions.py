@@ -12,14 +12,24 @@ from typing import NoReturn
 from outbox_events.receiving.recoverers import ReceiverStoppedError
 
 HINT = "remove commit and rollback from the handlers, and execute statements that may fail in a savepoint"
-CHECK_HINT = "remove SQL such as commit and rollback from the handlers, and check the effects of these events"
+CHECK_HINT = (
+    "remove SQL such as commit, rollback and reset all from the handlers, and check the effects of these events"
+)
 
 
 class TransactionEndedError(ReceiverStoppedError):
     """A handler has ended the transaction of its events, so some of their effects might be committed."""
 
+    def __init__(self, message: str = "a handler ended the transaction of its events", hint: str = CHECK_HINT) -> None:
+        super().__init__(message, hint)
+
+
+class StatementLeftOpenError(TransactionEndedError):
+    """A handler has left a statement open, so it is unknown whether it has also ended the transaction."""
+
     def __init__(self) -> None:
-        super().__init__("a handler ended the transaction of its events", CHECK_HINT)
+        message = "a handler left a pipeline, COPY or stream of rows open"
+        super().__init__(message, "close it in the handler, for example with `with connection.pipeline():`")
 
 
 @contextmanager

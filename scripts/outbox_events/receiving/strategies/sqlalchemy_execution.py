@@ -10,14 +10,20 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NoReturn
 
 import psycopg
+from psycopg.pq import TransactionStatus
 from sqlalchemy import Connection, event, text
 from sqlalchemy.exc import SQLAlchemyError, UnboundExecutionError
 from sqlalchemy.orm import Session, scoped_session
 
 from outbox_events.errors import ConfigurationError, UnreachableError
-from outbox_events.producing.database import MARK, MARKED, READ_MARK, has_open_statement
+from outbox_events.producing.database import MARK, MARKED, READ_MARK
+from outbox_events.producing.database import has_open_statement as is_open
 from outbox_events.receiving.retries import needs_connection
-from outbox_events.receiving.strategies.ended_transactions import TransactionEndedError, refused
+from outbox_events.receiving.strategies.ended_transactions import (
+    StatementLeftOpenError,
+    TransactionEndedError,
+    refused,
+)
 from outbox_events.sending.sqlalchemy_writer import connection_of
 
 log = logging.getLogger("outbox_events.receiving")
@@ -74,27 +80,49 @@ def committed(session: Session, first_statement: str, values: dict[str, str]) ->
             if not _is_marked(session):
                 raise TransactionEndedError
         except Exception as error:
-            # After a failover, its server might be read-only permanently.
-            if needs_connection(error) or _has_open_statement(connection):
+            has_open_statement = _has_open_statement(connection)
+            # A failed flush ends the transaction, too.
+            is_ended = not has_open_statement and transaction.is_active and _is_replaced(connection)
+            # After a failover, its server might be read-only permanently. A handler might have changed its settings.
+            if is_ended or has_open_statement or needs_connection(error) or isinstance(error, TransactionEndedError):
                 session.invalidate()
-            elif transaction.is_active and _is_replaced(connection):  # a failed flush ends it, too
+            if is_ended:
                 raise TransactionEndedError from error
             raise
     connection_info["outbox_events"] = True
 
 
-def driver_connection(session: Session) -> object:
-    """Return the connection of the driver, or None if an error has ended the transaction of the session."""
+def check(session: Session) -> None:
+    """Raise TransactionEndedError if a handler has ended the transaction, or has left a statement open."""
     try:
-        return session.connection().connection.driver_connection
-    except SQLAlchemyError:
-        return None
+        connection = session.connection()
+    except SQLAlchemyError:  # an error has ended the transaction of the session, which is reported at its end
+        return
+    if _has_open_statement(connection):
+        raise StatementLeftOpenError
+    if _is_idle(connection):
+        raise TransactionEndedError
 
 
 def _has_open_statement(connection: Connection) -> bool:
     """Return whether a statement was left open on the driver's connection, so that ROLLBACK would block."""
-    driver = None if connection.closed or connection.invalidated else connection.connection.driver_connection
-    return isinstance(driver, psycopg.Connection) and has_open_statement(driver)
+    driver = _driver_connection(connection)
+    return isinstance(driver, psycopg.Connection) and is_open(driver)
+
+
+def _is_idle(connection: Connection) -> bool:
+    """Return whether no transaction is open on the driver's connection. Only for pg8000, this sends a statement."""
+    driver = _driver_connection(connection)
+    if driver is None:
+        return False
+    if isinstance(driver, psycopg.Connection):
+        return driver.info.transaction_status is TransactionStatus.IDLE
+    status = getattr(driver, "get_transaction_status", None)  # psycopg2
+    return _is_replaced(connection) if status is None else status() == TransactionStatus.IDLE
+
+
+def _driver_connection(connection: Connection) -> object:
+    return None if connection.closed or connection.invalidated else connection.connection.driver_connection
 
 
 def _is_replaced(connection: Connection) -> bool:

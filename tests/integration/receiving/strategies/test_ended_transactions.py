@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import psycopg
 import pytest
-from sqlalchemy import NullPool, create_engine, text
+from sqlalchemy import URL, NullPool, create_engine, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 from tests.integration.receiving.service import Service, run_until
@@ -222,7 +222,7 @@ def raw(session: Session) -> psycopg.Connection[Any]:
     return cast(psycopg.Connection[Any], connection)
 
 
-@pytest.mark.parametrize("raises", [False, True])
+@pytest.mark.parametrize("error", [None, ValueError(), psycopg.OperationalError("of another database")])
 @pytest.mark.parametrize(
     ("uses_session", "replace"),
     [
@@ -235,14 +235,14 @@ def raw(session: Session) -> psycopg.Connection[Any]:
     ],
 )
 def test_a_transaction_that_a_handler_has_replaced_stops_the_receiver(
-    service: Service, uses_session: bool, replace: Callable[[Any], None], raises: bool
+    service: Service, uses_session: bool, replace: Callable[[Any], None], error: Exception | None
 ) -> None:
     """Otherwise the effects of the events before it would be lost, or be committed twice."""
 
     def fail(connection: Any) -> None:  # noqa: ANN401
         replace(connection)
-        if raises:
-            raise ValueError
+        if error is not None:
+            raise error
 
     service.handlers.otherwise(bad_then_good(service, fail))
     service.send(("a", "1"), ("a", "bad"), ("a", "2"), partition=0)
@@ -252,6 +252,87 @@ def test_a_transaction_that_a_handler_has_replaced_stops_the_receiver(
         pytest.raises(ReceiverStoppedError, match="ended the transaction"),
     ):
         run_until(receiver, "an error", lambda: False)
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "psycopg2", "pg8000"])
+@pytest.mark.parametrize("statements", [["rollback"], ["commit"], ["rollback", "begin"], ["prepare transaction 'x'"]])
+@pytest.mark.parametrize("kind", [ProcessedEvents, StoredOffsets])
+def test_a_statement_of_the_driver_loses_no_event(
+    service: Service, kind: type[Any], statements: list[str], driver: str
+) -> None:
+    """The driver of a session does not know that it is no longer in a transaction."""
+    url = URL.create(f"postgresql+{driver}", **url_of(service.dsn))
+    is_broken = True
+
+    def fail(session: Session) -> None:
+        cursor = cast(Any, session.connection().connection.driver_connection).cursor()
+        for statement in statements if is_broken else []:
+            cursor.execute(statement)
+
+    service.handlers.otherwise(bad_then_good(service, fail))
+    service.send(("a", "1"), ("a", "bad"), ("a", "2"), partition=0)
+    strategy = kind(sessionmaker(create_engine(url, poolclass=NullPool)))
+    with service.receiver(strategy, recoverer=recoverers.log_and_continue) as receiver:
+        with pytest.raises(ReceiverStoppedError, match="ended the transaction"):
+            run_until(receiver, "an error", lambda: False)
+        is_broken = False
+        with service.connect() as connection:
+            connection.autocommit = True
+            if connection.execute("select from pg_prepared_xacts where gid = 'x'").fetchall():
+                connection.execute("rollback prepared 'x'")
+        run_until(receiver, "the events", lambda: receiver.counters.handled == 3)
+    assert set(service.effects()) == {"1", "bad", "2"}
+
+
+def url_of(dsn: str) -> dict[str, Any]:
+    """Return the parts of a URL of SQLAlchemy."""
+    parts = psycopg.conninfo.conninfo_to_dict(dsn)
+    names = {"host": "host", "port": "port", "user": "username", "password": "password", "dbname": "database"}
+    return {names[key]: int(str(value)) if key == "port" else value for key, value in parts.items() if key in names}
+
+
+def commit_and_leave_stream(connection: psycopg.Connection[Any]) -> None:
+    connection.execute("commit")
+    leave_stream(connection)
+
+
+def commit_in_autocommit_mode(session: Session) -> None:
+    raw(session).commit()
+    raw(session).autocommit = True
+
+
+@pytest.mark.parametrize("mistake", [commit_and_leave_stream, commit_in_autocommit_mode])
+@pytest.mark.parametrize("kind", [ProcessedEvents, StoredOffsets])
+def test_a_commit_that_another_mistake_hides_loses_no_event(
+    service: Service, pooled_sessions: Callable[[], Session], kind: type[Any], mistake: Callable[[Any], None]
+) -> None:
+    is_broken = True
+    connect: Any = service.connect if mistake is commit_and_leave_stream else pooled_sessions
+    service.handlers.otherwise(bad_then_good(service, lambda connection: mistake(connection) if is_broken else None))
+    service.send(("a", "1"), ("a", "bad"), ("a", "2"), partition=0)
+    with service.receiver(kind(connect), recoverer=recoverers.log_and_continue) as receiver:
+        with pytest.raises(ReceiverStoppedError):
+            run_until(receiver, "an error", lambda: False)
+        is_broken = False
+        run_until(receiver, "the events", lambda: receiver.counters.handled == 3)
+    assert set(service.effects()) == {"1", "bad", "2"}
+
+
+def test_a_savepoint_that_is_left_open_stops_the_receiver(service: Service) -> None:
+    is_broken = True
+
+    def fail(connection: psycopg.Connection[Any]) -> None:
+        if is_broken:
+            LEFT_OPEN.append(connection.transaction())
+            LEFT_OPEN[-1].__enter__()
+
+    service.handlers.otherwise(bad_then_good(service, fail))
+    service.send(("a", "1"), ("a", "bad"), ("a", "2"), partition=0)
+    with service.receiver(ProcessedEvents(service.connect), recoverer=recoverers.log_and_continue) as receiver:
+        with pytest.raises(ReceiverStoppedError, match="savepoint"):
+            run_until(receiver, "an error", lambda: False)
+        is_broken = False
+        run_until(receiver, "the events", lambda: service.effects() == ["1", "bad", "2"])
 
 
 @pytest.mark.parametrize("kind", [ProcessedEvents, StoredOffsets, WithoutDeduplication])

@@ -11,8 +11,9 @@ import sqlalchemy
 from confluent_kafka import KafkaError, KafkaException
 from psycopg import sql
 
-from outbox_events import InvalidRecordError, NotDeliveredError, Reaction, Retries, default_reaction
+from outbox_events import InvalidRecordError, NotDeliveredError, Reaction, Retries, StaleStateError, default_reaction
 from outbox_events.errors import ConfigurationError, UnreachableError
+from outbox_events.latest_state.cache import UnconfirmedStateError
 from outbox_events.receiving.recoverers import describe
 
 WAIT = ["08006", "25006", "53100", "53300", "57P01", "57P03", "58030"]
@@ -102,6 +103,8 @@ def test_errors_of_kafka(code: int, expected: Reaction) -> None:
 def test_errors_of_the_kit() -> None:
     assert default_reaction(UnreachableError("the registry does not respond")) is Reaction.WAIT
     assert default_reaction(NotDeliveredError("not confirmed in time")) is Reaction.WAIT
+    assert default_reaction(UnconfirmedStateError("the brokers do not respond")) is Reaction.WAIT
+    assert default_reaction(StaleStateError("the newest record cannot be decoded")) is Reaction.RETRY
     assert default_reaction(InvalidRecordError("no id")) is Reaction.RECOVER
     assert default_reaction(ConfigurationError("no schema")) is Reaction.STOP
     assert default_reaction(ValueError("broken")) is Reaction.RETRY
