@@ -30,6 +30,7 @@ def topic_in_memory(log: Log, schema: dict[str, Any] | None = None) -> Iterator[
             patch.setattr(
                 topic_access, reader, lambda spark, _, read_range: select_columns(log.read(spark, read_range))
             )
+        patch.setattr("outbox_spark.runs.apply_batch.is_small", lambda _: False)  # such a topic has no RangeReader
         patch.setattr(
             "outbox_spark.decoding.schema_cache.SchemaRegistry.latest", lambda _, subject: schemas.latest(subject)
         )

@@ -15,7 +15,7 @@ from tests.spark.staged_rows import staged_row
 from outbox_spark.jobs.model import PostgresTarget
 from outbox_spark.session.spark_session import start_session
 from outbox_spark.session.stage_metrics import OBSERVATION
-from outbox_spark.sinks.postgres.staging import copy_rows
+from outbox_spark.sinks.postgres.staging import copy_plan, copy_rows
 
 ROWS, FAILING = 60_000, 45_000
 
@@ -33,7 +33,8 @@ def main(target: str, table: str) -> None:
     spark = start_session("outbox-retries")
     rows = spark.range(0, ROWS, 1, 2).select(*staged_row(F.udf(fail_once)(F.col("id"))))
     observed = rows.observe(OBSERVATION, F.count(F.lit(1)).alias("rows"), F.sum("_offset").alias("offsets"))
-    attempts, sums = copy_rows(observed, [], PostgresTarget(**json.loads(target)), table)
+    postgres = PostgresTarget(**json.loads(target))
+    attempts, sums = copy_rows(copy_plan(observed, [], postgres), postgres, table)
     print(json.dumps({"attempts": attempts, "sums": sums}))
     spark.stop()
 

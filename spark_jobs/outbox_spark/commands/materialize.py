@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -35,6 +35,7 @@ from outbox_spark.jobs.model import MaterializeJob, Outcome, ReadRange, Reporter
 from outbox_spark.kafka.replay import BEGINNING, parse_time
 from outbox_spark.runs.apply_batch import AppliedBatch
 from outbox_spark.runs.materialize_table import BATCH_RECORDS, NOTHING_NEW, Totals, materialize, outcome_of
+from outbox_spark.runs.prepared_rows import PreparedRows
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ class Runner:
     metrics: Metrics | None = None
     stop: threading.Event | None = None
     replay_from: str | None = None
+    _prepared: dict[int, PreparedRows] = field(default_factory=dict)
+    """Plans of small batches by the identity of the job."""
 
     def attempt(self, job: MaterializeJob, *raised: type[Exception]) -> Outcome:
         """Materialize one table. Report any error and return it in the outcome, but propagate Stopped and `raised`."""
@@ -61,6 +64,7 @@ class Runner:
             self.max_records,
             on_batch=self._on_batch,
             replay_from=self.replay_from,
+            prepared=self._prepared.setdefault(id(job), PreparedRows()),
         )
         started = time.monotonic()
 

@@ -44,6 +44,8 @@ class TopicDescription:
     not authorized to describe the topic's configuration."""
     min_compaction_lag: timedelta = timedelta(0)
     """min.compaction.lag.ms, the minimum age of a record that can be compacted."""
+    is_deleted: bool = False
+    """Whether cleanup.policy contains `delete`, so that Kafka removes the newest record of a key after retention.ms."""
 
 
 def describe(settings: Mapping[str, str], topic: str) -> TopicDescription:
@@ -58,7 +60,7 @@ def describe(settings: Mapping[str, str], topic: str) -> TopicDescription:
         with _request(topic, servers):
             topic_id, numbers = topic_requests.describe(admin, [topic], REQUEST_SECONDS)[topic]
             bounds = topic_requests.bounds(admin, topic, numbers, seconds=REQUEST_SECONDS)
-            retention_times = _retention_times(admin, topic)
+            topic_settings = _topic_settings(admin, topic)
     except UnreachableError as error:
         admin.poll(0)  # delivers the errors that occurred during the request
         if errors.cause:
@@ -69,7 +71,7 @@ def describe(settings: Mapping[str, str], topic: str) -> TopicDescription:
         topic_id=topic_id,
         start_offsets={partition: bound.first for partition, bound in bounds.items()},
         end_offsets={partition: bound.end for partition, bound in bounds.items()},
-        **retention_times,
+        **topic_settings,
     )
 
 
@@ -150,7 +152,7 @@ def _admin_client(settings: Mapping[str, str], errors: ClientErrors) -> AdminCli
         raise ConfigurationError(message, "correct kafka.client in the environment file") from error
 
 
-def _retention_times(admin: AdminClient, topic: str) -> dict[str, timedelta]:
+def _topic_settings(admin: AdminClient, topic: str) -> dict[str, Any]:
     try:
         config = topic_requests.configs(admin, [topic], seconds=REQUEST_SECONDS)[topic]
     except KafkaException as error:
@@ -158,11 +160,12 @@ def _retention_times(admin: AdminClient, topic: str) -> dict[str, timedelta]:
             return {}
         raise
     names = {"delete_retention": "delete.retention.ms", "min_compaction_lag": "min.compaction.lag.ms"}
-    return {
+    times = {
         field: min(timedelta(milliseconds=min(int(config[name]), 10**15)), _MAX_DURATION)
         for field, name in names.items()
         if name in config
     }
+    return {**times, "is_deleted": "delete" in config.get("cleanup.policy", "").split(",")}
 
 
 @contextmanager

@@ -37,6 +37,8 @@ _CONSUMER_SETTINGS = {
 
 BUFFER_BYTES = 64 << 20
 """Maximum size in bytes of the records that one task buffers. The buffer is not part of Spark's managed memory."""
+SMALL_OFFSETS = 20_000
+"""Maximum number of offsets in a range that one task reads."""
 TIMEOUT_MILLIS = 120_000
 """Time for which a task waits for the broker without progress. Spark's reader has the same time limit."""
 
@@ -57,6 +59,42 @@ def consumer_settings(kafka: Mapping[str, str]) -> dict[str, str]:
     return {**java_settings(kafka), **_CONSUMER_SETTINGS}
 
 
+class RangeReader:
+    """Reads ranges of a topic. Each execution of `frame` reads the range that was set last."""
+
+    frame: DataFrame
+    """COLUMNS for the newest record of each key in the range, and possibly for superseded records."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        kafka: Mapping[str, str],
+        read_range: ReadRange,
+        buffer_bytes: int = BUFFER_BYTES,
+        timeout_millis: int = TIMEOUT_MILLIS,
+    ) -> None:
+        """Create the frame, with a task for each partition, or one task if the range is small."""
+        newest_records: Any = spark.sparkContext._jvm.io.outboxkit.spark.NewestRecords  # type: ignore[union-attr]
+        self._ranges = newest_records.Ranges()
+        self.set(read_range)
+        task_count = 1 if is_small(read_range) else len(read_range.end)
+        settings = {**consumer_settings(kafka), **_RANGE_SETTINGS}
+        java_frame = newest_records.of(
+            spark._jsparkSession, self._ranges, task_count, settings, buffer_bytes, timeout_millis
+        )
+        self.frame = DataFrame(java_frame, spark)
+
+    def set(self, read_range: ReadRange) -> None:
+        """Replace the range, which can have other partitions."""
+        ranges = [[partition, read_range.start[partition], end] for partition, end in sorted(read_range.end.items())]
+        self._ranges.set(read_range.topic, ranges)
+
+
+def is_small(read_range: ReadRange) -> bool:
+    """Return whether one task reads the range, because a shuffle would take longer than the records."""
+    return read_range.offset_count <= SMALL_OFFSETS
+
+
 def read_newest(
     spark: SparkSession,
     kafka: Mapping[str, str],
@@ -69,13 +107,7 @@ def read_newest(
     The query skips compacted offsets, but fails if the log starts after the start of the range. `buffer_bytes` applies
     to each task; if it is 0, every record is returned.
     """
-    jvm: Any = spark.sparkContext._jvm
-    ranges = [[partition, read_range.start[partition], end] for partition, end in sorted(read_range.end.items())]
-    settings = {**consumer_settings(kafka), **_RANGE_SETTINGS}
-    frame = jvm.io.outboxkit.spark.NewestRecords.of(
-        spark._jsparkSession, read_range.topic, ranges, settings, buffer_bytes, timeout_millis
-    )
-    return DataFrame(frame, spark)
+    return RangeReader(spark, kafka, read_range, buffer_bytes, timeout_millis).frame
 
 
 def read_every(spark: SparkSession, kafka: Mapping[str, str], read_range: ReadRange) -> DataFrame:

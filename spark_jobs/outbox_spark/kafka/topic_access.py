@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from outbox_spark.decoding.schema_cache import SchemaRegistry
 from outbox_spark.jobs.model import MaterializeJob, ReadRange
 from outbox_spark.kafka.offset_ranges import TopicDescription, describe, offsets_at
-from outbox_spark.kafka.record_reader import read_every, read_newest
+from outbox_spark.kafka.record_reader import RangeReader, read_every, read_newest
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,8 @@ class Topic:
     """Return, for each partition, the first offset whose Kafka timestamp is at or after the time."""
     open_registry: Callable[[], AbstractContextManager[SchemaRegistry]]
     """Open the registry with the schemas of the topic's values."""
+    reader: Callable[[ReadRange], RangeReader] | None = None
+    """Create a reader with the frame of `newest`, whose range can be replaced; None if the topic has no such reader."""
 
 
 def topic_of(spark: SparkSession, job: MaterializeJob) -> Topic:
@@ -39,4 +41,5 @@ def topic_of(spark: SparkSession, job: MaterializeJob) -> Topic:
         newest=lambda read_range: read_newest(spark, job.kafka, read_range),
         offsets_at=lambda description, time: offsets_at(job.kafka, description, time),
         open_registry=lambda: SchemaRegistry(job.registry),
+        reader=lambda read_range: RangeReader(spark, job.kafka, read_range),
     )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
@@ -15,18 +16,22 @@ from outbox_spark.decoding.columns import KEY_COLUMN
 from outbox_spark.decoding.schema_cache import SchemaRegistry
 from outbox_spark.jobs.model import MaterializeJob, Mode, ReadRange, TableProgress, WriteCounts
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
+from outbox_spark.kafka.record_reader import is_small
 from outbox_spark.kafka.topic_access import Topic
 from outbox_spark.runs.batch_decoder import BatchDecoder
 from outbox_spark.runs.newest_per_key import (
     SUMMARIZED,
     RangeSummary,
     collect_metrics,
+    may_skip_records,
     newest_of,
+    newest_per_key,
     ordering_of,
     summarize,
     summary_from,
     summary_metrics,
 )
+from outbox_spark.runs.prepared_rows import PreparedRows
 from outbox_spark.runs.retry_quarantined import unknown_schemas_of
 from outbox_spark.session.persisted import (
     DecodedCounts,
@@ -71,16 +76,18 @@ def apply(
     topic: Topic,
     registry: SchemaRegistry,
     advance: Callable[[TableProgress, datetime | None], TableProgress] = lambda progress, _: progress,
+    prepared: PreparedRows | None = None,
 ) -> AppliedBatch:
     """Reduce, decode and write one range of the topic.
 
     `advance` computes the progress to commit from the progress at the end of the range and the newest Kafka timestamp.
+    `prepared` keeps the plan of small batches between the calls for a table.
     """
     spark, decoder = active_session(), BatchDecoder(job, table, registry)
     with ExitStack() as stack:
         forbid_topic_reads(stack, spark)
         decoder.check_table()
-        decoded = _decode(stack, job, table, decoder, topic, read_range)
+        decoded = _decode(stack, job, table, decoder, topic, read_range, prepared)
         with allow_topic_reads(spark):
             ordering = ordering_of(job, decoded.summary, committed, lambda: topic.records(read_range))
         _check_quarantine_limit(job, decoded)
@@ -108,6 +115,7 @@ def _decode(
     decoder: BatchDecoder,
     topic: Topic,
     read_range: ReadRange,
+    prepared: PreparedRows | None,
 ) -> _Decoded:
     """Reduce and decode in one pass with the likely schemas, or in two passes if a record has another schema.
 
@@ -115,10 +123,16 @@ def _decode(
     therefore persisted, unless the target stages them in the same pass.
     """
     is_history, likely_schemas = job.options.mode is Mode.HISTORY, decoder.likely_schemas()
-    newest = newest_of(job, topic, read_range, every_version=is_history)
-    spark = newest.sparkSession
+    spark = active_session()
     label_spark_jobs(spark, job, "reduce to the newest record of each key, decode, stage")
-    rows, metrics = decoder.rows(newest, likely_schemas, SUMMARIZED), summary_metrics(likely_schemas)
+    metrics = summary_metrics(likely_schemas)
+    can_repeat = is_small(read_range) and may_skip_records(job)
+    if prepared is not None and topic.reader is not None and can_repeat and table.stages_early:
+        key = (decoder.reader_schema, likely_schemas, read_range.partition_epoch)
+        rows = prepared.of(key, read_range, topic.reader, partial(_plan, job, decoder, read_range.partition_epoch))
+    else:
+        newest = newest_of(job, topic, read_range, every_version=is_history)
+        rows = decoder.rows(newest, likely_schemas, SUMMARIZED)
     with allow_topic_reads(spark):
         staged = table.stage_early(rows, decoder.columns, metrics)
     schemas_suffice = staged is None or decoder.likely_schemas_suffice(staged.metrics)
@@ -141,6 +155,11 @@ def _decode(
     label_spark_jobs(spark, job, "decode")
     rows = persist(stack, decoder.rows(newest, decoder.writer_schemas(schemas)))
     return _Decoded(rows, summary, count_rows(rows))
+
+
+def _plan(job: MaterializeJob, decoder: BatchDecoder, partition_epoch: int, records: DataFrame) -> DataFrame:
+    newest = newest_per_key(records, partition_epoch, key_format=job.options.key_format)
+    return decoder.rows(newest, decoder.likely_schemas(), SUMMARIZED)
 
 
 def _persist_decoded(

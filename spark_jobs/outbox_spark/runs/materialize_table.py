@@ -19,6 +19,7 @@ from outbox_spark.runs.apply_batch import AppliedBatch, apply
 from outbox_spark.runs.batches import Batches
 from outbox_spark.runs.compare_topic import compare_with_topic
 from outbox_spark.runs.missed_tombstones import TombstoneRetention
+from outbox_spark.runs.prepared_rows import PreparedRows
 from outbox_spark.runs.repair import repair_table
 from outbox_spark.runs.retry_quarantined import retry_quarantined
 from outbox_spark.runs.row_differences import DifferenceKind
@@ -43,10 +44,12 @@ def materialize(
     topic: Topic | None = None,
     replay_from: str | None = None,
     on_batch: OnBatch | None = None,
+    prepared: PreparedRows | None = None,
 ) -> Outcome:
     """Materialize the topic up to its end. Raises OutboxError; batches committed before the error remain.
 
-    If `replay_from` is set to a time (ISO 8601) or `beginning`, records since that time are read again.
+    If `replay_from` is set to a time (ISO 8601) or `beginning`, records since that time are read again. `prepared`
+    keeps the plan of small batches for the next run of the same job.
     """
     started = time.monotonic()
     topic = topic or topic_of(spark, job)
@@ -54,6 +57,8 @@ def materialize(
         committed, totals, is_retried = table.committed(), Totals(), False
         retention = TombstoneRetention.start(job, table, topic, committed)
         read_range = resolve_range(retention.topic, committed)
+        if committed is None and retention.topic.is_deleted:
+            report(_retention_warning(job))
         if replay_from is not None:
             read_range = replay(topic, retention.topic, read_range, committed, replay_from)
         retention.check_missed_tombstones(read_range)
@@ -65,7 +70,7 @@ def materialize(
             if not is_retried:
                 report(f"{job}: {NOTHING_NEW}")
             return outcome_of(job, read_range, Status.CHANGED if is_retried else Status.UNCHANGED, started, totals)
-        _apply_all(job, table, topic, retention, read_range, report, max_records, on_batch, totals)
+        _apply_all(job, table, topic, retention, read_range, report, max_records, on_batch, totals, prepared)
         if retention.may_miss_tombstones(read_range):
             totals.written = totals.written.plus(_remove_zombies(job, table, topic, retention, report))
         if retention.expire_before is not None:
@@ -84,6 +89,13 @@ def _summary(job: MaterializeJob, outcome: Outcome) -> str:
     return (
         f"{job}: {outcome.records} records, {outcome.upserts} upserts, {outcome.deletes} deletes, "
         f"{outcome.seconds:.1f} s"
+    )
+
+
+def _retention_warning(job: MaterializeJob) -> str:
+    return (
+        f"warning: {job}: cleanup.policy of the topic contains `delete`: states that retention.ms removes before they "
+        "are read, or before a rebuild, are missing from the table; use `compact` for a topic of states"
     )
 
 
@@ -140,6 +152,7 @@ def _apply_all(
     max_records: int,
     on_batch: OnBatch | None,
     totals: Totals,
+    prepared: PreparedRows | None,
 ) -> None:
     committed, batches = retention.previous, Batches(read_range, max_records)
     started = time.monotonic()
@@ -148,7 +161,7 @@ def _apply_all(
         batch: ReadRange | None = batches.next_batch() or read_range
         while batch is not None:
             advance = partial(retention.advance, read_range=read_range, is_last=not batches.remaining_offsets)
-            applied = apply(job, table, committed, batch, topic, registry, advance)
+            applied = apply(job, table, committed, batch, topic, registry, advance, prepared)
             committed = applied.committed
             totals.add(applied)
             batches.adapt(applied.record_count)

@@ -14,7 +14,7 @@ from outbox_events.contract.headers import SOURCE_SEQUENCE
 from outbox_events.errors import RefusedError
 from outbox_spark.decoding.framing import has_schema, schema_guid, schema_id
 from outbox_spark.decoding.record_keys import key_text
-from outbox_spark.jobs.model import MaterializeJob, Ordering, ReadRange, RecordFormat, TableProgress
+from outbox_spark.jobs.model import MaterializeJob, Mode, Ordering, ReadRange, RecordFormat, TableProgress
 from outbox_spark.kafka.ordering import (
     MALFORMED_SEQUENCE,
     NO_SEQUENCE,
@@ -70,12 +70,18 @@ class SchemaReferences:
 
 def newest_of(job: MaterializeJob, topic: Topic, read_range: ReadRange, *, every_version: bool = False) -> DataFrame:
     """Return the newest record of each key of a range or, with `every_version`, all versions (see newest_per_key)."""
-    key_format = job.options.key_format
-    # topic.newest compares the bytes of keys. In JSON formats, it would keep only one of several records with the same
-    # unreadable key, but every record with an unreadable key must be quarantined.
-    may_skip = key_format is RecordFormat.TEXT and not every_version
-    records = topic.newest(read_range) if may_skip else topic.records(read_range)
+    may_skip = may_skip_records(job) and not every_version
+    records, key_format = topic.newest(read_range) if may_skip else topic.records(read_range), job.options.key_format
     return newest_per_key(records, read_range.partition_epoch, every_version=every_version, key_format=key_format)
+
+
+def may_skip_records(job: MaterializeJob) -> bool:
+    """Return whether superseded records of the job may be omitted before their keys are decoded (topic.newest).
+
+    The reader compares the bytes of keys. In JSON formats, it would keep only one of several records with the same
+    unreadable key, but every record with an unreadable key must be quarantined. A history needs every version.
+    """
+    return job.options.key_format is RecordFormat.TEXT and job.options.mode is not Mode.HISTORY
 
 
 def newest_per_key(

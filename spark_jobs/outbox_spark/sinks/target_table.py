@@ -82,6 +82,9 @@ class Batch:
 class TargetTable(Protocol):
     """One table of a target. The object is a context manager for one run."""
 
+    stages_early: bool = False
+    """Whether `stage_early` stages rows in this run."""
+
     def __enter__(self) -> Self:
         """Lock the table if supported. Raises OverlapError if it is locked, UnreachableError if the target is down."""
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import psycopg
 import pytest
 from psycopg.sql import SQL, Identifier
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from tests.spark.kafka_log import Log, sequence
 from tests.spark.table_under_test import Target, staging_tables
 from tests.spark.thing_records import SCHEMAS, CrashError, crash, put, two_part_log
 from tests.variations import variations
 
 from outbox_events.errors import ConfigurationError, OutboxError, RefusedError, UnreachableError
-from outbox_spark.decoding.columns import Column
 from outbox_spark.jobs.model import DeltaTarget, IcebergTarget, PostgresTarget
 from outbox_spark.sinks import DeltaTable, PostgresTable, StagedRows
 from outbox_spark.sinks.iceberg.catalog import table_name
@@ -101,8 +99,8 @@ def test_does_not_commit_staged_rows_lost_by_the_server(
     before = (postgres_target.rows(), postgres_target.committed())
     copy = PostgresTable._copy
 
-    def copy_and_lose(table: PostgresTable, rows: DataFrame, columns: Sequence[Column], name: Identifier) -> object:
-        loaded = copy(table, rows, columns, name)
+    def copy_and_lose(table: PostgresTable, plan: object, name: Identifier) -> object:
+        loaded = copy(table, plan, name)
         table._connection.execute(SQL("truncate {}").format(name))
         return loaded
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -18,7 +19,7 @@ from tests.spark.table_under_test import Target
 from outbox_events.errors import OutboxError
 from outbox_spark.decoding.columns import KEY_COLUMN
 from outbox_spark.jobs.model import PostgresTarget
-from outbox_spark.sinks.postgres.staging import StagingTable, copy_rows, count_staged
+from outbox_spark.sinks.postgres.staging import StagingTable, copy_plan, copy_rows, count_staged
 
 THING = {
     "type": "record",
@@ -72,13 +73,37 @@ def test_each_task_copies_in_its_own_transaction(
     with fresh_schema(postgres, "tasks") as connection:
         create_table(connection, "tasks")
         rows = spark.range(100).repartition(2).unionAll(spark.range(0)).select(*staged_row(F.concat("id", F.lit(text))))
-        reported, _ = copy_rows(rows, [], target, '"tasks"."t"')
+        reported, _ = copy_rows(copy_plan(rows, [], target), target, '"tasks"."t"')
         counts = connection.execute("select xmin::text::bigint, count(*) from tasks.t group by 1").fetchall()
         lengths = connection.execute(SQL("select distinct length({}) from tasks.t").format(Identifier(KEY_COLUMN)))
         assert sorted(lengths.fetchall()) == [(1001,), (1002,)]
     assert reported == dict(counts)
     assert len(reported) == 2
     assert sum(reported.values()) == 100
+
+
+@pytest.mark.parametrize("shuffles", [False, True])
+def test_a_plan_that_is_executed_again_reads_its_source_again(
+    spark: SparkSession,
+    postgres_target: Target,
+    postgres: psycopg.conninfo.ConninfoDict,
+    tmp_path: Path,
+    shuffles: bool,
+) -> None:
+    """Adaptive execution would return the rows of the first execution, because it keeps the stages of a shuffle."""
+    target, source = postgres_target.job.target, tmp_path / "source"
+    assert isinstance(target, PostgresTarget)
+    source.write_text("first")
+    read = spark.sparkContext.parallelize([0], 1).map(lambda _: (source.read_text(),)).toDF(["text"])
+    rows = read.repartition(2) if shuffles else read.coalesce(1)
+    plan = copy_plan(rows.select(*staged_row(F.col("text"))), [], target)
+    with fresh_schema(postgres, "again") as connection:
+        create_table(connection, "again")
+        for text in ("first", "second"):
+            source.write_text(text)
+            copy_rows(plan, target, '"again"."t"')
+        keys = connection.execute(SQL("select {} from again.t order by 1").format(Identifier(KEY_COLUMN)))
+        assert keys.fetchall() == [("first",), ("second",)]
 
 
 def test_ignores_rows_of_unreported_tasks(postgres: psycopg.conninfo.ConninfoDict) -> None:
@@ -116,11 +141,11 @@ def test_copy_error_has_the_sqlstate_and_no_row(spark: SparkSession, postgres_ta
     assert isinstance(target, PostgresTarget)
     rows = spark.range(1).select(*staged_row(F.lit("s3cret")))
     with pytest.raises(OutboxError, match=r"(?m)COPY failed, SQLSTATE 3F000$") as caught:
-        copy_rows(rows, [], target, '"nowhere"."thing"')
+        copy_rows(copy_plan(rows, [], target), target, '"nowhere"."thing"')
     assert "s3cret" not in f"{caught.value} {caught.value.__cause__}"
     closed = PostgresTarget("127.0.0.1", 1, "d", "u", "pass-w0rd")
     with pytest.raises(OutboxError, match=r"127\.0\.0\.1:1/d: an executor has no connection") as caught:
-        copy_rows(rows, [], closed, '"nowhere"."thing"')
+        copy_rows(copy_plan(rows, [], closed), closed, '"nowhere"."thing"')
     assert "pass-w0rd" not in f"{caught.value} {caught.value.__cause__}"
 
 
@@ -131,7 +156,8 @@ def test_error_does_not_quote_the_rejected_row(
     assert isinstance(target, PostgresTarget)
     with fresh_schema(postgres, "refusing") as connection:
         create_table(connection, "refusing", "int4")
+        rows = spark.range(1).select(*staged_row(F.lit("s3cret")))
         with pytest.raises(OutboxError, match=r"(?m)SQLSTATE 22P02$") as caught:
-            copy_rows(spark.range(1).select(*staged_row(F.lit("s3cret"))), [], target, '"refusing"."t"')
+            copy_rows(copy_plan(rows, [], target), target, '"refusing"."t"')
         assert connection.execute("select count(*) from refusing.t").fetchone() == (0,)
     assert "s3cret" not in f"{caught.value} {caught.value.__cause__}"

@@ -76,18 +76,21 @@ def create_staging(name: Identifier, columns: Sequence[Column]) -> Composed:
     return SQL("create unlogged table {} ({})").format(name, column_definitions(types))
 
 
-def copy_rows(
-    rows: DataFrame, columns: Sequence[Column], target: PostgresTarget, name: str
-) -> tuple[Mapping[int, int], Mapping[str, Any]]:
-    """Copy decoded rows into the staging table `name`, which is already quoted for SQL.
+def copy_plan(rows: DataFrame, columns: Sequence[Column], target: PostgresTarget) -> Any:  # noqa: ANN401 - CopyRows
+    """Return the plan that copies decoded rows to the target. It can be executed repeatedly (copy_rows)."""
+    lines = rows.select(*_copied_columns(tuple(columns))).select(copy_line(tuple(columns)))
+    jvm: Any = rows.sparkSession.sparkContext._jvm
+    return jvm.io.outboxkit.spark.CopyRows(lines._jdf, jdbc_url(target), jdbc_settings(target))
+
+
+def copy_rows(plan: Any, target: PostgresTarget, name: str) -> tuple[Mapping[int, int], Mapping[str, Any]]:  # noqa: ANN401 - as above
+    """Execute a plan that copies rows into the staging table `name`, which is already quoted for SQL.
 
     Returns the number of rows per transaction id, and the metrics of the observation OBSERVATION by name. Raises
     OutboxError if COPY or an executor's connection fails.
     """
-    lines = rows.select(*_copied_columns(tuple(columns))).select(copy_line(tuple(columns)))
-    jvm: Any = rows.sparkSession.sparkContext._jvm
     try:
-        copied = jvm.io.outboxkit.spark.CopyRows.into(name, lines._jdf, jdbc_url(target), jdbc_settings(target))
+        copied = plan.into(name)
         observed = copied.observed().get(OBSERVATION)
         metrics = {} if observed is None else {name: observed.getAs(name) for name in observed.schema().fieldNames()}
         return {transaction: row_count for transaction, row_count in copied.attempts()}, metrics

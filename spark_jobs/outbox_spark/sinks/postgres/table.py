@@ -10,6 +10,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Self
+from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg.sql import SQL, Composed, Identifier, Literal
@@ -76,6 +77,7 @@ from outbox_spark.sinks.postgres.staging import (
     abandoned_staging,
     analyze,
     copied_value,
+    copy_plan,
     copy_rows,
     count_staged,
     create_staging,
@@ -96,6 +98,8 @@ from outbox_spark.sinks.target_table import (
 
 # Matches \u0000 in JSON text, unless the backslash itself is escaped. jsonb rejects this escape, as text rejects NUL.
 _NUL_IN_JSON = r"(?<!\\)(?:\\\\)*\\u0000"
+_EARLY_PLANS: WeakKeyDictionary[DataFrame, Any] = WeakKeyDictionary()
+"""Plans of `stage_early` by the decoded rows, which small batches of a table share (PreparedRows)."""
 MAX_KEY_BYTES = 2048
 """Maximum size of a key. An entry of a B-tree index has at most 2,704 bytes, and in history tables it also contains the
 version. The server accepts some longer keys, if it can compress them."""
@@ -113,7 +117,7 @@ class PostgresTable(TargetTable):
         self._tables = TableStatements(target.schema, table, mode=mode)
         self._last_run: int | None = None
         """Number of the table's last commit that this run has read or written."""
-        self._stages_early = True
+        self.stages_early = True
 
     def __enter__(self) -> Self:
         self._connection = connect(self._target)
@@ -204,9 +208,12 @@ class PostgresTable(TargetTable):
         self, rows: DataFrame, columns: Sequence[Column], metrics: Sequence[Expression]
     ) -> StagedRows | None:
         """Copy the rows into a staging table while Spark observes the metrics. Return None if this is disabled."""
-        if not self._stages_early:
+        if not self.stages_early:
             return None
-        staged = self._stage(rows.observe(OBSERVATION, *metrics), columns)
+        plan = _EARLY_PLANS.get(rows)
+        if plan is None:
+            plan = _EARLY_PLANS[rows] = copy_plan(rows.observe(OBSERVATION, *metrics), columns, self._target)
+        staged = self._stage(plan, columns)
         if not staged.metrics:  # a Spark extension has removed the observation from the plan
             self.discard(staged, disable=True)
             return None
@@ -214,7 +221,7 @@ class PostgresTable(TargetTable):
 
     def discard(self, staged: StagedRows, *, disable: bool) -> None:
         """Drop the staging table. If an abandoned task still locks the table, drop it at the end of the run."""
-        self._stages_early = self._stages_early and not disable
+        self.stages_early = self.stages_early and not disable
         with self._server_errors(), suppress(psycopg.errors.LockNotAvailable):
             drop_staging(self._connection, [staged.location.name])
 
@@ -223,7 +230,7 @@ class PostgresTable(TargetTable):
         types, state_columns = self._column_types(), STATE_TYPES[self._tables.mode]
         names = {KEY_COLUMN, *(column.name for column in batch.columns), *METADATA_COLUMNS, *state_columns}
         added_columns = self._new_columns(batch, types)
-        staged = batch.staged or self._stage(batch.rows, batch.columns)
+        staged = batch.staged or self._stage_rows(batch.rows, batch.columns)
         staging: StagingTable = staged.location
         with self._server_errors():
             create_offsets_table(self._connection, self._tables)
@@ -263,7 +270,7 @@ class PostgresTable(TargetTable):
 
         The server compares the values as it stores them, for example jsonb regardless of the order of members.
         """
-        staging: StagingTable = self._stage(rows, columns).location
+        staging: StagingTable = self._stage_rows(rows, columns).location
         with self._server_errors():
             with self._connection.transaction():
                 self._count_staged(staging, sum(staging.row_counts.values()))
@@ -395,18 +402,19 @@ class PostgresTable(TargetTable):
             return rewrite_staged(self._connection, tables, staging.name, topic_id)
         return apply_staged(self._connection, tables, staging.name, counts, topic_id, is_new_table=is_new_table)
 
-    def _stage(self, rows: DataFrame, columns: Sequence[Column]) -> StagedRows:
+    def _stage_rows(self, rows: DataFrame, columns: Sequence[Column]) -> StagedRows:
+        return self._stage(copy_plan(rows, columns, self._target), columns)
+
+    def _stage(self, plan: Any, columns: Sequence[Column]) -> StagedRows:  # noqa: ANN401 - CopyRows of outbox-spark.jar
         name = new_staging_name(self._tables.schema, self._tables.table)
         with self._server_errors():
             self._ensure_schema()
             self._connection.execute(create_staging(name, columns))
-        row_counts, metrics = self._copy(rows, columns, name)
+        row_counts, metrics = self._copy(plan, name)
         return StagedRows(metrics, StagingTable(name, row_counts))
 
-    def _copy(
-        self, rows: DataFrame, columns: Sequence[Column], name: Identifier
-    ) -> tuple[Mapping[int, int], Mapping[str, Any]]:
-        return copy_rows(rows, columns, self._target, name.as_string(self._connection))
+    def _copy(self, plan: Any, name: Identifier) -> tuple[Mapping[int, int], Mapping[str, Any]]:  # noqa: ANN401 - as above
+        return copy_rows(plan, self._target, name.as_string(self._connection))
 
     def _new_columns(self, batch: Batch, types: Mapping[str, str]) -> dict[Column, object]:
         """Return the columns that an existing table lacks, with their values for its rows; empty for a new table."""

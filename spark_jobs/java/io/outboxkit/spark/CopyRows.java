@@ -14,13 +14,20 @@ import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Encoder;
 import org.apache.spark.sql.Encoders;
 import org.apache.spark.sql.Row;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
+import org.apache.spark.sql.execution.columnar.InMemoryTableScanExec;
+import org.apache.spark.sql.execution.exchange.Exchange;
 import org.postgresql.Driver;
 import org.postgresql.copy.CopyIn;
 import org.postgresql.core.BaseConnection;
 import scala.Tuple2;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** Copies lines in PostgreSQL's COPY text format to a table. Each task attempt is a transaction. */
+/**
+ * Copies lines in PostgreSQL's COPY text format to a table. Each task attempt is a transaction. The
+ * plan can be executed repeatedly, each time with another table.
+ */
 public final class CopyRows {
   /** Start of the error message, which ends with the SQLSTATE because it must not quote rows. */
   public static final String FAILED = "COPY failed, SQLSTATE ";
@@ -28,7 +35,23 @@ public final class CopyRows {
   private static final String NO_SQLSTATE = "-----";
   private static final int MIN_MESSAGE_BYTES = 1 << 16;
 
-  private CopyRows() {}
+  private final Dataset<Row> lines;
+  private final StringBuilder statement = new StringBuilder();
+  private final String url;
+  private final Map<String, String> settings;
+  private Dataset<Tuple2<Long, Long>> copied;
+
+  /**
+   * Creates a plan, which Spark does not analyze or execute yet.
+   *
+   * @param lines one binary column; each value is a line including its line feed
+   * @param settings JDBC driver settings
+   */
+  public CopyRows(Dataset<Row> lines, String url, Map<String, String> settings) {
+    this.lines = lines;
+    this.url = url;
+    this.settings = Map.copyOf(settings);
+  }
 
   /**
    * Result of a copy.
@@ -43,23 +66,39 @@ public final class CopyRows {
    * Copies all lines. A task attempt commits after its last line, so a failed attempt leaves no
    * rows. If Spark loses the result of a committed attempt, `attempts` omits it; its rows remain.
    *
-   * @param lines one binary column; each value is a line including its line feed
    * @param table name of the table as SQL text
-   * @param settings JDBC driver settings
    */
-  public static Copied into(
-      String table, Dataset<Row> lines, String url, Map<String, String> settings) {
-    Map<String, String> properties = Map.copyOf(settings);
-    MapPartitionsFunction<byte[], Tuple2<Long, Long>> copy =
-        partition -> copyPartition(partition, "copy " + table + " from stdin", url, properties);
-    Encoder<Tuple2<Long, Long>> encoder = Encoders.tuple(Encoders.LONG(), Encoders.LONG());
-    Dataset<Tuple2<Long, Long>> copied = lines.as(Encoders.BINARY()).mapPartitions(copy, encoder);
+  public Copied into(String table) {
+    statement.replace(0, statement.length(), "copy " + table + " from stdin");
+    if (copied == null || !isRepeatable(copied.queryExecution().executedPlan())) {
+      copied = plan();
+    }
     List<List<Long>> attempts =
         copied.collectAsList().stream()
             .map(attempt -> List.of(attempt._1(), attempt._2()))
             .toList();
     var observed = copied.queryExecution().observedMetrics();
     return new Copied(attempts, CollectionConverters.asJava(observed));
+  }
+
+  private Dataset<Tuple2<Long, Long>> plan() {
+    // Local variables, so that the function, which Java serializes for each job, does not refer to
+    // this object.
+    StringBuilder currentStatement = statement;
+    String address = url;
+    Map<String, String> properties = settings;
+    MapPartitionsFunction<byte[], Tuple2<Long, Long>> copy =
+        partition -> copyPartition(partition, currentStatement.toString(), address, properties);
+    Encoder<Tuple2<Long, Long>> encoder = Encoders.tuple(Encoders.LONG(), Encoders.LONG());
+    return lines.as(Encoders.BINARY()).mapPartitions(copy, encoder);
+  }
+
+  /** Returns whether each execution reads the source, because no part of the plan keeps rows. */
+  private static boolean isRepeatable(SparkPlan plan) {
+    return !(plan instanceof AdaptiveSparkPlanExec
+            || plan instanceof Exchange
+            || plan instanceof InMemoryTableScanExec)
+        && CollectionConverters.asJava(plan.children()).stream().allMatch(CopyRows::isRepeatable);
   }
 
   private static Iterator<Tuple2<Long, Long>> copyPartition(

@@ -4,6 +4,7 @@ import java.io.Serializable;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.stream.IntStream;
 import org.apache.spark.TaskContext;
 import org.apache.spark.api.java.JavaRDD;
 import org.apache.spark.api.java.JavaSparkContext;
@@ -48,46 +49,69 @@ public final class NewestRecords {
     }
   }
 
+  /** Ranges that the tasks of a plan read. The driver can replace them between two executions. */
+  public static final class Ranges implements Serializable {
+    // A list that Java serializes with the closure of each job; RDD items use spark.serializer.
+    private ArrayList<Range> current = new ArrayList<>();
+
+    /**
+     * Replaces the ranges.
+     *
+     * @param ranges partition number, start offset and end offset (excluded) of each partition
+     */
+    public void set(String topic, List<List<Number>> ranges) {
+      ArrayList<Range> replaced = new ArrayList<>();
+      for (List<Number> range : ranges) {
+        int partition = range.get(0).intValue();
+        replaced.add(new Range(topic, partition, range.get(1).longValue(), range.get(2).longValue()));
+      }
+      current = replaced;
+    }
+
+    /** Returns every n-th range, where n is the number of tasks, starting with the task's own. */
+    private List<Range> ofTask(int task, int taskCount) {
+      List<Range> ranges = new ArrayList<>();
+      for (int index = task; index < current.size(); index += taskCount) {
+        ranges.add(current.get(index));
+      }
+      return ranges;
+    }
+  }
+
   /**
-   * Returns the newest records of each buffer. One task reads each range. The columns are the key,
-   * value, partition, offset, timestamp, the headers source_sequence (null if it is malformed),
-   * __value_schema_id and __key_schema_id, the number of records that the row represents (including
-   * superseded records), and the sequence kinds of these records.
+   * Returns the newest records of each buffer. The columns are the key, value, partition, offset,
+   * timestamp, the headers source_sequence (null if it is malformed), __value_schema_id and
+   * __key_schema_id, the number of records that the row represents (including superseded records),
+   * and the sequence kinds of these records. Each execution reads the ranges that were set last.
    *
-   * @param ranges partition number, start offset and end offset (excluded) of each partition
+   * @param taskCount number of tasks. With one task, the rows are aggregated without a shuffle, so
+   *     the plan can be executed repeatedly.
    * @param consumer settings of Kafka's consumer
    * @param bufferBytes maximum size of the records that one task buffers; 0 to return every record
    * @param timeoutMillis time limit for polls that neither return records nor advance the position
    */
   public static Dataset<Row> of(
       SparkSession session,
-      String topic,
-      List<List<Number>> ranges,
+      Ranges ranges,
+      int taskCount,
       Map<String, Object> consumer,
       long bufferBytes,
       long timeoutMillis) {
-    // Captured by the closure, which Java always serializes; RDD items use spark.serializer.
-    ArrayList<Range> readRanges = new ArrayList<>();
-    List<Integer> indexes = new ArrayList<>();
-    for (List<Number> range : ranges) {
-      indexes.add(readRanges.size());
-      readRanges.add(
-          new Range(
-              topic, range.get(0).intValue(), range.get(1).longValue(), range.get(2).longValue()));
-    }
     var classic = (org.apache.spark.sql.classic.SparkSession) session;
     Settings settings = new Settings(Map.copyOf(consumer), bufferBytes, timeoutMillis);
+    List<Integer> tasks = IntStream.range(0, taskCount).boxed().toList();
     JavaRDD<InternalRow> rows =
         JavaSparkContext.fromSparkContext(classic.sparkContext())
-            .parallelize(indexes, Math.max(1, indexes.size()))
-            .flatMap(index -> openRows(readRanges.get(index), settings));
-    return classic.internalCreateDataFrame(rows.rdd(), SCHEMA, false);
+            .parallelize(tasks, taskCount)
+            .flatMap(task -> openRows(ranges.ofTask(task, taskCount), settings));
+    Dataset<Row> frame = classic.internalCreateDataFrame(rows.rdd(), SCHEMA, false);
+    return taskCount == 1 ? frame.coalesce(1) : frame; // otherwise, Spark would add a shuffle
   }
 
-  private static RecordRows openRows(Range range, Settings settings) {
+  private static RecordRows openRows(List<Range> ranges, Settings settings) {
     PersistedRows.checkReadAllowed();
-    PartitionReader reader = new PartitionReader(range, settings);
+    PartitionReader reader = new PartitionReader(settings);
     TaskContext.get().addTaskCompletionListener((TaskCompletionListener) context -> reader.close());
-    return new RecordRows(reader, range.partition(), settings.bufferBytesPerTask());
+    return new RecordRows(reader, ranges.iterator(), settings.bufferBytesPerTask());
   }
 }

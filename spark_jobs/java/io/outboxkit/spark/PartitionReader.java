@@ -15,30 +15,35 @@ import org.apache.spark.TaskContext;
 import org.apache.spark.TaskKilledException;
 
 /**
- * Reads the records of one range in offset order. Skips offsets without a record (compacted
+ * Reads the records of one range after another, in offset order. Skips offsets without a record (compacted
  * records, transaction markers). Throws Kafka's OffsetOutOfRangeException if the range starts
  * before the log start offset, or if records of the range are deleted while the range is read.
  */
 final class PartitionReader {
   private static final Duration POLL_TIMEOUT = Duration.ofSeconds(1);
 
-  private final NewestRecords.Range range;
   private final long timeoutMillis;
-  private final TopicPartition partition;
   private final KafkaConsumer<byte[], byte[]> consumer;
+  private NewestRecords.Range range;
+  private TopicPartition partition;
   private Iterator<ConsumerRecord<byte[], byte[]>> polledRecords = Collections.emptyIterator();
-  private boolean isAtEnd;
+  private boolean isAtEnd = true;
 
-  PartitionReader(NewestRecords.Range range, NewestRecords.Settings settings) {
-    this.range = range;
+  PartitionReader(NewestRecords.Settings settings) {
     timeoutMillis = settings.timeoutMillis();
-    partition = new TopicPartition(range.topic(), range.partition());
     Map<String, Object> properties = new HashMap<>(settings.consumer());
     properties.put("enable.auto.commit", false);
     // Fail if the start offset does not exist, because another start offset would skip records.
     properties.put("auto.offset.reset", "none");
     consumer =
         new KafkaConsumer<>(properties, new ByteArrayDeserializer(), new ByteArrayDeserializer());
+  }
+
+  /** Continues with the records of another range. */
+  void open(NewestRecords.Range nextRange) {
+    range = nextRange;
+    partition = new TopicPartition(range.topic(), range.partition());
+    polledRecords = Collections.emptyIterator();
     consumer.assign(List.of(partition));
     consumer.seek(partition, range.from());
     isAtEnd = range.from() >= range.until();

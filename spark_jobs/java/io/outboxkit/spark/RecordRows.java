@@ -6,8 +6,9 @@ import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.spark.sql.catalyst.InternalRow;
 
 /**
- * Rows of an offset range: the newest record of each key in each buffer (a NewestTable). Without a
- * buffer, and after a buffer in which few records were superseded, every record becomes a row.
+ * Rows of offset ranges: the newest record of each key in each buffer (a NewestTable), which has
+ * records of only one partition. Without a buffer, and after a buffer in which few records were
+ * superseded, every record becomes a row.
  */
 final class RecordRows implements Iterator<InternalRow> {
   /** If a table retains a greater share of its records, filling it costs more than it saves. */
@@ -16,24 +17,32 @@ final class RecordRows implements Iterator<InternalRow> {
   private static final int CHUNK_RECORDS = 16;
 
   private final PartitionReader reader;
-  private final int partition;
+  private final Iterator<NewestRecords.Range> ranges;
   private final long bufferBytes;
   private final NewestTable.Entry[] chunk = new NewestTable.Entry[CHUNK_RECORDS];
+  private int partition = -1; // no range has been opened
   private NewestTable table;
   private int nextSlot;
   private boolean returnsEveryRecord;
   private InternalRow nextRow;
 
-  RecordRows(PartitionReader reader, int partition, long bufferBytes) {
+  RecordRows(
+      PartitionReader reader, Iterator<NewestRecords.Range> ranges, long bufferBytes) {
     this.reader = reader;
-    this.partition = partition;
+    this.ranges = ranges;
     this.bufferBytes = bufferBytes;
     returnsEveryRecord = bufferBytes == 0;
   }
 
   @Override
   public boolean hasNext() {
-    if (nextRow == null) {
+    if (nextRow == null && partition >= 0) {
+      nextRow = findNextRow();
+    }
+    while (nextRow == null && ranges.hasNext()) {
+      NewestRecords.Range range = ranges.next();
+      partition = range.partition();
+      reader.open(range);
       nextRow = findNextRow();
     }
     return nextRow != null;
@@ -62,6 +71,7 @@ final class RecordRows implements Iterator<InternalRow> {
         }
         fill();
         if (table.isEmpty()) {
+          table = null;
           return null;
         }
       }

@@ -1,0 +1,158 @@
+"""Small batches of a table reuse a plan, which must read only the range of each batch."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from pyspark.sql import SparkSession
+from tests.spark.kafka_log import Schemas, framed, sequence
+
+from outbox_events.errors import ConfigurationError, UnreachableError
+from outbox_events.http_session import HttpEndpoint
+from outbox_events.waiting import Observation, wait_for
+from outbox_kit.stack import StackState
+from outbox_spark.jobs.model import MaterializeJob, MaterializeOptions, Outcome, PostgresTarget
+from outbox_spark.kafka.offset_ranges import describe
+from outbox_spark.kafka.record_reader import SMALL_OFFSETS
+from outbox_spark.kafka.topic_access import topic_of
+from outbox_spark.runs.materialize_table import materialize
+from outbox_spark.runs.prepared_rows import PreparedRows
+from outbox_spark.session.run_session import run_session
+
+NAME, TABLE = "small.batches", "small_batches"
+FIELD = {"name": "n", "type": "int"}
+SCHEMAS = {
+    1: {"type": "record", "name": "Thing", "fields": [FIELD]},
+    2: {"type": "record", "name": "Thing", "fields": [FIELD, {"name": "m", "type": "int", "default": 0}]},
+}
+
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+
+
+class Table:
+    """A topic, the expected rows, and a table that a run after each group of records updates."""
+
+    def __init__(self, spark: SparkSession, state: StackState) -> None:
+        self.kafka = {"bootstrap.servers": state.kafka}
+        self.admin = AdminClient(dict(self.kafka))
+        self.add_partitions(2)
+        self.expected: dict[str, int] = {}
+        self.prepared, self.reports = PreparedRows(), list[str]()
+        self.schemas = Schemas(SCHEMAS, newest=1)
+        self._spark, self._dsn, self._commit = spark, state.target, 0
+        target = PostgresTarget(
+            host=state.postgres_host,
+            port=state.postgres_port,
+            database=state.target_database,
+            user=state.materializer_user,
+            password=state.materializer_password,
+            schema=f"small_{uuid4().hex[:8]}",
+        )
+        self._schema = target.schema
+        registry, options = HttpEndpoint(url="http://127.0.0.1:1"), MaterializeOptions(max_quarantined=10)
+        self.job = MaterializeJob("thing", NAME, TABLE, self.kafka, registry, "warehouse", target, options)
+
+    def add_partitions(self, count: int) -> None:
+        """Create the topic, or add partitions to it."""
+        if count == 2:
+            self.admin.create_topics([NewTopic(NAME, count, 1)])[NAME].result(30)
+        else:
+            self.admin.create_partitions([NewPartitions(NAME, count)])[NAME].result(30)
+        wait_for(f"{count} partitions of {NAME}", lambda: self._has_partitions(count), seconds=30)
+        self._producer = Producer({**self.kafka, "linger.ms": 5})  # which knows all partitions
+
+    def _has_partitions(self, count: int) -> Observation[bool]:
+        try:
+            actual = len(describe(self.kafka, NAME).end_offsets)
+        except (ConfigurationError, UnreachableError) as error:
+            return Observation(None, str(error))
+        return Observation(True if actual == count else None, f"{actual} partitions")
+
+    def put(self, key: str, number: int | None, partition: int = 0) -> None:
+        """Send a state, or a tombstone if `number` is None."""
+        version = self.schemas.newest
+        value = {"n": number} if version == 1 else {"n": number, "m": number}
+        self.send(key, None if number is None else framed(SCHEMAS[version], version, value), partition)
+        self.expected.pop(key, None)
+        if number is not None:
+            self.expected[key] = number
+
+    def send(self, key: str, value: bytes | None, partition: int = 0) -> None:
+        self._commit += 1
+        header = [("source_sequence", sequence(self._commit))]
+        self._producer.produce(NAME, value, key, partition, headers=header)  # type: ignore[arg-type]
+
+    def run(self) -> Outcome:
+        """Materialize the topic in a session of its own, as each round of `--interval` does."""
+        assert self._producer.flush(30) == 0
+        with run_session(self._spark, self.job) as session:
+            topic = dataclasses.replace(
+                topic_of(session, self.job),
+                open_registry=lambda: nullcontext(self.schemas),  # type: ignore[return-value, arg-type]
+            )
+            outcome: Outcome = materialize(session, self.job, self.reports.append, topic=topic, prepared=self.prepared)
+        return outcome
+
+    def rows(self) -> dict[str, int]:
+        with psycopg.connect(self._dsn) as connection:
+            return dict(connection.execute(f'select aggregate_id, n from "{self._schema}".{TABLE}').fetchall())
+
+    def drop(self) -> None:
+        self.admin.delete_topics([NAME])[NAME].result(30)
+        with psycopg.connect(self._dsn) as connection:
+            connection.execute(f'drop schema if exists "{self._schema}" cascade')
+
+
+@pytest.fixture
+def table(spark: SparkSession, state: StackState) -> Iterator[Table]:
+    created = Table(spark, state)
+    yield created
+    created.drop()
+
+
+def test_each_batch_reads_its_own_range(table: Table) -> None:
+    plans: list[Any] = []
+
+    def run(**counts: int) -> None:
+        outcome = table.run()
+        assert {name: getattr(outcome, name) for name in counts} == counts
+        assert table.rows() == table.expected
+        plans.append(table.prepared.rows)
+
+    table.put("a", 1)
+    table.put("b", 1, partition=1)
+    run(records=2, upserts=2)
+    table.put("a", 2)
+    table.put("b", None, partition=1)
+    run(records=2, upserts=1, deletes=1)
+    for number in range(5):
+        table.put("c", number)
+    run(records=5, keys=1, upserts=1)
+    run(records=0)
+    assert plans.count(plans[0]) == len(plans)
+    assert [report for report in table.reports if "cleanup.policy" in report] == table.reports[:1]
+
+    table.schemas.newest = 2
+    table.put("d", 1)
+    run(records=1, upserts=1)
+    assert plans[-1] is not plans[0]
+    table.send("a", b"unreadable")
+    table.put("e", 1, partition=1)
+    run(records=2, upserts=1, quarantined=1)
+    table.add_partitions(3)
+    table.put("a", 3)
+    table.put("f", 1, partition=2)
+    run(records=2, upserts=2)
+    for number in range(SMALL_OFFSETS + 1):
+        table.put(f"key {number % 7}", number)
+    run(records=SMALL_OFFSETS + 1, upserts=7)
+    table.put("a", 4)
+    run(records=1, upserts=1)
