@@ -11,6 +11,10 @@ class SchemaError(OutboxError):
     transient = False
 
 
+class ForeignTableError(RefusedError):
+    """A table has no progress, so outbox-materialize did not create it and must not change it."""
+
+
 class OverlapError(RefusedError):
     """Another run has locked the table, or has committed to it since this run read it."""
 

@@ -14,7 +14,7 @@ from outbox_events.errors import OutboxError, RefusedError, UnreachableError
 from outbox_kit.connect.config_diff import PIPELINE_KEY, with_fingerprint
 from outbox_kit.connect.conflicts import refuse_duplicates
 from outbox_kit.deployment.deployment import Deployment
-from outbox_kit.pipeline import Lock
+from outbox_kit.pipeline import Lock, SourceDatabase
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import Connection
@@ -228,6 +228,32 @@ def refuse_foreign_database(deployment: Deployment, *, is_new: bool) -> None:
         for problem in _slot_differences(read_slot(connection, slot), name):
             steps = f"run `outbox stop`, `select pg_drop_replication_slot('{slot}')`, `outbox recover --new-database`"
             raise RefusedError(problem, f"correct source.database; if this database replaced the other: {steps}")
+
+
+def refuse_other_connector_address(deployment: Deployment) -> None:
+    """Raise RefusedError if source.connector leads to another database than source.host, so to that of other rows.
+
+    An address that only the workers can reach, or at which the login of `source.admin` fails, is not compared.
+    """
+    source, login = deployment.environment.source, deployment.environment.source.connector
+    update = {"host": login.host or source.host, "port": login.port or source.port}
+    if (update["host"], update["port"]) == (source.host, source.port):
+        return
+    own = _identity(source)
+    try:
+        found = _identity(source.model_copy(update=update))
+    except OutboxError:
+        return
+    if found != own:
+        message = f"source.connector leads to database {found[1]!r} of the server with system identifier {found[0]}"
+        raise RefusedError(
+            f"{message}, but source.host to {own[1]!r} of {own[0]}", "correct source.connector.host and port"
+        )
+
+
+def _identity(database: SourceDatabase) -> tuple[str, str]:
+    with postgres_client.connected(database, seconds=READ_LIMIT_S) as connection:
+        return postgres_client.read_system_identifier(connection), _database(connection)
 
 
 def refuse_other_prefix(deployment: Deployment, lock: Lock | None) -> None:

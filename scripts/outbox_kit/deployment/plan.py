@@ -19,6 +19,7 @@ from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.first_backfills import topics_without_states
 from outbox_kit.deployment.identity import (
     refuse_lock_of_other_pipeline,
+    refuse_other_connector_address,
     refuse_other_owners,
     refuse_other_prefix,
     refuse_wrong_cluster,
@@ -95,6 +96,7 @@ def _plan_systems(
     database = None
     if {"postgres", CONNECTOR} & set(systems):
         refuse_missing_privileges(deployment)
+        refuse_other_connector_address(deployment)
         database = deployment.read_database()
     changes = plan_postgres(deployment, lock, database) if database else []
     cluster_id = refuse_wrong_cluster(deployment, lock, systems)

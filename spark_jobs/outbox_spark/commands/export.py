@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+from outbox_events.errors import RefusedError
 from outbox_spark.decoding.json_text import JSON_OPTIONS
 from outbox_spark.jobs.model import DeltaTarget, IcebergTarget, MaterializeJob
 from outbox_spark.session.run_session import in_run_session
@@ -25,15 +26,29 @@ class ExportFormat(StrEnum):
 def export(
     spark: SparkSession, job: MaterializeJob, folder: Path, file_format: ExportFormat = ExportFormat.JSON
 ) -> None:
-    """Write the rows of a lake table to one file in `folder`/<target>/<table>, and replace any earlier export."""
+    """Write the rows of a lake table to one file in `folder`/<target>/<table>, and replace any earlier export.
+
+    Raises RefusedError if this folder contains anything other than an export.
+    """
     rows = _rows(spark, job)
     if rows is not None:
         path = folder.resolve() / job.target_name / job.table
+        _refuse_other_files(path)
         writer = rows.coalesce(1).write.mode("overwrite").format(file_format)
         if file_format is ExportFormat.JSON:
             # Write timestamps with microseconds and a UTC offset.
             writer = writer.options(**JSON_OPTIONS)
         writer.save(path.as_uri())
+
+
+def _refuse_other_files(path: Path) -> None:
+    """Raise RefusedError if Spark did not write all files of the folder, which would delete, for example, a table."""
+    suffixes = tuple(f".{file_format}{crc}" for file_format in ExportFormat for crc in ("", ".crc"))
+    names = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
+    others = sorted(name for name in names - {"_SUCCESS", "._SUCCESS.crc"} if not name.endswith(suffixes))
+    if others or any((path / name).is_dir() for name in names) or path.is_file():
+        message = f"{path} is not an earlier export, because it contains {', '.join(others[:3]) or 'folders'}"
+        raise RefusedError(message, "choose another folder for --export; nothing was deleted")
 
 
 def _rows(spark: SparkSession, job: MaterializeJob) -> DataFrame | None:

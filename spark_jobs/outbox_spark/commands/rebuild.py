@@ -15,7 +15,7 @@ from outbox_spark.commands.exit_codes import print_message, print_result, run_co
 from outbox_spark.commands.options import add_batch_option, command_parser, selected_jobs
 from outbox_spark.commands.run_each import run_jobs
 from outbox_spark.commands.run_report import as_json, as_table, exit_of, failed_outcome
-from outbox_spark.errors import OverlapError
+from outbox_spark.errors import ForeignTableError, OverlapError
 from outbox_spark.jobs.model import MaterializeJob, MissedTombstones, Outcome, Reporter, Status
 from outbox_spark.kafka.offset_ranges import resolve_range
 from outbox_spark.kafka.topic_access import Topic, topic_of
@@ -50,6 +50,7 @@ def rebuild(
     unless `new_topic` is set, if the table was written from another topic.
     """
     topic = topic or topic_of(spark, job)
+    _refuse_foreign_tables(spark, job)
     if not new_topic:
         _refuse_other_topic(spark, job, topic)
     shadow = shadow_of(job)
@@ -65,6 +66,18 @@ def rebuild(
             table.replace_by(shadow_table)
     report(f"{job}: rebuilt; the content of the table was replaced")
     return replace(first_outcome.plus(last_outcome), table=job.table, status=Status.CHANGED)
+
+
+def _refuse_foreign_tables(spark: SparkSession, job: MaterializeJob) -> None:
+    """Raise ForeignTableError if outbox-materialize did not create the table, or a table with the shadow's name."""
+    for each in (job, shadow_of(job)):
+        try:
+            with open_table(spark, each) as table:
+                table.committed()
+        except ForeignTableError:
+            raise
+        except RefusedError:
+            continue  # the table is locked, or the rebuild solves the problem
 
 
 def _refuse_other_topic(spark: SparkSession, job: MaterializeJob, topic: Topic) -> None:

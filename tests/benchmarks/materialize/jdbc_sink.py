@@ -36,6 +36,15 @@ def drain(bench: SparkBench, topic: str, table: str) -> float:
         return time.perf_counter() - started
 
 
+@contextmanager
+def running(bench: SparkBench, topic: str, table: str) -> Iterator[None]:
+    """Create the table, and run the sink during the block. It writes each poll at once, which is its lowest latency."""
+    with bench.warehouse() as connection:
+        connection.execute(SQL("create table {} ({})").format(Identifier(table), SQL(COLUMNS)))
+    with _connector(bench, table, {**_config(bench, topic, table), "consumer.override.fetch.min.bytes": "1"}):
+        yield
+
+
 def _config(bench: SparkBench, topic: str, table: str) -> dict[str, str]:
     """Return the fastest settings. Without the reduction buffer, two events of a key in a batch stop the task."""
     state = bench.state

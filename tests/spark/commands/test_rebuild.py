@@ -254,6 +254,19 @@ def test_does_not_replace_foreign_tables(spark: SparkSession, postgres_target: T
     assert target.rows() == []
 
 
+@pytest.mark.parametrize("restart", [False, True])
+def test_does_not_drop_a_foreign_table_with_the_name_of_the_shadow(
+    spark: SparkSession, postgres_target: Target, restart: bool
+) -> None:
+    log = history()
+    live = LiveTopic(spark, log, SCHEMAS)
+    postgres_target.run(log, SCHEMAS)
+    sql(postgres_target, "create table {} as select 1 as kept", "thing__rebuild")
+    with pytest.raises(RefusedError, match="did not create it"):
+        rebuilt(postgres_target, live, restart)
+    assert sql(postgres_target, "select kept from {}", "thing__rebuild") == [(1,)]
+
+
 def test_replaces_a_locked_table_later(spark: SparkSession, postgres_target: Target) -> None:
     live = LiveTopic(spark, history(), SCHEMAS)
     with postgres_target.open(), pytest.raises(OverlapError, match="another run has locked"):

@@ -62,9 +62,21 @@ def test_crash_before_the_fast_forward_does_not_change_iceberg(
     assert iceberg_target.state("n") == {"b": {"n": 4}, "c": {"n": 5}}
     assert [len(iceberg_target.rows(suffix)) for suffix in ("__tombstones", "__quarantine")] == [1, 1]
     assert list(iceberg(iceberg_target)._storage.load().refs()) == ["main"]
-    export(iceberg_target.spark, iceberg_target.job, tmp_path)
+    for _ in range(2):  # the second export replaces the first one
+        export(iceberg_target.spark, iceberg_target.job, tmp_path)
     (file,) = (tmp_path / "target/thing").glob("*.json")
     assert sorted(json.loads(line)["n"] for line in file.read_text().splitlines()) == [4, 5]
+
+
+def test_an_export_does_not_replace_a_table(delta_target: Target, tmp_path: Path) -> None:
+    put(log := Log("test.thing"), "a", 1)
+    delta_target.run(log, SCHEMAS)
+    other = tmp_path / "target" / "thing" / "_delta_log" / "00000000000000000000.json"
+    other.parent.mkdir(parents=True)
+    other.touch()
+    with pytest.raises(RefusedError, match="not an earlier export"):
+        export(delta_target.spark, delta_target.job, tmp_path)
+    assert other.exists()
 
 
 def test_superseded_first_run_creates_no_iceberg_table(iceberg_target: Target, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.unit.deployment.samples import NAME, Deployed, Serve, service
@@ -21,6 +22,7 @@ from outbox_kit.deployment.identity import (
     names_of,
     refuse_foreign_systems,
     refuse_lock_of_other_pipeline,
+    refuse_other_connector_address,
     refuse_other_owners,
     refuse_other_registry,
     refuse_unapplied_names,
@@ -28,7 +30,7 @@ from outbox_kit.deployment.identity import (
 )
 from outbox_kit.deployment.plan import make_plan
 from outbox_kit.deployment.recorded_objects import adoptions
-from outbox_kit.pipeline import Kafka, Lock, LockedTopic
+from outbox_kit.pipeline import Kafka, Lock, LockedTopic, SourceDatabase
 from outbox_kit.results import silent
 from outbox_kit.results.changes import System
 
@@ -360,3 +362,34 @@ def test_a_mark_with_a_cluster_is_foreign_while_the_own_cluster_is_not_known(
     assert len(list(foreign_systems(deployment, ["postgres"]))) == 1
     found = adoptions(deployment, deployment.lock(), ["postgres"], database.actual, {})
     assert [change.kind for change in found] == ["publication"]
+
+
+@pytest.mark.parametrize(
+    ("port", "found", "is_refused"),
+    [
+        (None, None, False),
+        (1, ("1", "library"), False),
+        (1, ("2", "library"), True),
+        (1, ("1", "other"), True),
+        (1, UnreachableError("only the workers can reach it"), False),
+    ],
+)
+def test_the_address_of_the_connector_leads_to_the_same_database(
+    deployed: Deployed, monkeypatch: pytest.MonkeyPatch, port: int | None, found: object, is_refused: bool
+) -> None:
+    deployment = deployed()
+    source = deployment.environment.source
+    connector = source.connector.model_copy(update={"host": None, "port": port})
+    changed = source.model_copy(update={"connector": connector})
+    deployment = replace(deployment, environment=deployment.environment.model_copy(update={"source": changed}))
+
+    def identity(database: SourceDatabase) -> tuple[str, str]:
+        if database.port != port:
+            return "1", "library"
+        if isinstance(found, Exception):
+            raise found
+        return cast(tuple[str, str], found)
+
+    monkeypatch.setattr("outbox_kit.deployment.identity._identity", identity)
+    with pytest.raises(RefusedError, match=r"source\.connector") if is_refused else nullcontext():
+        refuse_other_connector_address(deployment)

@@ -19,6 +19,7 @@ from outbox_kit.deployment.identity import (
     NAME_KEYS,
     refuse_foreign_database,
     refuse_foreign_systems,
+    refuse_other_connector_address,
     refuse_unapplied_names,
 )
 from outbox_kit.operations.preconditions import DEFAULT_LIMIT
@@ -51,6 +52,7 @@ def recover(
         )
         refuse_unapplied_names(deployment, deployment.lock(), NAME_KEYS, APPLY_RECOVER_HINT)
         refuse_foreign_database(deployment, is_new=new_database)
+        refuse_other_connector_address(deployment)
         cause = recovery.diagnose(deployment)
         if cause is not None:
             print_message(f"{cause.name}: {cause.text}")

@@ -12,7 +12,7 @@ from datetime import datetime
 from psycopg.sql import SQL
 from psycopg.types.json import Jsonb
 
-from outbox_events.errors import RefusedError
+from outbox_spark.errors import ForeignTableError
 from outbox_spark.jobs.model import TableProgress
 from outbox_spark.sinks.postgres.catalog import relation_exists
 from outbox_spark.sinks.postgres.connection import Connection, creation_lock, scalar
@@ -99,7 +99,7 @@ def delete_progress(connection: Connection, statements: TableStatements) -> None
         connection.execute(SQL("delete from {} where table_name = %s").format(statements.offsets), (statements.table,))
 
 
-def foreign_table_error(statements: TableStatements) -> RefusedError:
+def foreign_table_error(statements: TableStatements) -> ForeignTableError:
     """Return the error for a table without progress, which outbox-materialize must not change."""
     message = f"table {statements.label} has no row in {OFFSETS_TABLE}: outbox-materialize did not create it"
-    return RefusedError(message, "materialize into another table, or drop this table")
+    return ForeignTableError(message, "check the target and the table, or drop this table")

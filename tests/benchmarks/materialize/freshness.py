@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+"""Time from the commit of an event to the visible row of its aggregate in PostgreSQL, beside Debezium's JDBC sink.
+
+Each event has an aggregate of its own, so that each row becomes visible once. The connector of outbox-kit sends the
+events to a topic of each variant. Settings: ROUNDS, SECONDS (per rate and round). See docs/performance.md, "Freshness".
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+
+from psycopg.sql import SQL, Identifier
+from tests.benchmarks import backlog, variants
+from tests.benchmarks.benchmark_stack import PLUGINS, benchmark_stack, print_progress
+from tests.benchmarks.latency import Samples, percentile
+from tests.benchmarks.latency_writer import Written, write
+from tests.benchmarks.materialize import jdbc_sink
+from tests.benchmarks.materialize.spark_bench import POSTGRES, SparkBench, spark_bench
+from tests.benchmarks.report import Bound, bound_table, document, machine, markdown, publish
+
+from outbox_events.waiting import Observation, wait_for
+from outbox_kit.results import silent
+from outbox_spark.runs.materialize_table import materialize
+from outbox_spark.runs.prepared_rows import PreparedRows
+
+ROUNDS = int(os.environ.get("ROUNDS", "1"))
+SECONDS = float(os.environ.get("SECONDS", "60"))
+RATES = (200, 1000)
+WARM_UP_SECONDS = 15.0
+ARRIVE_SECONDS = 120
+POLL_SECONDS = 0.01
+OVERLAP_PAGES = 500
+"""Number of pages that are read again, because transactions that are open at the same time insert into nearby pages."""
+NEW_ROWS = SQL("select aggregate_id, ctid::text from {} where ctid > %s::tid")
+SPAWN = multiprocessing.get_context("spawn")  # librdkafka does not support fork
+Writing = Callable[[SparkBench, str, str], AbstractContextManager[None]]
+"""Writes a topic (first argument) to a table (second argument) during the block."""
+
+
+def main() -> int:
+    """Run the benchmark, print the report and write the JSON file."""
+    machine_info = machine()
+    samples: dict[tuple[str, int], Samples] = defaultdict(Samples)
+    with benchmark_stack(plugins=(PLUGINS,)) as stack, spark_bench(stack) as bench, SPAWN.Pool(1) as writers:
+        with stack.database() as connection:
+            backlog.prepare(connection)
+        for number in range(ROUNDS):
+            for name, writing in WRITING.items():
+                for rate, (written, visible) in measure(bench, writers.apply, f"{name}_{number}", writing).items():
+                    samples[name, rate].add(written, visible)
+                    values = sorted(samples[name, rate].rounds[-1])
+                    p50, p99 = (percentile(values, share) / 1000 for share in (0.5, 0.99))
+                    print_progress(f"{name} at {rate} tx/s: p50 {p50:.2f} s, p99 {p99:.2f} s")
+    report(samples, machine_info)
+    return 0
+
+
+def measure(
+    bench: SparkBench, run: Callable[..., list[Written]], name: str, writing: Writing
+) -> dict[int, tuple[list[Written], dict[str, int]]]:
+    """Return, by rate, the written events and the times at which the rows of all events were visible."""
+    stack, table = bench.bench_stack, f"fresh_{name}".replace("-", "_")
+    results = {}
+    with bench.topic(f"bench.{table}", 1) as topic, stack.slot(table) as lsn:
+        config = {**variants.outbox_router(stack, topic.name), "slot.name": table}
+        connector = stack.connector(f"bench-{table}", config, lsn)
+        with connector, writing(bench, topic.name, table), observing(bench, table) as seen:
+            for rate in RATES:
+                wait(seen, run(write, (stack.state.postgres, rate, WARM_UP_SECONDS)))
+                written = run(write, (stack.state.postgres, rate, SECONDS))
+                wait(seen, written)
+                results[rate] = written, dict(seen)
+    bench.drop_table(POSTGRES, table)
+    return results
+
+
+def wait(seen: dict[str, int], written: list[Written]) -> None:
+    """Wait until the rows of all events are visible. Raises WaitTimeoutError."""
+
+    def poll() -> Observation[bool]:
+        missing = sum(entry.event not in seen for entry in written)
+        return Observation(None if missing else True, f"{missing} of {len(written)} rows are missing")
+
+    wait_for("every row", poll, seconds=ARRIVE_SECONDS)
+
+
+@contextmanager
+def observing(bench: SparkBench, table: str) -> Iterator[dict[str, int]]:
+    """Yield a dictionary that is filled with the time at which each row was first seen, by aggregate id."""
+    seen: dict[str, int] = {}
+    stop = threading.Event()
+
+    def observe() -> None:
+        page = 0
+        with bench.warehouse() as connection:
+            while not stop.wait(POLL_SECONDS):
+                rows = connection.execute(
+                    NEW_ROWS.format(Identifier(table)), (f"({max(0, page - OVERLAP_PAGES)},0)",)
+                ).fetchall()
+                now = time.monotonic_ns()
+                for key, place in rows:
+                    page = max(page, int(str(place)[1:].partition(",")[0]))
+                    seen.setdefault(str(key), now)
+
+    thread = threading.Thread(target=observe)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        stop.set()
+        thread.join()
+
+
+@contextmanager
+def materializing(bench: SparkBench, topic: str, table: str) -> Iterator[None]:
+    """Run rounds as `outbox-materialize` does with the smallest --interval."""
+    stop, failed = threading.Event(), list[Exception]()
+    run = partial(materialize, bench.spark, bench.job(POSTGRES, topic, table), silent, prepared=PreparedRows())
+    run()  # creates the table
+
+    def repeat() -> None:
+        try:
+            while not stop.is_set():
+                run()
+        except Exception as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=repeat)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+    if failed:
+        raise failed[0]
+
+
+WRITING: dict[str, Writing] = {"outbox-materialize": materializing, "jdbc-sink": jdbc_sink.running}
+
+
+def report(samples: dict[tuple[str, int], Samples], machine_info: dict[str, object]) -> None:
+    """Publish the percentiles of all rounds."""
+    figures = {
+        (name, rate): [percentile(cell.all, share) / 1000 for share in (0.5, 0.99)] + [cell.all[-1] / 1000]
+        for (name, rate), cell in samples.items()
+    }
+    own = [figures["outbox-materialize", rate] for rate in RATES]
+    bounds = [
+        Bound("freshness_p50_s", max(p50 for p50, _, _ in own), 1.5, 0.7, at_most=True),
+        Bound("freshness_p99_s", max(p99 for _, p99, _ in own), 4.0, 2.0, at_most=True),
+    ]
+    measures = {
+        f"{name}_{rate}": dict(zip(("p50_s", "p99_s", "max_s"), values, strict=True))
+        for (name, rate), values in figures.items()
+    }
+    content = document(
+        machine=machine_info,
+        samples={f"{name}_{rate}": cell.rounds for (name, rate), cell in samples.items()},
+        measures=measures,
+        ratios={bound.name: bound.ratio for bound in bounds},
+        values={},
+        rounds=ROUNDS,
+        seconds=SECONDS,
+    )
+    heading = ("tx/s", "variant", "p50 s", "p99 s", "max s")
+    rows = [[f"{rate:,}", name, *(f"{value:.2f}" for value in values)] for (name, rate), values in figures.items()]
+    publish("freshness", content, markdown(heading, rows) + bound_table(bounds))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
