@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import psycopg
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 from psycopg import sql
 
-from outbox_events.errors import ConfigurationError, RefusedError
+from outbox_events.errors import ConfigurationError, OutboxError, RefusedError
 from outbox_events.kafka.record import Record
 from outbox_events.producing.database import Connection, commit, is_lost, limited, require_idle, rows_of
 from outbox_events.producing.delivered import READ_S, Found, find_delivered
@@ -113,15 +113,23 @@ class TwoPhaseSender:
                 raise
             message = f"the connection was lost in PREPARE TRANSACTION, so {gid} may be prepared; Kafka did not commit"
             raise UnknownOutcomeError(message, RECOVER_HINT) from error
+        except Exception as error:  # of a signal handler
+            message = f"PREPARE TRANSACTION was interrupted, so {gid} may be prepared; Kafka did not commit"
+            raise UnknownOutcomeError(message, RECOVER_HINT) from error
 
     def _decide(self, kafka: KafkaTransaction, gid: str) -> None:
         """Commit the Kafka transaction, then the prepared transaction. Raises UnknownOutcomeError if either fails."""
-        kafka.commit()
         try:
+            kafka.commit()
             with limited(self._connection, self._seconds):
                 self._connection.tpc_commit(gid)
         except psycopg.Error as error:
             message = f"Kafka has committed, and COMMIT PREPARED failed: {gid} might remain prepared"
+            raise UnknownOutcomeError(message, RECOVER_HINT) from error
+        except (OutboxError, KafkaException):
+            raise
+        except Exception as error:  # of a signal handler
+            message = f"the end of the transaction was interrupted: {gid} might remain prepared"
             raise UnknownOutcomeError(message, RECOVER_HINT) from error
 
 

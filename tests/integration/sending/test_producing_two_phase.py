@@ -62,6 +62,19 @@ def test_commits_both(world: World) -> None:
     assert world.column(PREPARED) == []
 
 
+def test_an_exception_of_a_signal_handler_after_prepare_is_an_unknown_outcome(world: World) -> None:
+    """Otherwise, a SupervisedSender would use the sender again, and wait for the locks of the prepared transaction."""
+
+    def interrupt() -> None:
+        raise TimeoutError
+
+    service, connection = sender(world, before_commit=interrupt)
+    with pytest.raises(UnknownOutcomeError):
+        buy(service, connection, world, "a")
+    assert run_recovery(world) == Resolved(0, 1)
+    assert (world.purchases(), world.delivered()) == (set(), {})
+
+
 def test_transaction_without_records_is_committed_in_one_phase(world: World) -> None:
     service, connection = sender(world)
     with service.transaction():

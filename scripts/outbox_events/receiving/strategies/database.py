@@ -15,10 +15,12 @@ from psycopg.pq import TransactionStatus
 from psycopg.transaction import OutOfOrderTransactionNesting
 
 from outbox_events.errors import ConfigurationError, RejectedError, UnreachableError
-from outbox_events.producing.database import MARK, has_open_statement, is_marked, rows_of
+from outbox_events.producing.database import has_open_statement, is_marked, rows_of
 from outbox_events.receiving.recoverers import ReceiverStoppedError, describe
 from outbox_events.receiving.retries import needs_connection
 from outbox_events.receiving.strategies.ended_transactions import (
+    MARK_WITH_ID,
+    READ_OUTCOME,
     StatementLeftOpenError,
     TransactionEndedError,
     refused,
@@ -138,11 +140,14 @@ def _committed(connection: psycopg.Connection[Any]) -> Iterator[None]:
         hint = "return an idle connection from `connect`, such as psycopg.connect(dsn, options='-c lock_timeout=5s')"
         raise ReceiverStoppedError(message, hint)
     connection.autocommit = True  # otherwise psycopg would begin a new transaction after a handler has ended this one
+    transaction_id, is_handling = "", False
     try:
         with connection.transaction():
-            rows_of(connection, MARK, [])
+            [(_, transaction_id)] = rows_of(connection, MARK_WITH_ID, [])
+            is_handling = True
             with _not_ended(connection):
                 yield
+            is_handling = False
             if _has_status(connection, TransactionStatus.INERROR):
                 raise RejectedError(
                     "a handler ignored a database error, so its transaction cannot commit", SAVEPOINT_HINT
@@ -151,11 +156,24 @@ def _committed(connection: psycopg.Connection[Any]) -> Iterator[None]:
     except OutOfOrderTransactionNesting as error:
         connection.close()
         raise ReceiverStoppedError("a handler left a savepoint open; nothing was committed", SAVEPOINT_HINT) from error
-    except Exception as error:
+    except BaseException as error:
+        has_committed = is_handling and _has_committed(connection, transaction_id)
         # After a failover, its server might be read-only permanently. A handler might have changed its settings.
-        if needs_connection(error) or isinstance(error, TransactionEndedError):
+        if has_committed or needs_connection(error) or isinstance(error, TransactionEndedError):
             connection.close()
+        if has_committed and not isinstance(error, TransactionEndedError):
+            raise TransactionEndedError from error
         raise
+
+
+def _has_committed(connection: psycopg.Connection[Any], transaction_id: str) -> bool:
+    """Return whether a handler has committed the transaction, and a later one has failed, so that the mark is lost."""
+    if not _has_status(connection, TransactionStatus.IDLE):  # the connection is lost
+        return False
+    try:
+        return rows_of(connection, READ_OUTCOME.format("%s"), [transaction_id]) == [("committed",)]
+    except psycopg.Error:
+        return False
 
 
 @contextmanager

@@ -16,10 +16,12 @@ from sqlalchemy.exc import SQLAlchemyError, UnboundExecutionError
 from sqlalchemy.orm import Session, scoped_session
 
 from outbox_events.errors import ConfigurationError, UnreachableError
-from outbox_events.producing.database import MARK, MARKED, READ_MARK
+from outbox_events.producing.database import MARKED, READ_MARK
 from outbox_events.producing.database import has_open_statement as is_open
 from outbox_events.receiving.retries import needs_connection
 from outbox_events.receiving.strategies.ended_transactions import (
+    MARK_WITH_ID,
+    READ_OUTCOME,
     StatementLeftOpenError,
     TransactionEndedError,
     refused,
@@ -65,13 +67,14 @@ def committed(session: Session, first_statement: str, values: dict[str, str]) ->
     Raises ReceiverStoppedError if a handler commits or rolls back, also by a statement, which would separate its
     effects from the effects of the other events.
     """
-    with session, session.begin() as transaction:
-        connection = session.connection()
-        try:
+    transaction_id, is_handling = "", False
+    try:
+        with _transaction(session) as connection:
             connection_info = connection.info  # kept by the pool
             if "outbox_events" not in connection_info:
                 session.execute(text(first_statement), values)
-            session.execute(text(MARK))
+            _, transaction_id = session.execute(text(MARK_WITH_ID)).one()
+            is_handling = True
             with _refused_end(session, connection):
                 yield session
             if connection.invalidated:
@@ -79,7 +82,24 @@ def committed(session: Session, first_statement: str, values: dict[str, str]) ->
             # Fails if a handler ignored an error, because COMMIT would silently roll back.
             if not _is_marked(session):
                 raise TransactionEndedError
-        except Exception as error:
+            is_handling = False
+        connection_info["outbox_events"] = True
+    except TransactionEndedError:
+        raise
+    except BaseException as error:
+        if is_handling and not needs_connection(error) and _has_committed(session, transaction_id):
+            raise TransactionEndedError from error
+        raise
+
+
+@contextmanager
+def _transaction(session: Session) -> Iterator[Connection]:
+    """Open a transaction and yield its connection. Raise TransactionEndedError if a handler has replaced it."""
+    with session, session.begin() as transaction:
+        connection = session.connection()
+        try:
+            yield connection
+        except BaseException as error:
             has_open_statement = _has_open_statement(connection)
             # A failed flush ends the transaction, too.
             is_ended = not has_open_statement and transaction.is_active and _is_replaced(connection)
@@ -89,7 +109,16 @@ def committed(session: Session, first_statement: str, values: dict[str, str]) ->
             if is_ended:
                 raise TransactionEndedError from error
             raise
-    connection_info["outbox_events"] = True
+
+
+def _has_committed(session: Session, transaction_id: str) -> bool:
+    """Return whether a handler has committed the transaction, and a later one has failed, so that the mark is lost."""
+    try:
+        with session, session.begin():
+            outcome = session.execute(text(READ_OUTCOME.format("cast(:id as text)")), {"id": transaction_id}).scalar()
+    except SQLAlchemyError:
+        return False
+    return outcome == "committed"
 
 
 def check(session: Session) -> None:

@@ -301,13 +301,31 @@ def commit_in_autocommit_mode(session: Session) -> None:
     raw(session).autocommit = True
 
 
-@pytest.mark.parametrize("mistake", [commit_and_leave_stream, commit_in_autocommit_mode])
+def commit_and_fail(connection: psycopg.Connection[Any]) -> None:
+    for statement in ("commit", "begin", "select 1 / 0"):
+        connection.execute(statement)  # type: ignore[call-overload]
+
+
+def commit_in_session_and_fail(session: Session) -> None:
+    raw(session).commit()
+    run(session, "select 1 / 0")
+
+
+def commit_in_session_and_exit(session: Session) -> None:
+    raw(session).commit()
+    raise SystemExit
+
+
+MISTAKES_IN_SESSION = [commit_in_autocommit_mode, commit_in_session_and_fail, commit_in_session_and_exit]
+
+
+@pytest.mark.parametrize("mistake", [commit_and_leave_stream, commit_and_fail, *MISTAKES_IN_SESSION])
 @pytest.mark.parametrize("kind", [ProcessedEvents, StoredOffsets])
 def test_a_commit_that_another_mistake_hides_loses_no_event(
     service: Service, pooled_sessions: Callable[[], Session], kind: type[Any], mistake: Callable[[Any], None]
 ) -> None:
     is_broken = True
-    connect: Any = service.connect if mistake is commit_and_leave_stream else pooled_sessions
+    connect: Any = pooled_sessions if mistake in MISTAKES_IN_SESSION else service.connect
     service.handlers.otherwise(bad_then_good(service, lambda connection: mistake(connection) if is_broken else None))
     service.send(("a", "1"), ("a", "bad"), ("a", "2"), partition=0)
     with service.receiver(kind(connect), recoverer=recoverers.log_and_continue) as receiver:
