@@ -416,7 +416,7 @@ def test_refuses_a_record_without_a_topic(mailer: Mailer) -> None:
 
 def test_changes_no_dead_letters_of_another_pipeline(mailer: Mailer) -> None:
     """The consumer also reads topics of other pipelines, so that one dead letter topic has dead letters of all."""
-    kafka, letters = mailer.service.deployment.kafka, "shared.dead-letter"
+    kafka, letters = mailer.service.deployment.kafka, "replays-shared.dead-letter"
     acknowledged_by_other = f"{OTHER.rpartition('.')[0]}.dead-letter.acknowledged"  # every pipeline has this topic
     for topic in (OTHER, letters, acknowledged_by_other):
         kafka.create(topic, partitions=1, replication_factor=1, config={"cleanup.policy": "delete"})

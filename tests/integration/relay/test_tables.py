@@ -90,11 +90,10 @@ def test_rows_that_are_deleted_before_they_are_read_are_an_error(relayed: Deploy
 def test_rows_are_not_unread_while_another_process_may_have_deleted_them(relayed: Deployment, source_dsn: str) -> None:
     """The statistics count the deletions of another relay process later than its last batch."""
     relay_once(relayed)
-    application = client.relay_application(TABLE)
-    with psycopg.connect(source_dsn) as connection, psycopg.connect(source_dsn, application_name=application):
-        event_id = send_within(connection, "book", "deleted", book(str(uuid4())), table=TABLE)
-        connection.execute(f"delete from {TABLE} where id = %s", [event_id])
-        connection.commit()
+    with psycopg.connect(source_dsn, application_name=client.relay_application(TABLE)):
+        with psycopg.connect(source_dsn) as connection:  # its end adds the deletion to the statistics
+            event_id = send_within(connection, "book", "deleted", book(str(uuid4())), table=TABLE)
+            connection.execute(f"delete from {TABLE} where id = %s", [event_id])
         assert relay_once(relayed).unread == 0
 
 
