@@ -14,6 +14,7 @@ from tests.integration.relay.conftest import relay_once
 from tests.integration.transforms.test_records import book, send_within
 
 from outbox_events.errors import ConfigurationError, RefusedError
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.deployment import Deployment
 from outbox_kit.pipeline import Pipeline
 from outbox_kit.postgres import client
@@ -90,10 +91,18 @@ def test_rows_that_are_deleted_before_they_are_read_are_an_error(relayed: Deploy
 def test_rows_are_not_unread_while_another_process_may_have_deleted_them(relayed: Deployment, source_dsn: str) -> None:
     """The statistics count the deletions of another relay process later than its last batch."""
     relay_once(relayed)
-    with psycopg.connect(source_dsn, application_name=client.relay_application(TABLE)):
-        with psycopg.connect(source_dsn) as connection:  # its end adds the deletion to the statistics
+    deleted = f"select pg_stat_get_tuples_deleted('{TABLE}'::regclass)"
+    with psycopg.connect(source_dsn, autocommit=True, application_name=client.relay_application(TABLE)) as other:
+        [(before,)] = other.execute(deleted).fetchall()
+        with psycopg.connect(source_dsn) as connection:
             event_id = send_within(connection, "book", "deleted", book(str(uuid4())), table=TABLE)
             connection.execute(f"delete from {TABLE} where id = %s", [event_id])
+
+        def poll() -> Observation[bool]:
+            [(count,)] = other.execute(deleted).fetchall()
+            return Observation(True if count > before else None, f"{count} deletions")
+
+        wait_for("the statistics to count the deletion", poll, seconds=30)
         assert relay_once(relayed).unread == 0
 
 
