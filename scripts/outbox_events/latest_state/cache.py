@@ -36,7 +36,9 @@ class StaleStateError(OutboxError):
 
 
 class UnconfirmedStateError(StaleStateError, UnreachableError):
-    """No state is returned, because the end of the topic is not known, for example while the brokers do not respond.
+    """A state is not returned, because it is not confirmed that the topic was read to its end offsets.
+
+    This is the case before the first load, and while the brokers do not respond.
 
     A receiver whose handler raises this error waits, as for other outages.
     """

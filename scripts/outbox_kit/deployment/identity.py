@@ -235,13 +235,13 @@ def refuse_other_connector_address(deployment: Deployment) -> None:
 
     An address that only the workers can reach, or at which the login of `source.admin` fails, is not compared.
     """
-    source, login = deployment.environment.source, deployment.environment.source.connector
-    update = {"host": login.host or source.host, "port": login.port or source.port}
-    if (update["host"], update["port"]) == (source.host, source.port):
+    source = deployment.environment.source
+    host, port = source.connector_address
+    if (host, port) == (source.host, source.port):
         return
     own = _identity(source)
     try:
-        found = _identity(source.model_copy(update=update))
+        found = _identity(source.model_copy(update={"host": host, "port": port}))
     except OutboxError:
         return
     if found != own:

@@ -130,6 +130,11 @@ class SourceDatabase(TlsModel):
         default=None, description="Login for `verify` and `status`, which need fewer privileges. Default: admin."
     )
 
+    @property
+    def connector_address(self) -> tuple[str, int]:
+        """Host and port to which the Connect worker connects."""
+        return self.connector.host or self.host, self.connector.port or self.port
+
 
 class Kafka(Model):
     """The Kafka cluster."""

@@ -66,8 +66,8 @@ def refuse_other_senders(deployment: Deployment) -> None:
 def _may_read_server(source: SourceDatabase, config: dict[str, str]) -> bool:
     """Return whether a connector has the address of this server, which can have several, or a slot of this server."""
     settings = {**DEBEZIUM_DEFAULTS, **config}
-    address = settings.get("database.hostname"), settings["database.port"]
-    if address == (source.connector.host or source.host, str(source.connector.port or source.port)):
+    host, port = source.connector_address
+    if (settings.get("database.hostname"), settings["database.port"]) == (host, str(port)):
         return True
     with client.connected(source) as connection:
         return read_slot(connection, settings["slot.name"]) is not None

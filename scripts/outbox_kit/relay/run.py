@@ -95,7 +95,7 @@ def prepare(process: RelayProcess, lock: Lock) -> None:
         current = relay.source_epoch
         if not current:
             refuse_published_table(connection, deployment, lock)
-        if process.options.with_connect:
+        if with_connect:
             refuse_reader_elsewhere(deployment, read_slot(connection, deployment.pipeline.source.slot))
         _create_tables(process, lock, connection)
         epoch = epochs.required_epoch(deployment, lock, connection, relay_tables, with_connect=with_connect)

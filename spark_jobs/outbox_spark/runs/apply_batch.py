@@ -129,7 +129,10 @@ def _decode(
     can_repeat = is_small(read_range) and may_skip_records(job)
     if prepared is not None and topic.reader is not None and can_repeat and table.stages_early:
         key = (decoder.reader_schema, likely_schemas, read_range.partition_epoch)
-        rows = prepared.of(key, read_range, topic.reader, partial(_plan, job, decoder, read_range.partition_epoch))
+        reduce = partial(newest_per_key, partition_epoch=read_range.partition_epoch, key_format=job.options.key_format)
+        rows = prepared.of(
+            key, read_range, topic.reader, lambda records: decoder.rows(reduce(records), likely_schemas, SUMMARIZED)
+        )
     else:
         newest = newest_of(job, topic, read_range, every_version=is_history)
         rows = decoder.rows(newest, likely_schemas, SUMMARIZED)
@@ -155,11 +158,6 @@ def _decode(
     label_spark_jobs(spark, job, "decode")
     rows = persist(stack, decoder.rows(newest, decoder.writer_schemas(schemas)))
     return _Decoded(rows, summary, count_rows(rows))
-
-
-def _plan(job: MaterializeJob, decoder: BatchDecoder, partition_epoch: int, records: DataFrame) -> DataFrame:
-    newest = newest_per_key(records, partition_epoch, key_format=job.options.key_format)
-    return decoder.rows(newest, decoder.likely_schemas(), SUMMARIZED)
 
 
 def _persist_decoded(

@@ -30,8 +30,9 @@ class PreparedRows:
         plan: Callable[[DataFrame], DataFrame],
     ) -> DataFrame:
         """Return the rows of a range. If the key has changed, `plan` decodes the frame of a new reader."""
-        if self.reader is None or self.rows is None or self.key != key:
-            self.reader = open_reader(read_range)
-            self.key, self.rows = key, plan(self.reader.frame)
-        self.reader.set(read_range)
+        if self.reader is not None and self.rows is not None and self.key == key:
+            self.reader.set(read_range)
+            return self.rows
+        self.reader = open_reader(read_range)
+        self.key, self.rows = key, plan(self.reader.frame)
         return self.rows

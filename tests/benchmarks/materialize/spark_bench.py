@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from tests.benchmarks.benchmark_stack import PARTITIONS, BenchmarkStack
 from tests.benchmarks.materialize.events import Books, Sender
 from tests.conftest import REPOSITORY
+from tests.integration.materialization.warehouse import warehouse
 
 from outbox_events.http_session import HttpEndpoint
 from outbox_kit.stack import StackState
@@ -27,7 +28,6 @@ from outbox_spark.jobs.model import (
     DeltaTarget,
     IcebergTarget,
     MaterializeJob,
-    PostgresTarget,
     Target,
 )
 from outbox_spark.session.spark_session import start_session
@@ -157,13 +157,7 @@ def spark_bench(bench_stack: BenchmarkStack) -> Iterator[SparkBench]:
 def targets(state: StackState, folder: Path) -> dict[str, Target]:
     """Return one target of each kind."""
     return {
-        POSTGRES: PostgresTarget(
-            host=state.postgres_host,
-            port=state.postgres_port,
-            database=state.target_database,
-            user=state.materializer_user,
-            password=state.materializer_password,
-        ),
+        POSTGRES: warehouse(state),
         "delta": DeltaTarget(str(folder / "delta")),
         "iceberg": IcebergTarget("bench", {"type": "hadoop", "warehouse": str(folder / "iceberg")}),
     }

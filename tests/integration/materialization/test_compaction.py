@@ -26,6 +26,7 @@ from confluent_kafka.admin import (
 )
 from psycopg.rows import dict_row
 from pyspark.sql import SparkSession
+from tests.integration.materialization.warehouse import warehouse
 from tests.integration.support import read_all
 from tests.spark import oracle
 from tests.spark.kafka_log import Record, framed, sequence
@@ -35,7 +36,7 @@ from outbox_events.waiting import Observation, wait_for
 from outbox_kit.pipeline import Kafka
 from outbox_kit.stack import StackState
 from outbox_kit.stack.services.kafka import NODE_ID
-from outbox_spark.jobs.model import MaterializeJob, Outcome, PostgresTarget
+from outbox_spark.jobs.model import MaterializeJob, Outcome
 from outbox_spark.kafka.offset_ranges import describe
 from outbox_spark.runs.materialize_table import materialize
 
@@ -160,13 +161,7 @@ def make_topic(admin: AdminClient, state: StackState, name: str, delete_retentio
 def run(spark: SparkSession, topic: Topic, table: str) -> Outcome:
     """Run the job in several batches."""
     state = topic.state
-    target = PostgresTarget(
-        host=state.postgres_host,
-        port=state.postgres_port,
-        database=state.target_database,
-        user=state.materializer_user,
-        password=state.materializer_password,
-    )
+    target = warehouse(state)
     job = MaterializeJob(
         aggregate="thing",
         topic=topic.name,

@@ -25,6 +25,7 @@ from confluent_kafka.admin import (
 from msgspec import structs
 from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
+from tests.integration.materialization.warehouse import warehouse
 
 from outbox_events.errors import RefusedError
 from outbox_events.http_session import HttpEndpoint
@@ -32,7 +33,7 @@ from outbox_events.waiting import Observation, wait_for
 from outbox_kit.stack import StackState
 from outbox_spark.commands.reconcile import reconcile
 from outbox_spark.commands.reconcile_report import ComparisonResult
-from outbox_spark.jobs.model import MaterializeJob, PostgresTarget
+from outbox_spark.jobs.model import MaterializeJob
 from outbox_spark.kafka.offset_ranges import describe, offsets_at
 from outbox_spark.runs.materialize_table import materialize
 
@@ -69,13 +70,7 @@ def admin(state: StackState) -> Iterator[AdminClient]:
 
 @pytest.fixture
 def job(state: StackState) -> MaterializeJob:
-    target = PostgresTarget(
-        host=state.postgres_host,
-        port=state.postgres_port,
-        database=state.target_database,
-        user=state.materializer_user,
-        password=state.materializer_password,
-    )
+    target = warehouse(state)
     return MaterializeJob(
         "thing",
         TOPIC,

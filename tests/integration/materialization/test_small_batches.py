@@ -13,13 +13,14 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from pyspark.sql import SparkSession
+from tests.integration.materialization.warehouse import warehouse
 from tests.spark.kafka_log import Schemas, framed, sequence
 
 from outbox_events.errors import ConfigurationError, UnreachableError
 from outbox_events.http_session import HttpEndpoint
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.stack import StackState
-from outbox_spark.jobs.model import MaterializeJob, MaterializeOptions, Outcome, PostgresTarget
+from outbox_spark.jobs.model import MaterializeJob, MaterializeOptions, Outcome
 from outbox_spark.kafka.offset_ranges import describe
 from outbox_spark.kafka.record_reader import SMALL_OFFSETS
 from outbox_spark.kafka.topic_access import topic_of
@@ -48,14 +49,7 @@ class Table:
         self.prepared, self.reports = PreparedRows(), list[str]()
         self.schemas = Schemas(SCHEMAS, newest=1)
         self._spark, self._dsn, self._commit = spark, state.target, 0
-        target = PostgresTarget(
-            host=state.postgres_host,
-            port=state.postgres_port,
-            database=state.target_database,
-            user=state.materializer_user,
-            password=state.materializer_password,
-            schema=f"small_{uuid4().hex[:8]}",
-        )
+        target = warehouse(state, f"small_{uuid4().hex[:8]}")
         self._schema = target.schema
         registry, options = HttpEndpoint(url="http://127.0.0.1:1"), MaterializeOptions(max_quarantined=10)
         self.job = MaterializeJob("thing", NAME, TABLE, self.kafka, registry, "warehouse", target, options)

@@ -50,10 +50,8 @@ def deployment(connect: Connect) -> Deployment:
     source = SimpleNamespace(table=TABLE)
     connector = SimpleNamespace(name="library-outbox")
     pipeline = SimpleNamespace(name="library", prefix="library", source=source, connector=connector)
-    login = SimpleNamespace(host="db", port=None)
-    environment = SimpleNamespace(
-        source=SimpleNamespace(database=DATABASE, host="localhost", port=5432, connector=login)
-    )
+    database = SimpleNamespace(database=DATABASE, host="localhost", port=5432, connector_address=("db", 5432))
+    environment = SimpleNamespace(source=database)
     return cast(Deployment, SimpleNamespace(pipeline=pipeline, environment=environment, connect=connect))
 
 

@@ -156,18 +156,20 @@ def _committed(connection: psycopg.Connection[Any]) -> Iterator[None]:
     except OutOfOrderTransactionNesting as error:
         connection.close()
         raise ReceiverStoppedError("a handler left a savepoint open; nothing was committed", SAVEPOINT_HINT) from error
+    except TransactionEndedError:
+        connection.close()  # the handler might have changed its settings
+        raise
     except BaseException as error:
         has_committed = is_handling and _has_committed(connection, transaction_id)
-        # After a failover, its server might be read-only permanently. A handler might have changed its settings.
-        if has_committed or needs_connection(error) or isinstance(error, TransactionEndedError):
-            connection.close()
-        if has_committed and not isinstance(error, TransactionEndedError):
+        if has_committed or needs_connection(error):
+            connection.close()  # after a failover, its server might be read-only permanently
+        if has_committed:
             raise TransactionEndedError from error
         raise
 
 
 def _has_committed(connection: psycopg.Connection[Any], transaction_id: str) -> bool:
-    """Return whether a handler has committed the transaction, and a later one has failed, so that the mark is lost."""
+    """Return whether a handler has committed the transaction and begun another one, in which MARK cannot be read."""
     if not _has_status(connection, TransactionStatus.IDLE):  # the connection is lost
         return False
     try:

@@ -13,7 +13,7 @@ from outbox_events.producing.database import MARK
 from outbox_events.receiving.recoverers import ReceiverStoppedError
 
 MARK_WITH_ID = f"{MARK}, pg_current_xact_id()::text"
-READ_OUTCOME = "select pg_xact_status({}::text::xid8)"
+READ_OUTCOME = "select pg_xact_status(cast({} as xid8))"
 HINT = "remove commit and rollback from the handlers, and execute statements that may fail in a savepoint"
 CHECK_HINT = (
     "remove SQL such as commit, rollback and reset all from the handlers, and check the effects of these events"

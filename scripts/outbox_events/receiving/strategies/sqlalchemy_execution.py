@@ -16,8 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError, UnboundExecutionError
 from sqlalchemy.orm import Session, scoped_session
 
 from outbox_events.errors import ConfigurationError, UnreachableError
-from outbox_events.producing.database import MARKED, READ_MARK
-from outbox_events.producing.database import has_open_statement as is_open
+from outbox_events.producing.database import MARKED, READ_MARK, has_open_statement
 from outbox_events.receiving.retries import needs_connection
 from outbox_events.receiving.strategies.ended_transactions import (
     MARK_WITH_ID,
@@ -100,11 +99,11 @@ def _transaction(session: Session) -> Iterator[Connection]:
         try:
             yield connection
         except BaseException as error:
-            has_open_statement = _has_open_statement(connection)
+            is_blocked = _has_open_statement(connection)
             # A failed flush ends the transaction, too.
-            is_ended = not has_open_statement and transaction.is_active and _is_replaced(connection)
+            is_ended = not is_blocked and transaction.is_active and _is_replaced(connection)
             # After a failover, its server might be read-only permanently. A handler might have changed its settings.
-            if is_ended or has_open_statement or needs_connection(error) or isinstance(error, TransactionEndedError):
+            if is_ended or is_blocked or needs_connection(error) or isinstance(error, TransactionEndedError):
                 session.invalidate()
             if is_ended:
                 raise TransactionEndedError from error
@@ -112,10 +111,10 @@ def _transaction(session: Session) -> Iterator[Connection]:
 
 
 def _has_committed(session: Session, transaction_id: str) -> bool:
-    """Return whether a handler has committed the transaction, and a later one has failed, so that the mark is lost."""
+    """Return whether a handler has committed the transaction and begun another one, in which MARK cannot be read."""
     try:
         with session, session.begin():
-            outcome = session.execute(text(READ_OUTCOME.format("cast(:id as text)")), {"id": transaction_id}).scalar()
+            outcome = session.execute(text(READ_OUTCOME.format(":id")), {"id": transaction_id}).scalar()
     except SQLAlchemyError:
         return False
     return outcome == "committed"
@@ -136,7 +135,7 @@ def check(session: Session) -> None:
 def _has_open_statement(connection: Connection) -> bool:
     """Return whether a statement was left open on the driver's connection, so that ROLLBACK would block."""
     driver = _driver_connection(connection)
-    return isinstance(driver, psycopg.Connection) and is_open(driver)
+    return isinstance(driver, psycopg.Connection) and has_open_statement(driver)
 
 
 def _is_idle(connection: Connection) -> bool:

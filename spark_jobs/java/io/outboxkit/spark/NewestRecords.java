@@ -63,7 +63,8 @@ public final class NewestRecords {
       ArrayList<Range> replaced = new ArrayList<>();
       for (List<Number> range : ranges) {
         int partition = range.get(0).intValue();
-        replaced.add(new Range(topic, partition, range.get(1).longValue(), range.get(2).longValue()));
+        long from = range.get(1).longValue();
+        replaced.add(new Range(topic, partition, from, range.get(2).longValue()));
       }
       current = replaced;
     }

@@ -15,9 +15,9 @@ import org.apache.spark.TaskContext;
 import org.apache.spark.TaskKilledException;
 
 /**
- * Reads the records of one range after another, in offset order. Skips offsets without a record (compacted
- * records, transaction markers). Throws Kafka's OffsetOutOfRangeException if the range starts
- * before the log start offset, or if records of the range are deleted while the range is read.
+ * Reads the records of one range after another, in offset order. Skips offsets without a record
+ * (compacted records, transaction markers). Throws Kafka's OffsetOutOfRangeException if a range
+ * starts before the log start offset, or if records of a range are deleted while it is read.
  */
 final class PartitionReader {
   private static final Duration POLL_TIMEOUT = Duration.ofSeconds(1);
