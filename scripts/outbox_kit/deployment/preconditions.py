@@ -87,7 +87,7 @@ def refuse_lost_lock(deployment: Deployment, lock: Lock | None) -> None:
     lock_file_epoch = lock.source_epoch if lock else 1
     written_epoch = highest_epoch(deployment)
     if written_epoch >= lock_file_epoch:
-        if lock is not None and lock.topics and not (lock.has_connector or lock.names):
+        if lock is not None and lock.has_only_relay:
             message = f"the pipeline has only a relay, whose records have source epoch {written_epoch}"
             hint = "to create topics and schemas for the relay, run `outbox apply --only kafka --only registry`; to "
             move = f"replace it by the connector, stop every relay process, then {APPLY_RECOVER_HINT} (docs/relay.md)"

@@ -17,6 +17,7 @@ from outbox_kit.connect.client import root_cause
 from outbox_kit.connect.config_diff import short_fingerprint
 from outbox_kit.connect.lifecycle import has_failed
 from outbox_kit.deployment import Deployment
+from outbox_kit.pipeline.lock import Lock
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.replication_slot import Slot, read_retention_limit, read_slot
 
@@ -151,7 +152,7 @@ def read_status(deployment: Deployment) -> PipelineStatus:
     )
     interval = deployment.environment.connector.heartbeat_interval_ms / 1000
     problems = [*_connector_problems(status), *_database_problems(status)]
-    step = _next_step(status, is_deployed=lock is not None and lock.source is not None) if problems else ""
+    step = _next_step(status, lock) if problems else ""
     if not problems and status.dead_letters:
         step = "run `outbox dead-letter list`"
     return replace(
@@ -290,10 +291,12 @@ def _database_problems(status: PipelineStatus) -> Iterator[str]:
         )
 
 
-def _next_step(status: PipelineStatus, *, is_deployed: bool) -> str:
+def _next_step(status: PipelineStatus, lock: Lock | None) -> str:
     """Return the command that solves the problems. `recover` also starts the connector."""
+    if lock is not None and lock.has_only_relay:
+        return "the pipeline has only a relay: see the metrics of `outbox relay`; docs/relay.md describes the connector"
     states = {status.state, *(task.state for task in status.tasks)}
-    if status.connect_responded and not is_deployed:
+    if status.connect_responded and (lock is None or lock.source is None):
         return "run `outbox apply`"
     slot_is_lost = status.slot is None or status.slot.wal_status == "lost" or not status.publication_exists
     if status.server is not None and (slot_is_lost or (status.position or 0) > status.server):

@@ -104,6 +104,11 @@ class Lock(Model):
         return self.source is not None or self.config is not None
 
     @property
+    def has_only_relay(self) -> bool:
+        """Whether `apply` has created topics only for a relay: no apply or destroy of a connector is recorded."""
+        return bool(self.topics) and not (self.has_connector or self.names)
+
+    @property
     def system_identifier(self) -> str | None:
         """System identifier of the database, also after destroy. None before the first apply."""
         recorded = self.source or self.database

@@ -258,7 +258,7 @@ def _remove_records(deployment: Deployment, name: str, keys: list[str]) -> str:
     "path.unread-slots",
     condition="in the database, every other pgoutput slot that retains WAL is read by a connector in this Connect "
     "cluster; WAL for an unread slot, such as the slot of a deleted connector, fills the disk",
-    remedy="if no other client needs the slot, run `select pg_drop_replication_slot(...)`",
+    remedy="if no other pipeline or client needs the slot, run `select pg_drop_replication_slot(...)`",
     severity=Severity.WARNING,
 )
 def _unread_slots(state: LiveState) -> Finding:
@@ -271,7 +271,8 @@ def _unread_slots(state: LiveState) -> Finding:
     statements = [
         sql.SQL("select pg_drop_replication_slot({})").format(sql.Literal(name)).as_string(None) for name in sizes
     ]
-    remedy = f"if no subscription or other client needs a slot, run {' and '.join(f'`{text}`' for text in statements)}"
+    commands = " and ".join(f"`{statement}`" for statement in statements)
+    remedy = f"if no other pipeline, subscription or client needs a slot, run {commands}"
     return Finding(not sizes, actual or expected, expected, remedy)
 
 

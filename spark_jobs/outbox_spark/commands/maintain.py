@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pyspark.sql import SparkSession
 
 from outbox_common.error_text import one_line
-from outbox_events.errors import OutboxError
+from outbox_events.errors import OutboxError, RefusedError
 from outbox_spark.commands.exit_codes import exit_code, failure_fields, print_message, print_result, run_command
 from outbox_spark.commands.options import command_parser, selected_jobs
 from outbox_spark.commands.run_each import run_jobs
@@ -35,7 +35,12 @@ class MaintainedTable:
 
 @in_run_session
 def maintain(spark: SparkSession, job: MaterializeJob, report: Reporter) -> MaintainedTable:
+    """Maintain the table. Raises RefusedError for a table of another topic, before anything is removed."""
     with open_table(spark, job, report) as table:
+        written = table.written_topic()
+        if written is not None and written[0] != job.topic:
+            message = f"{job}: the table was written from topic {written[0]}"
+            raise RefusedError(message, "check the target and the table in the environment file")
         summary = table.maintain()
     report(summary)
     return MaintainedTable(job.aggregate, job.target_name, job.table, summary)

@@ -84,13 +84,14 @@ def _refuse_other_topic(spark: SparkSession, job: MaterializeJob, topic: Topic) 
     """Raise RefusedError if another topic was written to the table: the target may be that of another environment."""
     try:
         with open_table(spark, job) as table:
-            committed = table.committed()
+            written = table.written_topic()
     except RefusedError:
-        return  # a table that was restored or rolled back
+        return  # a table of another layout version, or a locked one
     described = topic.describe()
-    if committed is not None and (committed.topic, committed.topic_id) != (described.name, described.topic_id):
-        written = f"topic {committed.topic} with id {committed.topic_id}"
-        message = f"{job}: the table was written from {written}, not from {described.name} with id {described.topic_id}"
+    if written not in (None, (described.name, described.topic_id)):
+        name, topic_id = written
+        message = f"{job}: the table was written from topic {name} with id {topic_id}, "
+        message += f"not from {described.name} with id {described.topic_id}"
         hint = "check `kafka` and the target in the environment file; if the topic was created again, run"
         raise RefusedError(message, f"{hint} `outbox-rebuild --new-topic`")
 

@@ -99,7 +99,8 @@ def resolve_range(topic: TopicDescription, committed: TableProgress | None) -> R
 def _check_identity(topic: TopicDescription, committed: TableProgress) -> None:
     if committed.topic != topic.name:
         message = f"the table was written from topic {committed.topic}, not from {topic.name}"
-        raise RefusedError(message, "if the topic was changed on purpose, run `outbox-rebuild --new-topic`")
+        hint = "check the target and the table; if the topic was changed on purpose, run `outbox-rebuild --new-topic`"
+        raise RefusedError(message, hint)
     if committed.topic_id != topic.topic_id:
         message = f"topic {topic.name} was deleted and recreated: its id is {topic.topic_id}, not {committed.topic_id}"
         steps = "`outbox apply`, `outbox backfill --restart` and `outbox-rebuild --new-topic`"

@@ -96,6 +96,14 @@ class TargetTable(Protocol):
     def committed(self) -> TableProgress | None:
         """Return the table's progress; None if there is no table. Raises RefusedError if the table has no progress."""
 
+    def written_topic(self) -> tuple[str, str] | None:
+        """Return name and id of the topic that the table was written from, also if the rows were restored since then.
+
+        Return None if there is no table. Raises RefusedError if the table has no progress.
+        """
+        committed = self.committed()
+        return None if committed is None else (committed.topic, committed.topic_id)
+
     def check(self, columns: Sequence[Column], schema: StructType) -> None:
         """Raise SchemaError or ConfigurationError if an existing table is incompatible with the columns or the mode.
 

@@ -79,6 +79,15 @@ def test_next_run_continues_after_maintenance(request: pytest.FixtureRequest, na
     assert target.state("n") == {"a": {"n": 3}, "c": {"n": 6}}
 
 
+def test_refuses_the_table_of_another_topic(target: Target) -> None:
+    log, messages = Log("test.thing"), list[str]()
+    put(log, "a", 1)
+    target.run(log, SCHEMAS)
+    with pytest.raises(RefusedError, match=r"written from topic test\.thing"):
+        maintain(target.spark, structs.replace(target.job, topic="other.thing"), messages.append)
+    assert maintain(target.spark, target.job, messages.append).error is None
+
+
 def expire_at_once(target: Target) -> None:
     """Let snapshots of Iceberg expire immediately, which Delta does not allow."""
     with target.open() as table:

@@ -22,7 +22,7 @@ from outbox_spark.errors import OverlapError
 from outbox_spark.jobs.model import IcebergTarget, Mode, Outcome, PostgresTarget, Status
 from outbox_spark.runs.materialize_table import materialize
 from outbox_spark.session.run_session import active_session
-from outbox_spark.sinks import PostgresTable
+from outbox_spark.sinks import IcebergTable, PostgresTable
 from outbox_spark.sinks.iceberg import table as iceberg_module
 from outbox_spark.sinks.iceberg.catalog import table_name
 
@@ -353,3 +353,29 @@ def test_refuses_the_table_of_another_topic(spark: SparkSession, target: Target)
     assert (target.state(), names_of(target)) == (before, names)
     rebuild(spark, target.job, print, topic=LiveTopic(spark, log, SCHEMAS).topic(), new_topic=False)
     assert target.state().keys() == before.keys()
+
+
+@pytest.mark.parametrize("name", ["delta_target", "iceberg_target"])
+def test_refuses_the_table_of_another_topic_that_was_restored(request: pytest.FixtureRequest, name: str) -> None:
+    target: Target = request.getfixturevalue(name)
+    log, other = Log("test.thing"), Log("test.thing", topic_id="other")
+    for version in (1, 2):
+        put(log, "a", version)
+        target.run(log, SCHEMAS)
+    restore_first_version(target)
+    put(other, "a", 3)
+    topic = LiveTopic(target.spark, other, SCHEMAS).topic()
+    with pytest.raises(RefusedError, match="id other"):
+        rebuild(target.spark, target.job, print, topic=topic, new_topic=False)
+    rebuild(target.spark, target.job, print, topic=LiveTopic(target.spark, log, SCHEMAS).topic(), new_topic=False)
+    assert target.state("n") == {"a": {"n": 2}}
+
+
+def restore_first_version(target: Target) -> None:
+    with target.open() as table:
+        storage = table._storage
+        if isinstance(table, IcebergTable):
+            first = next(iter(storage.load().snapshots())).snapshotId()
+            storage.load().manageSnapshots().rollbackTo(first).commit()
+        else:
+            target.spark.sql(f"RESTORE TABLE {storage.sql_name()} TO VERSION AS OF 0").collect()

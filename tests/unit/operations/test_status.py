@@ -193,6 +193,20 @@ def test_names_the_next_step(
     assert read_status(deployment).next_steps == steps
 
 
+def test_does_not_suggest_a_connector_for_a_pipeline_that_has_only_a_relay(
+    deployment: Deployment, connect: FakeConnect, database: FakePostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect.configs = {}
+    database.actual = replace(database.actual, slot=None)
+    monkeypatch.setattr(DeadLetterTopic, "count", lambda *_: 0)
+    lock = deployment.lock()
+    assert lock is not None
+    deployment.write_lock(lock.model_copy(update={"source": None, "config": None, "names": {}}))
+    [step] = read_status(deployment).next_steps
+    assert "only a relay" in step
+    assert "outbox apply" not in step
+
+
 @pytest.mark.parametrize("system", ["connect", "database", "kafka", "registry"])
 def test_an_unreachable_system_does_not_hide_the_other_systems(
     deployment: Deployment,

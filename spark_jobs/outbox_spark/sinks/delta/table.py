@@ -81,7 +81,6 @@ class DeltaTable(LakeTable):
         return None
 
     def _latest_progress(self) -> dict[str, Any] | None:
-        """Return the progress, even from before a RESTORE; None if there is no table. Raises RefusedError if absent."""
         if not self._storage.exists():
             return None
         progress = next(filter(None, map(progress_in, self._storage.commits())), None)

@@ -63,8 +63,7 @@ class IcebergTable(LakeTable):
         committed since `__enter__`. Iceberg does not detect conflicts when it replaces a table. If another run commits
         while the rows are written, its commit is lost, and the next run applies the same records again.
         """
-        if self._storage.exists() and latest_with_progress(self._storage.load()) is None:
-            raise self._foreign_table_error()
+        self._latest_progress()
         if self._lease is None and self._current_token() != self._token_at_entry:
             raise self._conflict_error()
         progress = self._copy_companions(shadow)
@@ -87,6 +86,14 @@ class IcebergTable(LakeTable):
             return None
         if was_rolled_back(table, snapshot):
             raise RefusedError(f"{self._label} was rolled back to an older snapshot", REBUILD_HINT)
+        return progress_in(snapshot)
+
+    def _latest_progress(self) -> dict[str, Any] | None:
+        if not self._storage.exists():
+            return None
+        snapshot = latest_with_progress(self._storage.load())
+        if snapshot is None:
+            raise self._foreign_table_error()
         return progress_in(snapshot)
 
     def _commit_creation(self, rows: DataFrame, progress: dict[str, Any]) -> ChangeCounts:

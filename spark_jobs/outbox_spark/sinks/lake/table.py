@@ -123,6 +123,10 @@ class LakeTable(TargetTable, ABC):
         self._progress, self._ledger.id = progress, progress[LEDGER_ID]
         return committed
 
+    def written_topic(self) -> tuple[str, str] | None:
+        progress = self._latest_progress()
+        return None if progress is None else (progress["topic"], progress["topic_id"])
+
     def check(self, columns: Sequence[Column], schema: StructType) -> None:
         """Raise SchemaError for a reserved name, another mode, a type other than in `schema`, or a renamed field."""
         check_reserved(columns, self._label, self.kind)
@@ -455,6 +459,10 @@ class LakeTable(TargetTable, ABC):
     @abstractmethod
     def _read_progress(self) -> dict[str, Any] | None:
         """Return the latest progress in the table's commits. Raises RefusedError if the table was rolled back."""
+
+    @abstractmethod
+    def _latest_progress(self) -> dict[str, Any] | None:
+        """Return the latest progress, also if the table was rolled back. Raises RefusedError if there is none."""
 
     @abstractmethod
     def _commit_creation(self, rows: DataFrame, progress: dict[str, Any]) -> ChangeCounts:
