@@ -31,11 +31,13 @@ class Record:
     partition: int | None = None
 
     def __post_init__(self) -> None:
-        """Raises ConfigurationError unless key and value are bytes or None."""
-        for name, content in (("key", self.key), ("value", self.value)):
-            if content is not None and not isinstance(content, bytes):
-                message = f"the {name} of a record must be bytes, not {type(content).__name__}"
-                raise ConfigurationError(message, "encode it, for example with str.encode()")
+        """Raises ConfigurationError unless key and value are bytes or None, and the values of the headers are bytes."""
+        contents = (("key", self.key), ("value", self.value))
+        wrong = [(name, content) for name, content in contents if not isinstance(content, bytes | None)]
+        wrong += [(f"header {name}", content) for name, content in self.headers if not isinstance(content, bytes)]
+        for name, content in wrong:
+            message = f"the {name} of a record must be bytes, not {type(content).__name__}"
+            raise ConfigurationError(message, "encode it, for example with str.encode()")
 
     @property
     def size(self) -> int:

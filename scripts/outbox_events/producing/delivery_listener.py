@@ -27,6 +27,8 @@ from outbox_events.producing.delivery_proof import DeliveryProof
 log = logging.getLogger("outbox_events.producing")
 DEFAULTS: dict[str, Any] = {"auto.offset.reset": "earliest", "isolation.level": "read_committed"}
 FIXED: dict[str, Any] = {"enable.auto.offset.store": False, "enable.auto.commit": True}
+RECONNECTED = (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction, KafkaException)
+"""Errors that a new connection can repair. A server that is read-only can be the old primary of a failover."""
 RETRY_S = 1.0
 BATCH_S = 30.0
 CLOSE_S = 10.0
@@ -55,7 +57,9 @@ class DeliveryListener:
         settings: Mapping[str, Any],
         topics: Sequence[str],
     ) -> None:
-        """Raises ConfigurationError if there are no topics or no group.id."""
+        """Raises ConfigurationError if there are no topics or no group.id, or if `connect` is not a function."""
+        if not callable(connect):
+            raise ConfigurationError("`connect` is not a function", "pass a function such as lambda: psycopg.connect()")
         if isinstance(topics, str) or not topics or not settings.get("group.id"):
             raise ConfigurationError("the listener needs a list of topics and the setting group.id")
         self.counters = ListenerCounters()
@@ -70,13 +74,13 @@ class DeliveryListener:
         """Listen until `stop_event` is set. Then return within `poll_s` + BATCH_S + CLOSE_S seconds.
 
         Raises ClientStuckError, which is a WaitTimeoutError, if a batch takes longer than `poll_s` + BATCH_S, for
-        example while the database is frozen: the process must then end. Raises errors that a new connection does not
-        repair, such as a missing table.
+        example while the database is frozen: the process must then end. Raises ConfigurationError for consumer
+        properties that the client rejects, and errors that a new connection does not repair, such as a missing table.
         """
         while not stop_event.is_set():
             try:
                 self._run_connected(stop_event, poll_s)
-            except (psycopg.OperationalError, KafkaException) as error:
+            except RECONNECTED as error:
                 self.counters.errors += 1
                 log.warning("the listener of %s connects again: %s", ", ".join(self._topics), error)
                 stop_event.wait(RETRY_S)
@@ -84,6 +88,9 @@ class DeliveryListener:
     def _run_connected(self, stop_event: StopEvent, poll_s: float) -> None:
         with ExitStack() as opened:
             connection = self._connect()
+            if not isinstance(connection, psycopg.Connection):
+                message = f"`connect` of the listener returned {type(connection).__name__}, not a psycopg connection"
+                raise ConfigurationError(message)
             opened.callback(connection.close)
             consumer = opened.enter_context(self._subscribed())
             listen = partial(self._proof.listen_once, connection, consumer, seconds=poll_s)
@@ -98,7 +105,10 @@ class DeliveryListener:
 
     @contextmanager
     def _subscribed(self) -> Iterator[Consumer]:
-        consumer = Consumer(self._settings)
+        try:
+            consumer = Consumer(self._settings)
+        except (KafkaException, TypeError) as error:
+            raise ConfigurationError(f"the client rejects the settings of the listener: {error}") from None
         try:
             consumer.subscribe(self._topics)
             yield consumer

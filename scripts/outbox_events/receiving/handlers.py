@@ -167,5 +167,6 @@ def _conversion(kind: type[Any] | None) -> Callable[[Event], Event] | None:
     if not isinstance(kind, type):
         raise ConfigurationError(f"type={kind!r} is not a class")
     with extra():
-        from outbox_events.receiving.typed_values import typed  # noqa: PLC0415 - an optional dependency
+        from outbox_events.receiving.typed_values import require_convertible, typed  # noqa: PLC0415 - optional
+    require_convertible(kind)
     return lambda event: typed(event, kind)

@@ -7,12 +7,29 @@ from dataclasses import replace
 from typing import TypeVar
 
 import msgspec
+import msgspec.inspect
 
+from outbox_events.errors import ConfigurationError
 from outbox_events.receiving.event import Event, InvalidRecordError
 
 Payload = TypeVar("Payload")
 # Reasons of msgspec that describe types and fields. Other reasons contain values.
 HARMLESS = re.compile(r"Expected |Object (missing|contains) ")
+
+
+def require_convertible(kind: type[object]) -> None:
+    """Raise ConfigurationError unless values can be converted to the class."""
+    if hasattr(kind, "model_validate"):
+        return
+    try:
+        is_unknown = isinstance(msgspec.inspect.type_info(kind), msgspec.inspect.CustomType)
+    except NameError:
+        return  # an annotation names a class that is defined later
+    except TypeError as error:
+        raise ConfigurationError(f"values cannot be converted to {kind.__qualname__}: {error}") from None
+    if is_unknown:
+        message = f"values cannot be converted to {kind.__qualname__}"
+        raise ConfigurationError(message, "use a dataclass, a msgspec.Struct, or a model of pydantic")
 
 
 def typed(event: Event, kind: type[Payload]) -> Event[Payload]:

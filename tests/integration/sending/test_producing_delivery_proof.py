@@ -342,6 +342,37 @@ class TestListener:
             with pytest.raises(ClientStuckError):
                 listener.run(StopEvent(), poll_s=0.2)
 
+    def test_ends_if_a_new_connection_cannot_repair_the_error(self, world: World) -> None:
+        settings = listener_settings(world)
+        with pytest.raises(ConfigurationError, match="not a function"):
+            DeliveryListener(PROOF, world.connect(), settings, [world.topic])
+        with pytest.raises(ConfigurationError, match="returned NoneType"):
+            DeliveryListener(PROOF, lambda: None, settings, [world.topic]).run(StopEvent())
+        for wrong in ({"bogus": "1"}, {"session.timeout.ms": "text"}):
+            with pytest.raises(ConfigurationError, match="settings of the listener"):
+                DeliveryListener(PROOF, world.connect, {**settings, **wrong}, [world.topic]).run(StopEvent())
+
+    def test_connects_again_after_it_has_reached_a_read_only_server(self, world: World) -> None:
+        """After a failover, an address can lead to the old primary for a while."""
+        save(world, "first")
+        send(world, "first")
+        opened: list[psycopg.Connection[Any]] = []
+
+        def connect() -> psycopg.Connection[Any]:
+            opened.append(world.connect())
+            opened[-1].read_only = len(opened) == 1
+            return opened[-1]
+
+        listener, stop = DeliveryListener(PROOF, connect, listener_settings(world), [world.topic]), StopEvent()
+        with ThreadPoolExecutor(1) as executor:
+            run = executor.submit(listener.run, stop, poll_s=0.2)
+            try:
+                wait_for("the proof", lambda: Observation(not world.column(ROWS) or None, "rows"), seconds=30)
+            finally:
+                stop.set()
+            run.result(timeout=30)
+        assert listener.counters.errors == 1
+
 
 @pytest.mark.long
 def test_listener_stops_while_the_broker_is_frozen(world: World, stack: Stack) -> None:

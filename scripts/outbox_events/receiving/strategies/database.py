@@ -155,7 +155,9 @@ def _committed(connection: psycopg.Connection[Any]) -> Iterator[None]:
             _require_connected(connection)  # psycopg would not report it
     except OutOfOrderTransactionNesting as error:
         connection.close()
-        raise ReceiverStoppedError("a handler left a savepoint open; nothing was committed", SAVEPOINT_HINT) from error
+        raise ReceiverStoppedError(
+            "a handler or recoverer left a savepoint open; nothing was committed", SAVEPOINT_HINT
+        ) from error
     except TransactionEndedError:
         connection.close()  # the handler might have changed its settings
         raise

@@ -23,7 +23,9 @@ CHECK_HINT = (
 class TransactionEndedError(ReceiverStoppedError):
     """A handler has ended the transaction of its events, so some of their effects might be committed."""
 
-    def __init__(self, message: str = "a handler ended the transaction of its events", hint: str = CHECK_HINT) -> None:
+    def __init__(
+        self, message: str = "a handler or recoverer ended the transaction of its events", hint: str = CHECK_HINT
+    ) -> None:
         super().__init__(message, hint)
 
 
@@ -31,7 +33,7 @@ class StatementLeftOpenError(TransactionEndedError):
     """A handler has left a statement open, so it is unknown whether it has also ended the transaction."""
 
     def __init__(self) -> None:
-        message = "a handler left a pipeline, COPY or stream of rows open"
+        message = "a handler or recoverer left a pipeline, COPY or stream of rows open"
         super().__init__(message, "close it in the handler, for example with `with connection.pipeline():`")
 
 
@@ -46,7 +48,9 @@ def refused(transaction: object, *methods: str) -> Iterator[Callable[..., NoRetu
     def refuse(*_: object) -> NoReturn:
         nonlocal is_called
         is_called = True
-        raise ReceiverStoppedError("a handler tried to end the transaction of its events; nothing was committed", HINT)
+        raise ReceiverStoppedError(
+            "a handler or recoverer tried to end the transaction of its events; nothing was committed", HINT
+        )
 
     vars(transaction).update(dict.fromkeys(methods, refuse))
     try:

@@ -44,6 +44,7 @@ def test_a_tombstone_has_an_id_if_a_function_is_given() -> None:
         lambda handlers: handlers.on(ignore)(ignore),
         lambda handlers: handlers.batch()(ignore),
         lambda handlers: handlers.on("a", type="Book")(ignore),
+        lambda handlers: handlers.on("a", type=Receiver)(ignore),
     ],
 )
 def test_a_handler_that_would_never_run_is_refused(register: Callable[[Handlers[None]], object]) -> None:
@@ -111,6 +112,12 @@ class LoanModel(pydantic.BaseModel):
     book: str
     price: Decimal
     at: datetime | None = None
+
+
+def test_a_class_can_refer_to_a_class_that_is_defined_later() -> None:
+    namespace: dict[str, Any] = {"dataclass": dataclass}
+    exec("@dataclass\nclass Copy:\n    original: 'Later'", namespace)  # noqa: S102 - the annotation has no class yet
+    Handlers[None]().on("copied", type=namespace["Copy"])(ignore)
 
 
 @pytest.mark.parametrize("kind", [Loan, LoanStruct, LoanModel])
