@@ -34,8 +34,10 @@ from outbox_spark.jobs import job_file
 from outbox_spark.jobs.model import MaterializeJob, Outcome, ReadRange, Reporter, Status
 from outbox_spark.kafka.replay import BEGINNING, parse_time
 from outbox_spark.runs.apply_batch import AppliedBatch
+from outbox_spark.runs.clients import Clients
 from outbox_spark.runs.materialize_table import BATCH_RECORDS, NOTHING_NEW, Totals, materialize, outcome_of
 from outbox_spark.runs.prepared_rows import PreparedRows
+from outbox_spark.session.run_session import run_session
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class Runner:
     metrics: Metrics | None = None
     stop: threading.Event | None = None
     replay_from: str | None = None
+    clients: Clients | None = None
+    """Connections that the runs share; None if each run connects itself."""
     _prepared: dict[int, PreparedRows] = field(default_factory=dict)
     """Plans of small batches by the identity of the job."""
 
@@ -64,6 +68,7 @@ class Runner:
             self.max_records,
             on_batch=self._on_batch,
             replay_from=self.replay_from,
+            clients=self.clients,
             prepared=self._prepared.setdefault(id(job), PreparedRows()),
         )
         started = time.monotonic()
@@ -72,6 +77,8 @@ class Runner:
             return replace(failed_outcome(job, error), seconds=round(time.monotonic() - started, 3))
 
         outcome = run_each.attempt(str(job), self.report, run, on_error, debug=self.debug, raised=(Stopped, *raised))
+        if outcome.status is Status.FAILED and self.clients is not None:
+            self.clients.close()
         if self.metrics is not None:
             self.metrics.write_run(job, outcome)
         return outcome
@@ -167,10 +174,12 @@ def _run_rounds(
     spark: SparkSession, jobs: Sequence[MaterializeJob], options: argparse.Namespace, metrics_writer: Metrics | None
 ) -> tuple[list[Outcome], Exit]:
     stop, report = threading.Event(), without_repeats(print_message)
-    runner = Runner(spark, report, options.batch_records, options.debug, metrics_writer, stop)
     interval, max_failures, fail_fast = options.interval, options.max_failures, options.fail_fast
-    rounds = Rounds(jobs, runner.attempt, stop, report, interval, max_failures, fail_fast, runner.driver_responds)
-    with stopping_on_signals(stop, print_message):
+    # All rounds use one session, because creating a session takes longer than a round without new records.
+    with run_session(spark, jobs[0]) as session, Clients() as clients, stopping_on_signals(stop, print_message):
+        batch_records, debug = options.batch_records, options.debug
+        runner = Runner(session, report, batch_records, debug, metrics_writer, stop, clients=clients)
+        rounds = Rounds(jobs, runner.attempt, stop, report, interval, max_failures, fail_fast, runner.driver_responds)
         code = rounds.run()
     return [rounds.last_outcomes[index] for index in sorted(rounds.last_outcomes)], code
 

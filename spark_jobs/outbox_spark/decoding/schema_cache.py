@@ -19,8 +19,10 @@ class SchemaRegistry:
     that is not Avro or has a missing reference, and ConfigurationError for credentials that cannot be used.
     """
 
-    def __init__(self, registry: HttpEndpoint) -> None:
-        self._reader = RegistryReader(registry)
+    def __init__(self, registry: HttpEndpoint, reader: RegistryReader | None = None) -> None:
+        """`reader` is a client of the same registry, which stays open."""
+        self._is_reader_kept = reader is not None
+        self._reader = reader or RegistryReader(registry)
         self._schemas: dict[int | str, str | None] = {}
         """Schemas by id or GUID. The value is None if the registry does not have the schema."""
         self._requested_versions: set[tuple[str, int]] = set()
@@ -29,7 +31,8 @@ class SchemaRegistry:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._reader.close()
+        if not self._is_reader_kept:
+            self._reader.close()
 
     def latest(self, subject: str) -> str:
         """Return the latest schema of a subject. Raises SchemaError if the subject does not exist."""

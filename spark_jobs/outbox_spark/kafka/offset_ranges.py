@@ -48,40 +48,51 @@ class TopicDescription:
     """Whether cleanup.policy contains `delete`, so that Kafka removes the newest record of a key after retention.ms."""
 
 
+class TopicAdmin:
+    """Requests descriptions and offsets of topics of one cluster. It connects with the first request."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        """Raises ConfigurationError for settings that the client rejects."""
+        self._servers = settings.get("bootstrap.servers", "")
+        self._errors = ClientErrors()
+        self._client = _admin_client(settings, self._errors)
+
+    def describe(self, topic: str) -> TopicDescription:
+        """Request the description of a topic.
+
+        Raises ConfigurationError for an unknown topic, and UnreachableError if no response arrives.
+        """
+        try:
+            with _request(topic, self._servers):
+                topic_id, numbers = topic_requests.describe(self._client, [topic], REQUEST_SECONDS)[topic]
+                bounds = topic_requests.bounds(self._client, topic, numbers, seconds=REQUEST_SECONDS)
+                topic_settings = _topic_settings(self._client, topic)
+        except UnreachableError as error:
+            self._client.poll(0)  # delivers the errors that occurred during the request
+            if self._errors.cause:
+                raise UnreachableError(f"{error.message}; {self._errors.cause}", error.hint) from error
+            raise
+        return TopicDescription(
+            name=topic,
+            topic_id=topic_id,
+            start_offsets={partition: bound.first for partition, bound in bounds.items()},
+            end_offsets={partition: bound.end for partition, bound in bounds.items()},
+            **topic_settings,
+        )
+
+    def offsets_at(self, topic: TopicDescription, time: datetime) -> dict[int, int]:
+        """Return, for each partition, the first offset whose timestamp is `time` or later, or else the end offset."""
+        spec, numbers = OffsetSpec.for_timestamp(int(time.timestamp() * 1000)), sorted(topic.end_offsets)
+        with _request(topic.name, self._servers):
+            offsets = topic_requests.offsets(self._client, topic.name, numbers, spec, seconds=REQUEST_SECONDS)
+        return {
+            partition: topic.end_offsets[partition] if offset < 0 else offset for partition, offset in offsets.items()
+        }
+
+
 def describe(settings: Mapping[str, str], topic: str) -> TopicDescription:
-    """Request the description of a topic from the broker.
-
-    Raises ConfigurationError for an unknown topic or setting, and UnreachableError if no response arrives.
-    """
-    errors = ClientErrors()
-    admin = _admin_client(settings, errors)
-    servers = settings.get("bootstrap.servers", "")
-    try:
-        with _request(topic, servers):
-            topic_id, numbers = topic_requests.describe(admin, [topic], REQUEST_SECONDS)[topic]
-            bounds = topic_requests.bounds(admin, topic, numbers, seconds=REQUEST_SECONDS)
-            topic_settings = _topic_settings(admin, topic)
-    except UnreachableError as error:
-        admin.poll(0)  # delivers the errors that occurred during the request
-        if errors.cause:
-            raise UnreachableError(f"{error.message}; {errors.cause}", error.hint) from error
-        raise
-    return TopicDescription(
-        name=topic,
-        topic_id=topic_id,
-        start_offsets={partition: bound.first for partition, bound in bounds.items()},
-        end_offsets={partition: bound.end for partition, bound in bounds.items()},
-        **topic_settings,
-    )
-
-
-def offsets_at(settings: Mapping[str, str], topic: TopicDescription, time: datetime) -> dict[int, int]:
-    """Return, for each partition, the first offset whose timestamp is `time` or later, or else the end offset."""
-    admin, servers = _admin_client(settings, ClientErrors()), settings.get("bootstrap.servers", "")
-    spec = OffsetSpec.for_timestamp(int(time.timestamp() * 1000))
-    with _request(topic.name, servers):
-        offsets = topic_requests.offsets(admin, topic.name, sorted(topic.end_offsets), spec, seconds=REQUEST_SECONDS)
-    return {partition: topic.end_offsets[partition] if offset < 0 else offset for partition, offset in offsets.items()}
+    """Request the description of a topic with a client of its own. The errors are those of TopicAdmin."""
+    return TopicAdmin(settings).describe(topic)
 
 
 def resolve_range(topic: TopicDescription, committed: TableProgress | None) -> ReadRange:

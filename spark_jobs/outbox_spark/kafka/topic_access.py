@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 
 from pyspark.sql import DataFrame, SparkSession
 
+from outbox_events.schemas.registry_reader import RegistryReader
 from outbox_spark.decoding.schema_cache import SchemaRegistry
 from outbox_spark.jobs.model import MaterializeJob, ReadRange
-from outbox_spark.kafka.offset_ranges import TopicDescription, describe, offsets_at
+from outbox_spark.kafka.offset_ranges import TopicAdmin, TopicDescription
 from outbox_spark.kafka.record_reader import RangeReader, read_every, read_newest
 
 
@@ -33,13 +35,16 @@ class Topic:
     """Create a reader with the frame of `newest`, whose range can be replaced; None if the topic has no such reader."""
 
 
-def topic_of(spark: SparkSession, job: MaterializeJob) -> Topic:
-    """Return access to the job's topic in Kafka."""
+def topic_of(
+    spark: SparkSession, job: MaterializeJob, admin: TopicAdmin | None = None, schemas: RegistryReader | None = None
+) -> Topic:
+    """Return access to the job's topic in Kafka. `admin` and `schemas` are clients that stay open."""
+    topic_admin = cache(lambda: admin or TopicAdmin(job.kafka))
     return Topic(
-        describe=lambda: describe(job.kafka, job.topic),
+        describe=lambda: topic_admin().describe(job.topic),
         records=lambda read_range: read_every(spark, job.kafka, read_range),
         newest=lambda read_range: read_newest(spark, job.kafka, read_range),
-        offsets_at=lambda description, time: offsets_at(job.kafka, description, time),
-        open_registry=lambda: SchemaRegistry(job.registry),
+        offsets_at=lambda description, time: topic_admin().offsets_at(description, time),
+        open_registry=lambda: SchemaRegistry(job.registry, schemas),
         reader=lambda read_range: RangeReader(spark, job.kafka, read_range),
     )

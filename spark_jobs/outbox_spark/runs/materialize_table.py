@@ -17,6 +17,7 @@ from outbox_spark.kafka.replay import replay
 from outbox_spark.kafka.topic_access import Topic, topic_of
 from outbox_spark.runs.apply_batch import AppliedBatch, apply
 from outbox_spark.runs.batches import Batches
+from outbox_spark.runs.clients import Clients
 from outbox_spark.runs.compare_topic import compare_with_topic
 from outbox_spark.runs.missed_tombstones import TombstoneRetention
 from outbox_spark.runs.prepared_rows import PreparedRows
@@ -44,16 +45,19 @@ def materialize(
     topic: Topic | None = None,
     replay_from: str | None = None,
     on_batch: OnBatch | None = None,
+    clients: Clients | None = None,
     prepared: PreparedRows | None = None,
 ) -> Outcome:
     """Materialize the topic up to its end. Raises OutboxError; batches committed before the error remain.
 
-    If `replay_from` is set to a time (ISO 8601) or `beginning`, records since that time are read again. `prepared`
-    keeps the plan of small batches for the next run of the same job.
+    If `replay_from` is set to a time (ISO 8601) or `beginning`, records since that time are read again. `clients` keeps
+    connections for the next run of any job of this thread, and `prepared` the plan of small batches for the next run of
+    the same job.
     """
     started = time.monotonic()
-    topic = topic or topic_of(spark, job)
-    with open_table(spark, job, report) as table:
+    if topic is None:
+        topic = topic_of(spark, job) if clients is None else clients.topic(spark, job)
+    with open_table(spark, job, report, None if clients is None else clients.postgres) as table:
         committed, totals, is_retried = table.committed(), Totals(), False
         retention = TombstoneRetention.start(job, table, topic, committed)
         read_range = resolve_range(retention.topic, committed)

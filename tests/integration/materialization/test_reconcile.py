@@ -34,7 +34,7 @@ from outbox_kit.stack import StackState
 from outbox_spark.commands.reconcile import reconcile
 from outbox_spark.commands.reconcile_report import ComparisonResult
 from outbox_spark.jobs.model import MaterializeJob
-from outbox_spark.kafka.offset_ranges import describe, offsets_at
+from outbox_spark.kafka.offset_ranges import TopicAdmin, describe
 from outbox_spark.runs.materialize_table import materialize
 
 TOPIC = "zombies.thing"
@@ -156,7 +156,8 @@ def test_detects_and_repairs_a_missed_tombstone(
         sender.send(key, n)
     topic = describe(job.kafka, TOPIC)
     assert (topic.delete_retention, topic.min_compaction_lag) == (timedelta(0), timedelta(seconds=0.001))
-    assert (offsets_at(job.kafka, topic, before), offsets_at(job.kafka, topic, datetime.now(UTC))) == (
+    topics = TopicAdmin(job.kafka)
+    assert (topics.offsets_at(topic, before), topics.offsets_at(topic, datetime.now(UTC))) == (
         {0: 0},
         topic.end_offsets,
     )

@@ -1,4 +1,4 @@
-"""Small batches of a table reuse a plan, which must read only the range of each batch."""
+"""Rounds use one session and the same connections, and small batches of a table reuse a plan."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from pyspark.sql import SparkSession
 from tests.integration.materialization.warehouse import warehouse
 from tests.spark.kafka_log import Schemas, framed, sequence
 
-from outbox_events.errors import ConfigurationError, UnreachableError
+from outbox_events.errors import ConfigurationError, RefusedError, UnreachableError
 from outbox_events.http_session import HttpEndpoint
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.stack import StackState
 from outbox_spark.jobs.model import MaterializeJob, MaterializeOptions, Outcome
 from outbox_spark.kafka.offset_ranges import describe
 from outbox_spark.kafka.record_reader import SMALL_OFFSETS
-from outbox_spark.kafka.topic_access import topic_of
+from outbox_spark.runs.clients import Clients
 from outbox_spark.runs.materialize_table import materialize
 from outbox_spark.runs.prepared_rows import PreparedRows
 from outbox_spark.session.run_session import run_session
@@ -46,9 +46,9 @@ class Table:
         self.admin = AdminClient(dict(self.kafka))
         self.add_partitions(2)
         self.expected: dict[str, int] = {}
-        self.prepared, self.reports = PreparedRows(), list[str]()
+        self.clients, self.prepared, self.reports = Clients(), PreparedRows(), list[str]()
         self.schemas = Schemas(SCHEMAS, newest=1)
-        self._spark, self._dsn, self._commit = spark, state.target, 0
+        self.spark, self.dsn, self._commit = spark, state.target, 0
         target = warehouse(state, f"small_{uuid4().hex[:8]}")
         self._schema = target.schema
         registry, options = HttpEndpoint(url="http://127.0.0.1:1"), MaterializeOptions(max_quarantined=10)
@@ -85,30 +85,47 @@ class Table:
         self._producer.produce(NAME, value, key, partition, headers=header)  # type: ignore[arg-type]
 
     def run(self) -> Outcome:
-        """Materialize the topic in a session of its own, as each round of `--interval` does."""
+        """Materialize the topic like a round of `--interval`."""
         assert self._producer.flush(30) == 0
-        with run_session(self._spark, self.job) as session:
-            topic = dataclasses.replace(
-                topic_of(session, self.job),
-                open_registry=lambda: nullcontext(self.schemas),  # type: ignore[return-value, arg-type]
-            )
-            outcome: Outcome = materialize(session, self.job, self.reports.append, topic=topic, prepared=self.prepared)
-        return outcome
+        topic = dataclasses.replace(
+            self.clients.topic(self.spark, self.job),
+            open_registry=lambda: nullcontext(self.schemas),  # type: ignore[return-value, arg-type]
+        )
+        return materialize(
+            self.spark, self.job, self.reports.append, topic=topic, clients=self.clients, prepared=self.prepared
+        )
+
+    def recreate_topic(self) -> None:
+        """Delete the topic, and create it with other records."""
+        self.admin.delete_topics([NAME])[NAME].result(30)
+        wait_for("the deletion of the topic", lambda: Observation(not self._has_topic() or None, "exists"), seconds=30)
+        self.add_partitions(2)
+
+    def _has_topic(self) -> bool:
+        return NAME in self.admin.list_topics(timeout=10).topics
 
     def rows(self) -> dict[str, int]:
-        with psycopg.connect(self._dsn) as connection:
+        with psycopg.connect(self.dsn) as connection:
             return dict(connection.execute(f'select aggregate_id, n from "{self._schema}".{TABLE}').fetchall())
 
     def drop(self) -> None:
         self.admin.delete_topics([NAME])[NAME].result(30)
-        with psycopg.connect(self._dsn) as connection:
-            connection.execute(f'drop schema if exists "{self._schema}" cascade')
+        self.execute(f'drop schema if exists "{self._schema}" cascade')
+
+    def drop_table(self) -> None:
+        self.execute(f'drop table "{self._schema}".{TABLE}')
+        self.expected.clear()
+
+    def execute(self, statement: str) -> None:
+        with psycopg.connect(self.dsn) as connection:
+            connection.execute(statement)  # type: ignore[arg-type]
 
 
 @pytest.fixture
 def table(spark: SparkSession, state: StackState) -> Iterator[Table]:
     created = Table(spark, state)
-    yield created
+    with run_session(spark, created.job) as created.spark, created.clients:
+        yield created
     created.drop()
 
 
@@ -150,3 +167,39 @@ def test_each_batch_reads_its_own_range(table: Table) -> None:
     run(records=SMALL_OFFSETS + 1, upserts=7)
     table.put("a", 4)
     run(records=1, upserts=1)
+
+
+def test_rounds_use_their_connections_again(table: Table) -> None:
+    def pid() -> int:
+        connection = table.clients.postgres.take(table.job.target)  # type: ignore[arg-type]
+        table.clients.postgres.put(table.job.target, connection)  # type: ignore[arg-type]
+        return connection.info.backend_pid
+
+    table.put("a", 1)
+    table.run()
+    first = pid()
+    table.put("a", 2)
+    table.run()
+    assert pid() == first
+    with psycopg.connect(table.dsn) as connection:
+        locks = "select count(*) from pg_locks where locktype = 'advisory' and pid = %s"
+        assert connection.execute(locks, [first]).fetchone() == (0,)
+    table.execute(f"select pg_terminate_backend({first}, 10000)")
+    table.put("a", 3)
+    table.run()
+    assert pid() != first
+    assert table.rows() == {"a": 3}
+
+
+def test_rounds_read_a_topic_that_was_created_again(table: Table) -> None:
+    for number in range(3):
+        table.put("a", number)
+    table.run()
+    table.recreate_topic()
+    table.put("b", 1)
+    with pytest.raises(RefusedError, match="was deleted and recreated"):
+        table.run()
+    table.drop_table()
+    table.put("b", 2)
+    table.run()
+    assert table.rows() == table.expected == {"b": 2}

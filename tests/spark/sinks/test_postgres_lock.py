@@ -14,6 +14,7 @@ from outbox_events.errors import OutboxError
 from outbox_spark.errors import OverlapError
 from outbox_spark.jobs.model import PostgresTarget
 from outbox_spark.sinks import PostgresTable
+from outbox_spark.sinks.postgres.connection import KeptConnections
 
 Open = Callable[[], PostgresTable]
 
@@ -38,6 +39,25 @@ def test_error_names_the_lock_holder(thing: Open, postgres: psycopg.conninfo.Con
         assert caught.value.message.endswith(" UTC")
     with psycopg.connect(**postgres) as connection:
         assert connection.execute("select count(*) from pg_locks where locktype = 'advisory'").fetchone() == (0,)
+
+
+def test_runs_leave_a_connection_without_a_lock(thing: Open, postgres: psycopg.conninfo.ConninfoDict) -> None:
+    connections, target = KeptConnections(), thing()._target
+    with PostgresTable(target, "thing", connections=connections) as first:
+        pid = first._connection.info.backend_pid
+    with thing():
+        pass  # another process can lock the table
+    with PostgresTable(target, "other", connections=connections) as second:
+        assert second._connection.info.backend_pid == pid
+    with PostgresTable(target, "thing", connections=connections) as unfinished:
+        unfinished._connection.execute("begin")
+    with PostgresTable(target, "thing", connections=connections) as third:
+        assert third._connection.info.backend_pid != pid
+        with psycopg.connect(**postgres) as connection:
+            connection.execute("select pg_terminate_backend(%s, 10000)", [third._connection.info.backend_pid])
+    with PostgresTable(target, "thing", connections=connections):
+        pass
+    connections.close()
 
 
 def test_reports_the_pid_of_an_invisible_lock_holder(

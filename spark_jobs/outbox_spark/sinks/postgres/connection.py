@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg
+from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow, scalar_row
 from psycopg.sql import SQL, Composed
 from pyspark.sql import DataFrame, SparkSession
@@ -90,11 +91,43 @@ def connect(target: PostgresTarget) -> Connection:
     """
     try:
         connection = psycopg.connect(**connection_parameters(target), autocommit=True, **_CLIENT_KEEPALIVES)
+        connection.prepare_threshold = None  # another run can change the types of columns
         for name, value in _SESSION_SETTINGS.items():
             connection.execute("select set_config(%s, %s, false)", (name, value))
     except psycopg.Error as error:
         raise _unreachable(target, error) from error
     return connection
+
+
+class KeptConnections:
+    """Connections to targets that the runs of one thread use one after another."""
+
+    def __init__(self) -> None:
+        self._idle: dict[PostgresTarget, Connection] = {}
+
+    def take(self, target: PostgresTarget) -> Connection:
+        """Return the idle connection to the target if it can be used, or a new one. Raises UnreachableError."""
+        connection = self._idle.pop(target, None)
+        if connection is not None:
+            try:
+                connection.execute("select 1")
+            except psycopg.Error:
+                connection.close()
+            else:
+                return connection
+        return connect(target)
+
+    def put(self, target: PostgresTarget, connection: Connection) -> None:
+        """Keep a connection without locks or an open transaction for the next run."""
+        if connection.info.transaction_status != TransactionStatus.IDLE or target in self._idle:
+            connection.close()
+        else:
+            self._idle[target] = connection
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        while self._idle:
+            self._idle.popitem()[1].close()
 
 
 @contextmanager

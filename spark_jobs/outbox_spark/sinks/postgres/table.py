@@ -6,7 +6,7 @@ One transaction contains the merge and the progress. The next run drops the stag
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Self
@@ -51,7 +51,7 @@ from outbox_spark.sinks.postgres.catalog import (
 )
 from outbox_spark.sinks.postgres.connection import (
     APPLICATION_NAME,
-    connect,
+    KeptConnections,
     creation_lock,
     lock,
     prepare_merge,
@@ -108,19 +108,27 @@ version. The server accepts some longer keys, if it can compress them."""
 class PostgresTable(TargetTable):
     """One table of a PostgreSQL schema. The run holds the table's lock and has a connection only inside `with`."""
 
-    def __init__(self, target: PostgresTarget, table: str, mode: Mode = Mode.HARD_DELETE) -> None:
+    def __init__(
+        self,
+        target: PostgresTarget,
+        table: str,
+        mode: Mode = Mode.HARD_DELETE,
+        connections: KeptConnections | None = None,
+    ) -> None:
         max_length = MAX_POSTGRES_BYTES - STAGING_SUFFIX_LENGTH
         if len(table) > max_length:
             message = f"table name {table} is {len(table)} characters long"
             raise ConfigurationError(message, f"choose a table name of at most {max_length} characters")
         self._target = target
+        self._connections = connections or KeptConnections()
+        self._are_connections_kept = connections is not None
         self._tables = TableStatements(target.schema, table, mode=mode)
         self._last_run: int | None = None
         """Number of the table's last commit that this run has read or written."""
         self.stages_early = True
 
     def __enter__(self) -> Self:
-        self._connection = connect(self._target)
+        self._connection = self._connections.take(self._target)
         try:
             lock(self._connection, self._lock_key, self._tables.label)
             self._drop_abandoned_staging()
@@ -130,7 +138,8 @@ class PostgresTable(TargetTable):
         return self
 
     def __exit__(self, *_: object) -> None:
-        with closing(self._connection):  # even after Ctrl-C, because the lock would remain
+        with ExitStack() as stack:
+            stack.callback(self._connection.close)  # even after Ctrl-C, because the lock would remain
             try:
                 with suppress(psycopg.Error):
                     self._drop_abandoned_staging()  # after a batch that failed
@@ -138,6 +147,9 @@ class PostgresTable(TargetTable):
                 # After the client has closed the connection, the session can hold its lock while the next run starts.
                 with suppress(psycopg.Error):
                     unlock(self._connection, self._lock_key)
+                    if self._are_connections_kept:
+                        stack.pop_all()
+                        self._connections.put(self._target, self._connection)
 
     def current_time(self) -> datetime:
         """Return the server's time."""
