@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
@@ -17,13 +17,16 @@ from outbox_events.errors import OutboxError
 from outbox_spark.commands.exit_codes import Exit, exit_code, failure_fields
 from outbox_spark.commands.run_each import attempt
 from outbox_spark.jobs.model import MaterializeJob, PostgresTarget, ReadRange, Reporter, TableProgress
-from outbox_spark.kafka.offset_ranges import describe, resolve_range
+from outbox_spark.kafka.offset_ranges import resolve_range
+from outbox_spark.runs.clients import Clients
 from outbox_spark.runs.missed_tombstones import TombstoneRetention
 from outbox_spark.session.run_session import run_session
 from outbox_spark.sinks import open_table
-from outbox_spark.sinks.postgres.connection import read_only_connection
+from outbox_spark.sinks.postgres.connection import Connection, read_only_connection
 from outbox_spark.sinks.postgres.progress import read_progress, server_time
 from outbox_spark.sinks.postgres.statements import TableStatements
+
+Connect = Callable[[PostgresTarget], AbstractContextManager[Connection]]
 
 
 @dataclass(frozen=True)
@@ -64,9 +67,11 @@ def dry_run(jobs: Sequence[MaterializeJob], start_spark: Callable[[], SparkSessi
     """Return a preview of each table. Call `start_spark` at most once, and only if a job writes to a lake table."""
     spark = cache(start_spark)
     try:
-        return [
-            attempt(str(job), report, partial(preview, job, spark), partial(_failed, job), debug=False) for job in jobs
-        ]
+        with Clients() as clients:
+            return [
+                attempt(str(job), report, partial(preview, job, spark, clients), partial(_failed, job), debug=False)
+                for job in jobs
+            ]
     finally:
         if spark.cache_info().currsize:
             spark().stop()
@@ -82,10 +87,12 @@ def _failed(job: MaterializeJob, error: OutboxError) -> Preview:
     return Preview(job, error=error)
 
 
-def preview(job: MaterializeJob, spark: Callable[[], SparkSession]) -> Preview:
+def preview(
+    job: MaterializeJob, spark: Callable[[], SparkSession], clients: Clients, connect: Connect = read_only_connection
+) -> Preview:
     """Return the preview of one table. Raises any OutboxError that a run would raise before reading records."""
-    committed, time = _read_progress(job, spark)
-    retention = TombstoneRetention(job, describe(job.kafka, job.topic), committed, time, lambda: time)
+    committed, time = _read_progress(job, spark, connect)
+    retention = TombstoneRetention(job, clients.admin(job.kafka).describe(job.topic), committed, time, lambda: time)
     read_range = resolve_range(retention.topic, committed)
     retention.check_missed_tombstones(read_range)
     new_partitions = [] if committed is None else sorted(set(read_range.end) - set(committed.offsets))
@@ -99,9 +106,14 @@ def unchanged_ranges(jobs: Sequence[MaterializeJob]) -> dict[int, ReadRange]:
     After an error, the other tables are not examined: the run repeats the request, and reports the error.
     """
     ranges: dict[int, ReadRange] = {}
-    with suppress(Exception):  # of any type, as in `attempt`
+    with suppress(Exception), Clients() as clients, ExitStack() as opened:  # of any type, as in `attempt`
+        connection = cache(lambda target: opened.enter_context(read_only_connection(target)))
+
+        def connect(target: PostgresTarget) -> AbstractContextManager[Connection]:
+            return nullcontext(connection(target))
+
         for index, job in enumerate(jobs):
-            found = preview(job, _no_spark) if isinstance(job.target, PostgresTarget) else None
+            found = preview(job, _no_spark, clients, connect) if isinstance(job.target, PostgresTarget) else None
             if found is not None and found.read_range is not None and found.is_unchanged:
                 ranges[index] = found.read_range
     return ranges
@@ -111,10 +123,12 @@ def _no_spark() -> SparkSession:
     raise AssertionError("the preview of a PostgreSQL table does not need Spark")
 
 
-def _read_progress(job: MaterializeJob, spark: Callable[[], SparkSession]) -> tuple[TableProgress | None, datetime]:
+def _read_progress(
+    job: MaterializeJob, spark: Callable[[], SparkSession], connect: Connect
+) -> tuple[TableProgress | None, datetime]:
     """Return the table's progress, and the current time from the PostgreSQL server or, for lake tables, the driver."""
     if isinstance(job.target, PostgresTarget):
-        with read_only_connection(job.target) as connection:  # without a lock, because a run may be active
+        with connect(job.target) as connection:  # without a lock, because a run may be active
             progress = read_progress(connection, TableStatements(job.target.schema, job.table))[1]
             return progress, server_time(connection)
     with run_session(spark(), job) as session:

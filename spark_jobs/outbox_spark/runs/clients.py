@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Self
 
 from pyspark.sql import SparkSession
@@ -31,14 +32,18 @@ class Clients:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def admin(self, settings: Mapping[str, str]) -> TopicAdmin:
+        """Return the admin client of a cluster. Raises ConfigurationError for settings that the client rejects."""
+        key = frozenset(settings.items())
+        if key not in self._admins:
+            self._admins[key] = TopicAdmin(settings)
+        return self._admins[key]
+
     def topic(self, spark: SparkSession, job: MaterializeJob) -> Topic:
         """Return access to the job's topic. Raises ConfigurationError for settings that a client rejects."""
-        settings = frozenset(job.kafka.items())
-        if settings not in self._admins:
-            self._admins[settings] = TopicAdmin(job.kafka)
         if job.registry not in self._registries:
             self._registries[job.registry] = RegistryReader(job.registry)
-        return topic_of(spark, job, self._admins[settings], self._registries[job.registry])
+        return topic_of(spark, job, self.admin(job.kafka), self._registries[job.registry])
 
     def close(self) -> None:
         """Close all connections. The next run opens new ones."""

@@ -32,9 +32,11 @@ from outbox_spark.jobs.model import (
     PostgresTarget,
     TableProgress,
 )
-from outbox_spark.kafka.offset_ranges import TopicDescription
+from outbox_spark.kafka.offset_ranges import TopicAdmin, TopicDescription
 from outbox_spark.runs import materialize_table
+from outbox_spark.runs.clients import Clients
 from outbox_spark.sinks import open_table
+from outbox_spark.sinks.postgres.connection import read_only_connection
 
 NOW = datetime.now(UTC)
 COMMITTED = TableProgress("test.thing", "id-1", 0, Ordering.SEQUENCE, {0: 5, 1: 7}, 3, NOW - timedelta(hours=1))
@@ -49,7 +51,7 @@ def no_spark() -> SparkSession:
 def topic() -> Iterator[pytest.MonkeyPatch]:
     """Replace the response of the broker with STATE."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "describe", lambda *_: STATE)
+        patch.setattr(TopicAdmin, "describe", lambda *_: STATE)
         yield patch
 
 
@@ -89,7 +91,7 @@ def test_checks_a_postgres_table_without_spark_or_lock(
 
 
 def test_reports_a_table_that_does_not_exist(postgres_job: MaterializeJob) -> None:
-    actual = preview(structs.replace(postgres_job, table="none"), no_spark)
+    actual = preview(structs.replace(postgres_job, table="none"), no_spark, Clients())
     assert actual.committed is None
     assert actual.has_work
     assert actual.offset_count == 16
@@ -100,7 +102,7 @@ def test_reports_nothing_to_read(
     postgres_job: MaterializeJob, postgres: psycopg.conninfo.ConninfoDict, topic: pytest.MonkeyPatch
 ) -> None:
     committed(postgres, "unchanged", COMMITTED)
-    topic.setattr(module, "describe", lambda *_: replace(STATE, end_offsets=COMMITTED.offsets))
+    topic.setattr(TopicAdmin, "describe", lambda *_: replace(STATE, end_offsets=COMMITTED.offsets))
     actual = dry_run([structs.replace(postgres_job, table="unchanged")], no_spark, pytest.fail)
     assert exit_of(actual) == Exit.DONE
     assert as_text(actual).endswith("UTC; nothing to read")
@@ -124,7 +126,7 @@ def test_a_run_that_would_change_nothing_needs_no_spark(
     progress: TableProgress | None,
     is_unchanged: bool,
 ) -> None:
-    topic.setattr(module, "describe", lambda *_: replace(STATE, end_offsets=COMMITTED.offsets))
+    topic.setattr(TopicAdmin, "describe", lambda *_: replace(STATE, end_offsets=COMMITTED.offsets))
     job = structs.replace(postgres_job, table="skipped")
     with psycopg.connect(**postgres, autocommit=True) as connection:
         connection.execute("drop table if exists dry.skipped")
@@ -138,7 +140,7 @@ def test_tables_after_an_error_are_left_to_the_run(
     postgres_job: MaterializeJob, postgres: psycopg.conninfo.ConninfoDict, topic: pytest.MonkeyPatch
 ) -> None:
     committed(postgres, "first", COMMITTED)
-    topic.setattr(module, "describe", lambda *_: replace(STATE, end_offsets=COMMITTED.offsets))
+    topic.setattr(TopicAdmin, "describe", lambda *_: replace(STATE, end_offsets=COMMITTED.offsets))
     assert isinstance(postgres_job.target, PostgresTarget)
     first = structs.replace(postgres_job, table="first")
     down = structs.replace(first, target=structs.replace(postgres_job.target, port=1))
@@ -150,7 +152,7 @@ def test_rejects_a_table_that_the_job_did_not_create(
 ) -> None:
     committed(postgres, "foreign_table", None)
     with pytest.raises(RefusedError, match="did not create"):
-        preview(structs.replace(postgres_job, table="foreign_table"), no_spark)
+        preview(structs.replace(postgres_job, table="foreign_table"), no_spark, Clients())
 
 
 def test_preview_connection_is_read_only(postgres_job: MaterializeJob, topic: pytest.MonkeyPatch) -> None:
@@ -161,7 +163,7 @@ def test_preview_connection_is_read_only(postgres_job: MaterializeJob, topic: py
 
     topic.setattr(module, "read_progress", write)
     with pytest.raises(UnreachableError, match="read-only transaction"):
-        preview(postgres_job, no_spark)
+        preview(postgres_job, no_spark, Clients())
 
 
 def test_reports_an_unreachable_server(postgres_job: MaterializeJob) -> None:
@@ -200,7 +202,7 @@ def test_checks_a_lake_table_without_its_lease(request: pytest.FixtureRequest, n
     target: Target = request.getfixturevalue(name)
     target.run(Log("test.thing", topic_id=STATE.topic_id), SCHEMAS)
     with target.open() as table:  # a run is active
-        actual = preview(target.job, lambda: target.spark).committed
+        actual = preview(target.job, lambda: target.spark, Clients()).committed
         assert actual is not None
         assert actual == table.committed()
 
@@ -215,9 +217,11 @@ def preview_of(
     missed: MissedTombstones = MissedTombstones.RECONCILE,
 ) -> Preview:
     monkeypatch.setattr(module, "_read_progress", lambda *_: (committed, datetime.now(UTC)))
-    monkeypatch.setattr(module, "describe", lambda *_: state)
+    monkeypatch.setattr(TopicAdmin, "describe", lambda *_: state)
     return preview(
-        structs.replace(job_for(DeltaTarget("/lake")), options=MaterializeOptions(missed_tombstones=missed)), no_spark
+        structs.replace(job_for(DeltaTarget("/lake")), options=MaterializeOptions(missed_tombstones=missed)),
+        no_spark,
+        Clients(),
     )
 
 
@@ -302,7 +306,7 @@ def test_reads_the_layout_that_the_sink_writes(postgres_target: Target) -> None:
     """The dry run uses a separate query, which must match the sink."""
     with topic_in_memory(Log("test.thing", partitions=1)):
         materialize_table.materialize(postgres_target.spark, postgres_target.job, lambda _: None)
-    actual, time = module._read_progress(postgres_target.job, no_spark)
+    actual, time = module._read_progress(postgres_target.job, no_spark, read_only_connection)
     assert actual == postgres_target.committed()
     assert actual is not None
     assert actual.committed_at is not None
