@@ -71,6 +71,19 @@ def roll_back(connection: Connection) -> None:
         connection.close()
 
 
+@contextmanager
+def rolled_back_after_errors(transaction: psycopg.Transaction) -> Iterator[None]:
+    """Roll back the transaction after any exception of the block.
+
+    psycopg would commit after an exception that is false, for example because its `__len__` returns 0.
+    """
+    try:
+        yield
+    except BaseException:
+        transaction.force_rollback = True
+        raise
+
+
 def has_open_statement(connection: Connection) -> bool:
     """Return whether a pipeline, COPY or stream of rows was left open, which would queue COMMIT or block ROLLBACK."""
     if connection.closed:

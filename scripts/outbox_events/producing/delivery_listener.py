@@ -29,6 +29,7 @@ DEFAULTS: dict[str, Any] = {"auto.offset.reset": "earliest", "isolation.level": 
 FIXED: dict[str, Any] = {"enable.auto.offset.store": False, "enable.auto.commit": True}
 RECONNECTED = (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction, KafkaException)
 """Errors that a new connection can repair. A server that is read-only can be the old primary of a failover."""
+BATCH = "process a batch with PostgreSQL and Kafka"
 RETRY_S = 1.0
 BATCH_S = 30.0
 CLOSE_S = 10.0
@@ -96,7 +97,7 @@ class DeliveryListener:
             listen = partial(self._proof.listen_once, connection, consumer, seconds=poll_s)
             try:
                 while not stop_event.is_set():
-                    self.counters.proven += limited_calls.call("process a batch", listen, seconds=poll_s + BATCH_S)
+                    self.counters.proven += limited_calls.call(BATCH, listen, seconds=poll_s + BATCH_S)
                     self.counters.batches += 1
                     self.lag = offsets.lag(consumer)
             except ClientStuckError:

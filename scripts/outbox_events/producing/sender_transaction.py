@@ -24,6 +24,7 @@ from outbox_events.producing.database import (
     limited,
     require_idle,
     roll_back,
+    rolled_back_after_errors,
 )
 from outbox_events.producing.deliveries import DELIVERY_S, KafkaTransaction
 from outbox_events.producing.locks import shared
@@ -90,7 +91,8 @@ class SenderTransaction:
         try:
             # The method of the class, because the connection's own attribute is this function.
             with type(self.connection).transaction(self.connection, savepoint_name, force_rollback) as savepoint:
-                yield savepoint
+                with rolled_back_after_errors(savepoint):
+                    yield savepoint
                 is_kept = not force_rollback
         finally:
             self._open_savepoints -= 1

@@ -75,7 +75,11 @@ def event_id(record: Record) -> str:
 
 
 def parameters(records: Sequence[Record]) -> dict[str, list[Any]]:
-    """Return the parameters of UNNEST, one list for each column."""
+    """Return the parameters of UNNEST, one list for each column. Raises InvalidEventError for a record without key."""
+    for record in records:
+        if record.key is None:
+            message = f"a record for topic {record.topic} has no key, so older records of its key cannot be found"
+            raise InvalidEventError(message, "set `key` to the id of the aggregate, for example b'42'")
     return {
         "event_ids": [event_id(record) for record in records],
         "topics": [record.topic for record in records],

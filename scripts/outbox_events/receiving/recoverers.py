@@ -133,7 +133,7 @@ def dead_letter_record(failure: Failure, topic: str) -> Record:
         dead_letter_headers.ATTEMPTS: str(failure.attempts),
     }
     kept = tuple((name, value) for name, value in event.raw_headers if name not in cause and value is not None)
-    headers = (*kept, *((name, text.encode()) for name, text in cause.items()))
+    headers = (*kept, *((name, text.encode(errors="backslashreplace")) for name, text in cause.items()))
     return Record(topic, event.key, event.raw_value, headers)
 
 

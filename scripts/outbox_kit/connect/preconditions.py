@@ -36,8 +36,9 @@ BACKFILL_HINT = "afterwards run `outbox backfill --restart`"
 def config_dangers(changes: list[KeyChange], desired: dict[str, str], accepted: Mapping[str, str] | None = None) -> str:
     """Return one text that lists each dangerous change and its danger; empty if no change is dangerous.
 
-    A recovery discards the offset, so that another database is not dangerous if it replaces the `accepted` values,
-    which are those of the last apply. With other values, the connector may belong to another environment.
+    Another database of a recovery, which discards the offset, and another address of the same database are not
+    dangerous if they replace the `accepted` values, which are those of the last apply. With other values, the connector
+    may belong to another environment.
     """
     dangerous_changes = [
         (change, danger)

@@ -13,11 +13,12 @@ from contextlib import suppress
 from outbox_events.errors import OutboxError, RefusedError, UnreachableError
 from outbox_kit.connect.config_diff import PIPELINE_KEY, with_fingerprint
 from outbox_kit.connect.conflicts import refuse_duplicates
+from outbox_kit.connect.connector_config import parse_int
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.pipeline import Lock, SourceDatabase
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import ddl
-from outbox_kit.postgres.client import Connection
+from outbox_kit.postgres.client import Connection, Row
 from outbox_kit.postgres.replication_slot import Slot, read_slot
 from outbox_kit.postgres.state import ActualDatabase
 from outbox_kit.results import Reporter
@@ -32,6 +33,10 @@ DATABASE_HINT = (
     "check -e, source.host, source.database, --set and the variables OUTBOX__...; if only the comment of the "
     f"publication is wrong, `outbox plan` shows how to adopt it; {NEW_DATABASE_HINT}, or, for a pipeline that has only "
     "a relay, `outbox apply --only kafka --only registry`"
+)
+MARK_HINT = (
+    "check -p, -e and source.host: the comment names the deployment to which the publication belongs; if only the "
+    "comment is wrong, `outbox plan` shows how to adopt it"
 )
 DATABASE_KEYS = ("database.hostname", "database.port", "database.dbname")
 NAME_KEYS = ("slot.name", "publication.name", "topic.prefix", "table.include.list")
@@ -222,38 +227,52 @@ def refuse_foreign_database(deployment: Deployment, *, is_new: bool) -> None:
     with postgres_client.connected(deployment.environment.source) as connection:
         name, identifier = _database(connection), postgres_client.read_system_identifier(connection)
         lock = deployment.lock()
-        problems = [*_database_differences(lock, identifier, name), *_mark_differences(deployment, lock, connection)]
-        for problem in () if is_new else problems:
+        for problem in () if is_new else _database_differences(lock, identifier, name):
             raise RefusedError(problem, f"check source.host and source.database; {NEW_DATABASE_HINT}")
+        for problem in () if is_new else _mark_differences(deployment, lock, connection):
+            raise RefusedError(problem, MARK_HINT)
         for problem in _slot_differences(read_slot(connection, slot), name):
             steps = f"run `outbox stop`, `select pg_drop_replication_slot('{slot}')`, `outbox recover --new-database`"
             raise RefusedError(problem, f"correct source.database; if this database replaced the other: {steps}")
 
 
-def refuse_other_connector_address(deployment: Deployment) -> None:
-    """Raise RefusedError if source.connector leads to another database than source.host, so to that of other rows.
+def refuse_other_connector_address(deployment: Deployment) -> bool:
+    """Raise RefusedError if the connector config leads to another database than source.host, so to that of other rows.
 
-    An address that only the workers can reach, or at which the login of `source.admin` fails, is not compared.
+    Return whether the database was compared. An address that only the workers can reach, or at which the login of
+    `source.admin` fails, is not compared.
     """
     source = deployment.environment.source
-    host, port = source.connector_address
-    if (host, port) == (source.host, source.port):
-        return
+    config = deployment.render_without_schemas(deployment.lock())
+    host, port, name = (config.get(key) for key in DATABASE_KEYS)
+    address = {"host": host, "port": parse_int(port, source.port), "database": name}
+    connector = source.model_copy(update={key: value for key, value in address.items() if value is not None})
+    if (connector.host, connector.port, connector.database) == (source.host, source.port, source.database):
+        return True
     own = _identity(source)
     try:
-        found = _identity(source.model_copy(update={"host": host, "port": port}))
+        found = _identity(connector)
     except OutboxError:
-        return
+        return False
     if found != own:
-        message = f"source.connector leads to database {found[1]!r} of the server with system identifier {found[0]}"
-        raise RefusedError(
-            f"{message}, but source.host to {own[1]!r} of {own[0]}", "correct source.connector.host and port"
-        )
+        message = f"the connector config leads to database {found[1]!r} of the server with system identifier {found[0]}"
+        hint = "correct source.connector.host and port, or the template of the connector"
+        raise RefusedError(f"{message}, but source.host to {own[1]!r} of {own[0]}", hint)
+    return True
 
 
 def _identity(database: SourceDatabase) -> tuple[str, str]:
     with postgres_client.connected(database, seconds=READ_LIMIT_S) as connection:
         return postgres_client.read_system_identifier(connection), _database(connection)
+
+
+def refuse_foreign_mark(deployment: Deployment, lock: Lock | None) -> None:
+    """Raise RefusedError if the publication has the mark of another deployment. Ignore a database that is down."""
+    problems: list[str] = []
+    with suppress(OutboxError), postgres_client.connected(deployment.environment.source, seconds=READ_LIMIT_S) as found:
+        problems = list(_mark_differences(deployment, lock, found))
+    for problem in problems:
+        raise RefusedError(problem, MARK_HINT)
 
 
 def refuse_other_prefix(deployment: Deployment, lock: Lock | None) -> None:
@@ -362,10 +381,20 @@ def _slot_differences(slot: Slot | None, database: str) -> Iterator[str]:
         yield f"slot {slot.name!r} decodes database {slot.database!r}, not {database!r}"
 
 
+def refuse_foreign_publication(deployment: Deployment, lock: Lock | None, publication: Row | None) -> None:
+    """Raise RefusedError if the publication has the mark of another deployment, whose connector has the same name."""
+    for problem in _foreign_mark(deployment, lock, publication):
+        raise RefusedError(problem, MARK_HINT)
+
+
 def _mark_differences(deployment: Deployment, lock: Lock | None, connection: Connection) -> Iterator[str]:
-    """Compare the mark of the publication, because a copy of a server's files has the same system identifier."""
     name = deployment.pipeline.source.publication
-    comment = (postgres_client.read_publication(connection, name) or {}).get("comment")
+    return _foreign_mark(deployment, lock, postgres_client.read_publication(connection, name))
+
+
+def _foreign_mark(deployment: Deployment, lock: Lock | None, publication: Row | None) -> Iterator[str]:
+    """Compare the mark of the publication, because a copy of a server's files has the same system identifier."""
+    name, comment = deployment.pipeline.source.publication, (publication or {}).get("comment")
     names = deployment.pipeline, deployment.environment, lock.cluster_id if lock else None
     if ddl.is_foreign_mark(comment, *names):
         yield f"publication {name!r} has the comment {comment!r}, not {ddl.publication_mark(*names)!r}"

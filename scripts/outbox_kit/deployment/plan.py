@@ -18,6 +18,7 @@ from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.first_backfills import topics_without_states
 from outbox_kit.deployment.identity import (
+    refuse_foreign_mark,
     refuse_lock_of_other_pipeline,
     refuse_other_connector_address,
     refuse_other_owners,
@@ -93,11 +94,13 @@ def _plan_systems(
 ) -> Plan:
     """Return a plan with every pending change to `systems`."""
     # The database is read first, because most refusals depend only on the database.
-    database = None
+    database, recorded, is_same_database = None, lock, False
     if {"postgres", CONNECTOR} & set(systems):
         refuse_missing_privileges(deployment)
-        refuse_other_connector_address(deployment)
+        is_same_database = refuse_other_connector_address(deployment)
         database = deployment.read_database()
+    else:
+        refuse_foreign_mark(deployment, lock)
     changes = plan_postgres(deployment, lock, database) if database else []
     cluster_id = refuse_wrong_cluster(deployment, lock, systems)
     # A plan for other systems than Kafka and Connect does not need them, and they may not exist yet.
@@ -114,14 +117,15 @@ def _plan_systems(
         if lock and not registry.changes:
             # Without pending changes in the registry, the schema ids are known before apply.
             lock = lock.model_copy(update={"schemas": registry.schemas})
-        changes += plan_connect(deployment, lock, changes, database, recover=recover)
+        is_same_database &= recorded is not None and recorded.source is not None
+        changes += plan_connect(deployment, lock, changes, database, recover=recover, is_same_database=is_same_database)
     if database is not None:
         if not takes_over:
             refuse_used_slot(deployment, database.slot)
         with nullcontext() if CONNECTOR in systems else suppress(*UNAVAILABLE):
             refuse_reader_elsewhere(deployment, database.slot)
     adopted = adoptions(
-        deployment, lock, systems, database, registry.schemas, cluster_id=cluster_id, takes_over=takes_over
+        deployment, recorded, systems, database, registry.schemas, cluster_id=cluster_id, takes_over=takes_over
     )
     changes = [*adopted, *changes]
     config = deployment.render_without_schemas(lock)
@@ -297,8 +301,12 @@ def plan_connect(
     database: postgres_state.ActualDatabase,
     *,
     recover: bool = False,
+    is_same_database: bool = False,
 ) -> list[Change]:
-    """Return the pending changes to the connector, which follow `changes_before`. Raises RefusedError."""
+    """Return the pending changes to the connector, which follow `changes_before`. Raises RefusedError.
+
+    With `is_same_database`, another address of the database is not dangerous.
+    """
     name, state = deployment.pipeline.connector.name, deployment.environment.connector.state
     actual = connect_state.read_actual(deployment.connect, name)
     is_recovery = lock is not None and lock.unfinished == "recover"
@@ -308,7 +316,15 @@ def plan_connect(
     config = connector_config(deployment, lock)
     refuse_duplicates(name, config, actual.other_connectors)
     recorded = lock or deployment.new_lock()
-    changes = connect_state.diff(name, config, actual, recorded.unfinished, state=state, names=recorded.names)
+    changes = connect_state.diff(
+        name,
+        config,
+        actual,
+        recorded.unfinished,
+        state=state,
+        names=recorded.names,
+        is_same_database=is_same_database,
+    )
     harmful_keys = harmful_foreign_keys(config, actual.config, lock.config if lock else None)
     changes = _with_loss(changes, deployment.pipeline, harmful_keys) if harmful_keys else changes
     has_new_schema = any(change.kind == "schema" for change in changes_before)

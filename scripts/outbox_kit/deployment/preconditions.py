@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from outbox_events.contract import lsn
 from outbox_events.contract.source_sequence import WalPosition
@@ -11,7 +11,7 @@ from outbox_events.text import plural
 from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment.deployment import Deployment
-from outbox_kit.deployment.identity import refuse_unapplied_names
+from outbox_kit.deployment.identity import refuse_foreign_publication, refuse_unapplied_names
 from outbox_kit.deployment.plan_model import EXCLUDED_OBJECTS_MESSAGE, Plan
 from outbox_kit.deployment.recorded_objects import has_own_connector, is_recorded_slot
 from outbox_kit.deployment.source_epochs import highest_epoch, highest_version
@@ -66,6 +66,7 @@ def require_unchanged_source(deployment: Deployment) -> tuple[Lock, ActualDataba
     lock, source = require_locked_source(deployment, deployment.lock())
     refuse_unapplied_names(deployment, lock)
     database = deployment.read_database()
+    refuse_foreign_publication(deployment, lock, database.publication)
     postgres_state.refuse_unsafe(deployment.pipeline, database, source)
     return lock, database
 
@@ -185,12 +186,16 @@ def refuse_violated_rules(checks: list[Check]) -> None:
 
 def refuse_dangerous(plan: Plan, allowed: Collection[str], command: str = "") -> None:
     """Raise RefusedError for a dangerous change whose object is not in `allowed`. `command` makes the changes."""
-    refused_changes = [change for change in plan.dangerous if change.object not in allowed]
+    recover, only = ["--recover"] if plan.recover else [], [f"--only {system}" for system in plan.only]
+    refuse_unallowed(plan.dangerous, allowed, command or " ".join(["outbox apply", *recover, *only]))
+
+
+def refuse_unallowed(changes: Iterable[Change], allowed: Collection[str], command: str) -> None:
+    """Raise RefusedError for a change whose object is not in `allowed`. `command` makes the changes."""
+    refused_changes = [change for change in changes if change.object not in allowed]
     if refused_changes:
         dangers = "; ".join(f"{change.object}: {change.danger}" for change in refused_changes)
-        recover, only = ["--recover"] if plan.recover else [], [f"--only {system}" for system in plan.only]
-        allow = [f'--allow "{change.object}"' for change in refused_changes]
-        words = [command or " ".join(["outbox apply", *recover, *only]), *allow]
+        words = [command, *(f'--allow "{change.object}"' for change in refused_changes)]
         hint = f"to allow these changes, run `{' '.join(words)}`"
         raise RefusedError(f"no change of the plan was made, because it contains dangerous changes: {dangers}", hint)
 

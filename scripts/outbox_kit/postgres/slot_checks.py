@@ -24,6 +24,8 @@ from outbox_kit.results.repair_commands import (
 
 MEGABYTE = 2**20
 RETAINED_MB_WITHOUT_LIMIT = 10_240
+MIN_LIMIT_MB = 256
+"""Limit below which a slot can be lost while the connector restarts, because a checkpoint removes the WAL."""
 COLUMN_LISTS_SINCE = 150000
 GENERATED_COLUMNS_SINCE = 180000
 RULES = Rules[DatabaseState]()
@@ -215,13 +217,17 @@ def _slot_wal(state: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.slot-retained",
-    condition="the WAL that the slot retains is below half of `max_slot_wal_keep_size`; a slot that exceeds it is lost",
+    condition="`max_slot_wal_keep_size` is at least 256 MB, and the WAL that the slot retains is below half of it; a "
+    "slot that exceeds it is lost",
     remedy="let the connector catch up, end old transactions (pg_stat_activity), or raise max_slot_wal_keep_size",
 )
 def _slot_retained(state: DatabaseState) -> Finding:
     limit_mb = state.additional.settings["max_slot_wal_keep_size"]
     maximum_mb = (limit_mb if limit_mb >= 0 else RETAINED_MB_WITHOUT_LIMIT) / 2
     limit_text = f"max_slot_wal_keep_size is {limit_mb} MB" if limit_mb >= 0 else "max_slot_wal_keep_size sets no limit"
+    if 0 <= limit_mb < MIN_LIMIT_MB:
+        remedy = f"run `alter system set max_slot_wal_keep_size = '{RETAINED_MB_WITHOUT_LIMIT}MB'`, then reload"
+        return Finding(False, limit_text, f"at least {MIN_LIMIT_MB} MB", remedy)
     retained_bytes, expected = state.actual.retained_bytes, f"{int(maximum_mb)} MB at most ({limit_text})"
     if retained_bytes is None:
         return Finding(None, "no slot, or its WAL is lost", expected)

@@ -13,7 +13,9 @@ from outbox_kit.connect import lifecycle
 from outbox_kit.delivery.preconditions import refuse_published_deletes
 from outbox_kit.deployment import Deployment, apply
 from outbox_kit.deployment.identity import refuse_other_owners
+from outbox_kit.deployment.preconditions import refuse_unallowed
 from outbox_kit.deployment.recorded_database import read_database
+from outbox_kit.deployment.recorded_objects import adoptions
 from outbox_kit.kafka.topic_identity import types_with_pending_backfill
 from outbox_kit.operations.preconditions import DEFAULT_LIMIT, DeletionLimit
 from outbox_kit.pipeline import Lock
@@ -85,6 +87,7 @@ def recover(
         if cause is None:
             return Recovery(None)
         refuse_other_owners(deployment)  # before the slot is dropped
+        _refuse_foreign_publication(deployment, allow, command)
         pending = _pending_types(deployment)
         _prepare(deployment, cause, progress)
     recovery, rows = Recovery(cause), ResentRows()
@@ -104,6 +107,14 @@ def recover(
         backfills.acknowledge(deployment, required, progress)
     _complete(deployment, recovery, rows, limit or DeletionLimit.parse(DEFAULT_LIMIT), progress, wait_seconds)
     return recovery
+
+
+def _refuse_foreign_publication(deployment: Deployment, allow: Collection[str], command: str) -> None:
+    """Raise RefusedError if the publication may belong to another deployment, before its connector is stopped."""
+    lock, database = deployment.lock(), deployment.read_database()
+    cluster_id = lock.cluster_id if lock else None
+    adopted = adoptions(deployment, lock, ["postgres"], database, {}, cluster_id=cluster_id)
+    refuse_unallowed([change for change in adopted if change.kind == "publication"], allow, command)
 
 
 def _pending_types(deployment: Deployment) -> set[str]:

@@ -83,7 +83,8 @@ def print_result(text: str) -> None:
 
 def report_error(error: OutboxError, report: Reporter, subject: str = "") -> None:
     """Report an error's message, with `subject` as a prefix, and then the error's hint."""
-    report(f"error: {subject}: {error.message}" if subject else f"error: {error.message}")
+    message = error.message.removeprefix(f"{subject}: ")
+    report(f"error: {subject}: {message}" if subject else f"error: {message}")
     if error.hint:
         report(f"hint: {_COMMAND.sub(_add_selection, error.hint)}")
 

@@ -45,7 +45,11 @@ def _refuse_other_files(path: Path) -> None:
     """Raise RefusedError if Spark did not write all files of the folder, which would delete, for example, a table."""
     suffixes = tuple(f".{file_format}{crc}" for file_format in ExportFormat for crc in ("", ".crc"))
     names = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
-    others = sorted(name for name in names - {"_SUCCESS", "._SUCCESS.crc"} if not name.endswith(suffixes))
+    others = sorted(
+        name
+        for name in names - {"_SUCCESS", "._SUCCESS.crc"}
+        if not (name.startswith(("part-", ".part-")) and name.endswith(suffixes))
+    )
     if others or any((path / name).is_dir() for name in names) or path.is_file():
         message = f"{path} is not an earlier export, because it contains {', '.join(others[:3]) or 'folders'}"
         raise RefusedError(message, "choose another folder for --export; nothing was deleted")

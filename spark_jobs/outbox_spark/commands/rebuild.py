@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from msgspec import structs
@@ -51,14 +52,17 @@ def rebuild(
     """
     topic = topic or topic_of(spark, job)
     _refuse_foreign_tables(spark, job)
-    if not new_topic:
-        _refuse_other_topic(spark, job, topic)
+    with suppress(OverlapError), open_table(spark, job) as table:  # a locked table is compared at the end
+        if not new_topic:
+            _refuse_other_topic(job, table, topic)
     shadow = shadow_of(job)
     _prepare_shadow(spark, job, shadow, topic, report, restart=restart)
     first_outcome = materialize(spark, shadow, report, max_records, topic=topic)
     # From here on, the lock excludes other runs, so that the shadow table is not older than the table. If another run
     # commits despite the lock, replace_by raises OverlapError.
     with open_table(spark, job, report) as table:
+        if not new_topic:
+            _refuse_other_topic(job, table, topic)
         last_outcome = materialize(spark, shadow, report, max_records, topic=topic)
         with open_table(spark, shadow, report) as shadow_table:
             if max_lost_percent < ANY_LOSS:
@@ -70,30 +74,34 @@ def rebuild(
 
 def _refuse_foreign_tables(spark: SparkSession, job: MaterializeJob) -> None:
     """Raise ForeignTableError if outbox-materialize did not create the table, or a table with the shadow's name."""
-    for each in (job, shadow_of(job)):
-        try:
-            with open_table(spark, each) as table:
-                table.committed()
-        except ForeignTableError:
-            raise
-        except RefusedError:
-            continue  # the table is locked, or the rebuild solves the problem
+    shadow = shadow_of(job)
+    for each in (job, shadow):
+        with suppress(OverlapError), open_table(spark, each) as table:
+            written = _written_topic(table)
+            if each is shadow and written is not None and written[0] != job.topic:
+                message = f"table {shadow.table} was written from topic {written[0]}, so it may not be a shadow table"
+                raise ForeignTableError(message, "drop it if it is left from an interrupted rebuild, then run again")
 
 
-def _refuse_other_topic(spark: SparkSession, job: MaterializeJob, topic: Topic) -> None:
+def _refuse_other_topic(job: MaterializeJob, table: TargetTable, topic: Topic) -> None:
     """Raise RefusedError if another topic was written to the table: the target may be that of another environment."""
-    try:
-        with open_table(spark, job) as table:
-            written = table.written_topic()
-    except RefusedError:
-        return  # a table of another layout version, or a locked one
-    described = topic.describe()
+    written, described = _written_topic(table), topic.describe()
     if written not in (None, (described.name, described.topic_id)):
         name, topic_id = written
         message = f"{job}: the table was written from topic {name} with id {topic_id}, "
         message += f"not from {described.name} with id {described.topic_id}"
         hint = "check `kafka` and the target in the environment file; if the topic was created again, run"
         raise RefusedError(message, f"{hint} `outbox-rebuild --new-topic`")
+
+
+def _written_topic(table: TargetTable) -> tuple[str, str] | None:
+    """Return the topic that was written; None for a new table, and for a table of another layout version."""
+    try:
+        return table.written_topic()
+    except ForeignTableError:
+        raise
+    except RefusedError:
+        return None
 
 
 def _refuse_excessive_loss(job: MaterializeJob, table: TargetTable, shadow: TargetTable, max_percent: float) -> None:

@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from psycopg.sql import SQL, Identifier, Literal
 from tests.integration.support import CommandResult, Deploy, Outbox, wait_record
 from tests.integration.transforms.test_records import book, send
 from typer.core import TyperGroup
@@ -38,6 +39,7 @@ CHANGING = {
     "prune": ("--older-than", "0s", "--all", *CONFIRMED),
     "senders recover": ("--all", "--yes"),
 }
+ONLY = [("--only", "kafka"), ("--only", "registry")]
 # After a failover or restore, a connector can be stopped. `resume` does nothing, because the connector is RUNNING.
 ANY_DATABASE = {"stop", "pause", "resume", "log-level"}
 WARNING = {
@@ -95,6 +97,50 @@ def state(deployment: Deployment, source_dsn: str) -> object:
     return rows, topics, connect.config(name), status and status.text, connect.loggers()
 
 
+def test_commands_change_nothing_if_the_publication_belongs_to_another_environment(
+    outbox: Outbox, outbox_here: Outbox, deployment: Deployment, lock: Lock, source_dsn: str
+) -> None:
+    """The pipeline was destroyed and deployed as another environment, but an old checkout has the old lock file."""
+    publication = deployment.pipeline.source.publication
+    mark = f"outbox-kit: pipeline {NAME}, environment prod, prefix {NAME}, slot {deployment.pipeline.source.slot}"
+    comment = SQL("comment on publication {} is {}")
+    with psycopg.connect(source_dsn) as connection:
+        query = "select obj_description(oid, 'pg_publication') from pg_publication where pubname = %s"
+        [(own_mark,)] = connection.execute(query, [publication]).fetchall()
+        connection.execute(comment.format(Identifier(publication), Literal(mark)))
+    before = state(deployment, source_dsn)
+    commands = [(name, options) for name, options in CHANGING.items() if name not in ANY_DATABASE]
+    commands += [("apply", (option, name, "--yes")) for option, name in ONLY] + [("apply", ("--recover", "--yes"))]
+    try:
+        for command, options in commands:
+            run = outbox if command == "relay" else outbox_here
+            done = run(*command.split(), *options, pipeline=NAME)
+            assert done.code == 1, f"{command} {options}: {done.output}"
+            problem = "does not belong to" if command == "destroy" else "environment prod"
+            assert problem in done.stderr, f"{command} {options}: {done.output}"
+        assert lock.source is not None
+        created_again = lock.source.model_copy(update={"publication_oid": 1})
+        deployment.write_lock(lock.model_copy(update={"source": created_again}))
+        done = outbox_here("recover", "--new-database", "--yes", pipeline=NAME)
+        assert (done.code, f'--allow "publication {publication}"' in done.stderr) == (1, True), done.output
+    finally:
+        with psycopg.connect(source_dsn) as connection:
+            connection.execute(comment.format(Identifier(publication), Literal(own_mark)))
+    assert state(deployment, source_dsn) == before
+
+
+def test_subjects_that_the_lock_file_lacks_are_not_taken_over(
+    outbox_here: Outbox, deployment: Deployment, lock: Lock, source_dsn: str
+) -> None:
+    """The registry can be that of another environment, although other systems were already deployed."""
+    deployment.write_lock(lock.model_copy(update={"schemas": {}, "registry_url": None}))
+    before = state(deployment, source_dsn)
+    done = outbox_here("apply", "--yes", pipeline=NAME)
+    assert done.code == 1, done.output
+    assert f'--allow "schema {NAME}.book-value"' in done.stderr
+    assert state(deployment, source_dsn) == before
+
+
 @pytest.mark.parametrize("place", ["cluster in the environment", "cluster in the lock file", "database"])
 def test_changing_commands_change_nothing_elsewhere(
     outbox: Outbox, outbox_here: Outbox, deployment: Deployment, lock: Lock, source_dsn: str, place: str
@@ -144,6 +190,13 @@ def test_changing_commands_change_nothing_with_other_names(
         done = run(*command.split(), *CHANGING[command], "--set", setting, pipeline=NAME)
         assert done.code == 1, f"{command}: {done.output}"
     assert state(deployment, source_dsn) == before
+
+
+def test_another_address_of_the_same_database_is_not_dangerous(outbox_here: Outbox, deployment: Deployment) -> None:
+    assert deployment.environment.source.host == "127.0.0.1"
+    done = outbox_here("plan", "--set", "environment.source.host=localhost", pipeline=NAME)
+    assert "database.hostname" in done.stdout, done.output
+    assert "!" not in done.stdout, done.output
 
 
 def test_verify_names_a_lost_lock_file_as_plan_does(

@@ -12,7 +12,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.orm import Session, sessionmaker
 from tests.integration.receiving.service import Service, run_until
 
-from outbox_events import Event, ProcessedEvents, Retries, recoverers
+from outbox_events import Event, ProcessedEvents, Retries, StoredOffsets, WithoutDeduplication, recoverers
 
 FAST = Retries(attempts=2, first_delay_s=0.05, jitter=0)
 READ_ONLY = "-c default_transaction_read_only=on"
@@ -41,6 +41,30 @@ def test_a_connection_to_a_standby_is_replaced(service: Service, uses_session: b
             assert receiver.counters.recovered == 0
     finally:
         engine.dispose()
+
+
+class EmptyError(Exception):
+    """An error that is false."""
+
+    def __len__(self) -> int:
+        return 0
+
+
+@pytest.mark.parametrize("kind", [ProcessedEvents, StoredOffsets, WithoutDeduplication])
+def test_an_error_that_is_false_rolls_back(service: Service, kind: type[Any]) -> None:
+    recovered: list[str] = []
+
+    def fail(event: Event, connection: psycopg.Connection) -> None:
+        service.write_effect(event, connection)
+        if event.event_id == "bad":
+            raise EmptyError
+
+    service.handlers.otherwise(fail)
+    service.send(("a", "1"), ("a", "bad"), ("a", "2"), partition=0)
+    options = {"retries": FAST, "recoverer": lambda failure, _: recovered.append(failure.event.event_id)}
+    with service.receiver(kind(service.connect), **options) as receiver:
+        run_until(receiver, "the other events", lambda: sorted(service.effects()) == ["1", "2"])
+    assert recovered == ["bad"]
 
 
 def test_an_error_of_a_statement_uses_up_the_attempts(service: Service) -> None:

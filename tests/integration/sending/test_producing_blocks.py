@@ -234,6 +234,13 @@ def test_sending_after_the_block_is_refused(world: World, way: str) -> None:
     assert world.delivered() == {"a": 1}
 
 
+class EmptyError(Exception):
+    """An error that is false."""
+
+    def __len__(self) -> int:
+        return 0
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_records_of_a_savepoint_share_its_fate(world: World, way: str) -> None:
     sender, _ = open_sender(world, way)
@@ -251,6 +258,8 @@ def test_records_of_a_savepoint_share_its_fate(world: World, way: str) -> None:
             buy("a")
         with suppress(KeyError):
             buy("b", error=KeyError())
+        with suppress(EmptyError):
+            buy("b", error=EmptyError())
         buy("c", error=psycopg.Rollback())
         buy("d", force_rollback=True)
         with suppress(KeyError), transaction.connection.transaction():

@@ -393,6 +393,11 @@ def test_listener_stops_while_the_broker_is_frozen(world: World, stack: Stack) -
             broker.signal(signal.SIGCONT)
 
 
+def test_refuses_a_record_without_a_key(world: World) -> None:
+    with pytest.raises(InvalidEventError, match="has no key"):
+        PROOF.save(world.connect(), [replace(world.record(), key=None)])
+
+
 def test_rejects_rows_outside_a_transaction(world: World) -> None:
     with pytest.raises(RefusedError):
         PROOF.save(world.connect(autocommit=True), [world.record()])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -18,11 +19,20 @@ from tests.spark.thing_records import THING, CrashError, crash, delete, poison, 
 from outbox_events.errors import ConfigurationError, OutboxError, RefusedError
 from outbox_spark.commands import rebuild as rebuild_module
 from outbox_spark.commands.rebuild import rebuild, shadow_of
-from outbox_spark.errors import OverlapError
-from outbox_spark.jobs.model import IcebergTarget, Mode, Outcome, PostgresTarget, Status
+from outbox_spark.errors import ForeignTableError, OverlapError
+from outbox_spark.jobs.model import (
+    DeltaTarget,
+    IcebergTarget,
+    MaterializeJob,
+    Mode,
+    Outcome,
+    PostgresTarget,
+    Reporter,
+    Status,
+)
 from outbox_spark.runs.materialize_table import materialize
 from outbox_spark.session.run_session import active_session
-from outbox_spark.sinks import IcebergTable, PostgresTable
+from outbox_spark.sinks import IcebergTable, PostgresTable, TargetTable
 from outbox_spark.sinks.iceberg import table as iceberg_module
 from outbox_spark.sinks.iceberg.catalog import table_name
 
@@ -379,3 +389,64 @@ def restore_first_version(target: Target) -> None:
             storage.load().manageSnapshots().rollbackTo(first).commit()
         else:
             target.spark.sql(f"RESTORE TABLE {storage.sql_name()} TO VERSION AS OF 0").collect()
+
+
+def test_compares_the_topic_when_another_run_has_ended(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table is locked when the rebuild begins, so its topic is compared before its content is replaced."""
+    log, other = Log("test.thing"), Log("test.thing", topic_id="other")
+    put(log, "a", 1)
+    target.run(log, SCHEMAS)
+    before = target.state()
+    put(other, "a", 2)
+    topic, opened = LiveTopic(target.spark, other, SCHEMAS).topic(), rebuild_module.open_table
+    locked = [1, 2]  # the first two attempts to open the table itself
+
+    def open_table(spark: SparkSession, job: MaterializeJob, report: Reporter = print) -> TargetTable:
+        if job == target.job and locked:
+            locked.pop()
+            raise OverlapError("another run has locked the table")
+        return opened(spark, job, report)
+
+    monkeypatch.setattr(rebuild_module, "open_table", open_table)
+    with pytest.raises(RefusedError, match="id other"):
+        rebuild(target.spark, target.job, print, topic=topic, new_topic=False)
+    assert not locked
+    assert target.state() == before
+
+
+def test_keeps_a_table_of_another_topic_with_the_name_of_the_shadow_table(target: Target) -> None:
+    log, other = Log("test.thing"), Log("other.thing")
+    put(log, "a", 1)
+    target.run(log, SCHEMAS)
+    foreign = replace(target, job=structs.replace(target.job, table=shadow_of(target.job).table, topic=other.topic))
+    put(other, "b", 1)
+    foreign.run(other, SCHEMAS)
+    for restart in (False, True):
+        with pytest.raises(ForeignTableError, match=r"other\.thing"):
+            rebuild(
+                target.spark, target.job, print, topic=LiveTopic(target.spark, log, SCHEMAS).topic(), restart=restart
+            )
+    assert set(foreign.state()) == {"b"}
+
+
+@pytest.mark.parametrize("suffix", ["", "__rebuild"])
+def test_keeps_files_in_the_folder_of_a_delta_table(delta_target: Target, suffix: str) -> None:
+    log = Log("test.thing")
+    put(log, "a", 1)
+    assert isinstance(delta_target.job.target, DeltaTarget)
+    folder = Path(delta_target.job.target.path) / f"thing{suffix}"
+    folder.mkdir(parents=True)
+    (folder / "part-00000.parquet").write_text("kept")
+    if suffix:
+        delta_target.run(log, SCHEMAS)
+    topic = LiveTopic(delta_target.spark, log, SCHEMAS).topic()
+    with pytest.raises(ForeignTableError, match=r"part-00000\.parquet"):
+        rebuild(delta_target.spark, delta_target.job, print, topic=topic)
+    if not suffix:
+        with pytest.raises(ForeignTableError, match=r"part-00000\.parquet"):
+            materialize(delta_target.spark, delta_target.job, print, topic=topic)
+    assert (folder / "part-00000.parquet").read_text() == "kept"
+    (folder / "part-00000.parquet").unlink()
+    # A run that failed before its commit leaves such files.
+    (folder / "part-00000-8f0c6a52-6a07-4d26-9f8b-0d6a5b1f6a11-c000.snappy.parquet").write_text("")
+    assert rebuild(delta_target.spark, delta_target.job, print, topic=topic).upserts == 1

@@ -68,10 +68,11 @@ def test_crash_before_the_fast_forward_does_not_change_iceberg(
     assert sorted(json.loads(line)["n"] for line in file.read_text().splitlines()) == [4, 5]
 
 
-def test_an_export_does_not_replace_a_table(delta_target: Target, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["_delta_log/00000000000000000000.json", "notes.json"])
+def test_an_export_does_not_replace_other_files(delta_target: Target, tmp_path: Path, name: str) -> None:
     put(log := Log("test.thing"), "a", 1)
     delta_target.run(log, SCHEMAS)
-    other = tmp_path / "target" / "thing" / "_delta_log" / "00000000000000000000.json"
+    other = tmp_path / "target" / "thing" / name
     other.parent.mkdir(parents=True)
     other.touch()
     with pytest.raises(RefusedError, match="not an earlier export"):

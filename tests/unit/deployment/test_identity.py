@@ -14,6 +14,7 @@ from tests.unit.fake_kafka import FakeKafka
 from tests.unit.fake_postgres import FakePostgres
 
 from outbox_events.errors import RefusedError, RejectedError, UnreachableError
+from outbox_kit.deployment import Deployment
 from outbox_kit.deployment.identity import (
     CLUSTERS,
     DATABASE_KEYS,
@@ -391,5 +392,16 @@ def test_the_address_of_the_connector_leads_to_the_same_database(
         return cast(tuple[str, str], found)
 
     monkeypatch.setattr("outbox_kit.deployment.identity._identity", identity)
-    with pytest.raises(RefusedError, match=r"source\.connector") if is_refused else nullcontext():
+    with pytest.raises(RefusedError, match="leads to database") if is_refused else nullcontext():
+        assert refuse_other_connector_address(deployment) is not isinstance(found, Exception)
+
+
+def test_the_address_in_a_template_leads_to_the_same_database(
+    deployed: Deployed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployment = deployed()
+    config = {**deployment.render_without_schemas(deployment.lock()), "database.port": "1"}
+    monkeypatch.setattr(Deployment, "render_without_schemas", lambda *_: config)
+    monkeypatch.setattr("outbox_kit.deployment.identity._identity", lambda database: (str(database.port), "library"))
+    with pytest.raises(RefusedError, match="system identifier 1"):
         refuse_other_connector_address(deployment)

@@ -218,9 +218,15 @@ CASES = [
     ),
     Case(
         "postgres.slot-retained",
-        "51 MB retained",
-        {"slot": replace(SLOT, restart_lsn=DEPLOYED.wal_position - 51 * MB)},
-        {"settings": {**SETTINGS, "max_slot_wal_keep_size": 100}},
+        "201 MB retained",
+        {"slot": replace(SLOT, restart_lsn=DEPLOYED.wal_position - 201 * MB)},
+        {"settings": {**SETTINGS, "max_slot_wal_keep_size": 400}},
+    ),
+    Case(
+        "postgres.slot-retained",
+        "max_slot_wal_keep_size is 1 MB",
+        {},
+        {"settings": {**SETTINGS, "max_slot_wal_keep_size": 1}},
     ),
     Case("postgres.slot-failover", "not a failover slot", {"slot": replace(SLOT, failover=False)}),
 ]
@@ -464,7 +470,7 @@ def test_lists_policies_that_do_not_apply_to_the_login(state: DatabaseState) -> 
 
 
 def test_accepts_valid_limits(state: DatabaseState) -> None:
-    settings = {**SETTINGS, "max_slot_wal_keep_size": 0, "idle_replication_slot_timeout": 86_400}
+    settings = {**SETTINGS, "max_slot_wal_keep_size": 256, "idle_replication_slot_timeout": 86_400}
     assert failing(replace(state, additional=replace(DETAILS, settings=settings))) == {}
 
 

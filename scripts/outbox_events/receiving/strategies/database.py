@@ -15,7 +15,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.transaction import OutOfOrderTransactionNesting
 
 from outbox_events.errors import ConfigurationError, RejectedError, UnreachableError
-from outbox_events.producing.database import has_open_statement, is_marked, rows_of
+from outbox_events.producing.database import has_open_statement, is_marked, rolled_back_after_errors, rows_of
 from outbox_events.receiving.recoverers import ReceiverStoppedError, describe
 from outbox_events.receiving.retries import needs_connection
 from outbox_events.receiving.strategies.ended_transactions import (
@@ -142,7 +142,7 @@ def _committed(connection: psycopg.Connection[Any]) -> Iterator[None]:
     connection.autocommit = True  # otherwise psycopg would begin a new transaction after a handler has ended this one
     transaction_id, is_handling = "", False
     try:
-        with connection.transaction():
+        with connection.transaction() as transaction, rolled_back_after_errors(transaction):
             [(_, transaction_id)] = rows_of(connection, MARK_WITH_ID, [])
             is_handling = True
             with _not_ended(connection):

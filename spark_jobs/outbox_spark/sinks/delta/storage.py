@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -25,6 +26,8 @@ TABLE_PROPERTIES = {
 }
 _OPERATIONS = frozenset({"WRITE", "MERGE"})
 """Delta's names for the operations with which the job commits."""
+_OWN_FILE = re.compile(r"_delta_log|\.?(part-\d+-[0-9a-f-]{36}[.-]c\d+\.\w+\.parquet|deletion_vector_.*\.bin)(\.crc)?")
+"""Names of files and folders that a commit of Delta writes."""
 _VACUUM_SETTINGS = {"spark.sql.sources.parallelPartitionDiscovery.parallelism": "16"}
 """Maximum number of tasks with which VACUUM lists folders. Spark's default is 10,000."""
 
@@ -42,6 +45,15 @@ class DeltaStorage(LakeStorage):
     def exists(self, suffix: str = "") -> bool:
         jvm: Any = self.spark._jvm
         return bool(jvm.io.delta.tables.DeltaTable.isDeltaTable(self.spark._jsparkSession, self.path + suffix))
+
+    def foreign_files(self) -> list[str]:
+        """Return the names of files in the folder of a table that does not exist, except those of a run that failed."""
+        jvm: Any = self.spark._jvm
+        folder = jvm.org.apache.hadoop.fs.Path(self.path)
+        file_system = folder.getFileSystem(hadoop_configuration(self.spark))
+        entries = file_system.listStatus(folder) if file_system.exists(folder) else []
+        names = sorted(entry.getPath().getName() for entry in entries)
+        return [name for name in names if not _OWN_FILE.fullmatch(name)]
 
     def read(self, suffix: str = "") -> DataFrame:
         return self.spark.read.format("delta").load(self.path + suffix)

@@ -33,7 +33,7 @@ from outbox_spark.decoding.columns import (
 )
 from outbox_spark.decoding.json_text import JSON_OPTIONS
 from outbox_spark.decoding.rows import defaults
-from outbox_spark.errors import OverlapError, SchemaError
+from outbox_spark.errors import ForeignTableError, OverlapError, SchemaError
 from outbox_spark.jobs.model import Mode, TableProgress, WriteCounts
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.session.persisted import persist
@@ -429,13 +429,13 @@ class LakeTable(TargetTable, ABC):
         if self._lease is not None:
             self._lease.check()
 
-    def _foreign_table_error(self) -> RefusedError:
+    def _foreign_table_error(self) -> ForeignTableError:
         message = (
             f"the commit history of {self._label} contains no offsets: either outbox-materialize did not create the "
             "table, or the commits with the offsets have expired"
         )
         hint = "materialize into another table, or drop this table so that the next run creates it"
-        return RefusedError(message, hint)
+        return ForeignTableError(message, hint)
 
     def _conflict_error(self) -> OverlapError:
         message = f"another run has committed to {self._label}"

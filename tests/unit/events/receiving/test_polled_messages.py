@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from confluent_kafka import TopicPartition
 
-from outbox_events import Event, Handlers, Receiver, WithoutDeduplication
+from outbox_events import Event, Handlers, InvalidRecordError, Receiver, WithoutDeduplication
 from outbox_events.receiving import receiver as receivers
 from outbox_events.receiving.handler_loop import HandlerLoop
 from outbox_events.receiving.recoverers import Failure, dead_letter_record
@@ -123,3 +123,6 @@ def test_a_dead_letter_has_the_headers_of_the_record() -> None:
     sent = dead_letter_record(Failure(event, ValueError(), 3, "g"), "dead letters").headers
     assert sent[:3] == headers[:3]
     assert [value for name, value in sent if name == "dead_letter_reason"] == [b"ValueError"]
+    error = InvalidRecordError("unknown country \ud800")
+    sent = dead_letter_record(Failure(event, error, 3, "g"), "dead letters").headers
+    assert b"unknown country \\ud800" in dict(sent)["dead_letter_message"]
