@@ -52,6 +52,8 @@ class Table:
     schema: str
     mode: Mode = Mode.HARD_DELETE
     created: bool = field(default=False)
+    may_repeat: bool = field(default=True)
+    """Changes with each batch, because it must not affect the result."""
 
     @property
     def statements(self) -> TableStatements:
@@ -78,9 +80,17 @@ class Table:
             if first:
                 self.create()
             counts = count_staged(self.connection, self.staged())
-            written = apply_staged(self.connection, self.statements, self.staging, counts, TOPIC_ID, is_new_table=first)
+            written = apply_staged(
+                self.connection,
+                self.statements,
+                self.staging,
+                counts,
+                TOPIC_ID,
+                is_new_table=first,
+                may_repeat=self.may_repeat,
+            )
             self.connection.execute(SQL("drop table {}").format(self.staging))
-        self.created = True
+        self.created, self.may_repeat = True, not self.may_repeat
         return written
 
     def create(self) -> None:

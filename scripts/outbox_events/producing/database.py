@@ -72,16 +72,30 @@ def roll_back(connection: Connection) -> None:
 
 
 @contextmanager
-def rolled_back_after_errors(transaction: psycopg.Transaction) -> Iterator[None]:
-    """Roll back the transaction after any exception of the block.
+def rolling_back_transaction(
+    connection: Connection, savepoint_name: str | None = None, force_rollback: bool = False
+) -> Iterator[psycopg.Transaction]:
+    """Open a transaction or savepoint of psycopg, which also rolls back after exceptions that are not true.
 
-    psycopg would commit after an exception that is false, for example because its `__len__` returns 0.
+    psycopg would commit after an exception that is false, for example because its `__len__` returns 0, and would leave
+    the transaction open if the truth value of the exception raises an error.
     """
+    failure: BaseException | None = None
     try:
-        yield
-    except BaseException:
-        transaction.force_rollback = True
-        raise
+        # The method of the class, because a sender replaces that of its connection.
+        with type(connection).transaction(connection, savepoint_name, force_rollback) as transaction:
+            try:
+                yield transaction
+            except psycopg.Rollback:
+                raise
+            except BaseException as error:
+                failure = error
+                raise psycopg.Rollback(transaction) from None
+    except psycopg.Rollback:
+        if failure is None:
+            raise
+    if failure is not None:
+        raise failure
 
 
 def has_open_statement(connection: Connection) -> bool:

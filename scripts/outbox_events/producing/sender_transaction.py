@@ -24,7 +24,7 @@ from outbox_events.producing.database import (
     limited,
     require_idle,
     roll_back,
-    rolled_back_after_errors,
+    rolling_back_transaction,
 )
 from outbox_events.producing.deliveries import DELIVERY_S, KafkaTransaction
 from outbox_events.producing.locks import shared
@@ -89,10 +89,8 @@ class SenderTransaction:
         count, was_rollback_only, is_kept = len(self.records), self._is_rollback_only, False
         self._open_savepoints += 1
         try:
-            # The method of the class, because the connection's own attribute is this function.
-            with type(self.connection).transaction(self.connection, savepoint_name, force_rollback) as savepoint:
-                with rolled_back_after_errors(savepoint):
-                    yield savepoint
+            with rolling_back_transaction(self.connection, savepoint_name, force_rollback) as savepoint:
+                yield savepoint
                 is_kept = not force_rollback
         finally:
             self._open_savepoints -= 1

@@ -163,7 +163,10 @@ def _describe_database_error(error: BaseException) -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0]
+    try:
+        return str(error).partition("\n")[0]
+    except Exception:  # of a class of the service
+        return ""
 
 
 def _line_of_code(error: BaseException) -> str:

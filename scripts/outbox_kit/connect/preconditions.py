@@ -13,7 +13,7 @@ PARTITION_CHANGED = (
 )
 TOPIC_CHANGED = "records are written to another topic: the states on the old topic are no longer updated"
 TYPE_REMOVED = "rows of this aggregate type become dead letters: the states on its topic are no longer updated"
-DATABASE_CHANGED = "the LSN in the connector's offset is not valid in another database"
+DATABASE_CHANGED = "the LSN in the connector's offset is not valid in another database, or in a copy of the database"
 # Patterns for config keys, each with the danger of changing a matching key. EventRouter and OutboxRouter name the key
 # column in the same setting. The connector template outbox-postgres-chain sets the record key with ValueToKey.
 DANGERS = (
@@ -36,9 +36,8 @@ BACKFILL_HINT = "afterwards run `outbox backfill --restart`"
 def config_dangers(changes: list[KeyChange], desired: dict[str, str], accepted: Mapping[str, str] | None = None) -> str:
     """Return one text that lists each dangerous change and its danger; empty if no change is dangerous.
 
-    Another database of a recovery, which discards the offset, and another address of the same database are not
-    dangerous if they replace the `accepted` values, which are those of the last apply. With other values, the connector
-    may belong to another environment.
+    A recovery discards the offset, so that another database is not dangerous if it replaces the `accepted` values,
+    which are those of the last apply. With other values, the connector may belong to another environment.
     """
     dangerous_changes = [
         (change, danger)

@@ -125,13 +125,11 @@ def diff(
     *,
     state: State = "running",
     names: Mapping[str, str] = MappingProxyType({}),
-    is_same_database: bool = False,
 ) -> list[Change]:
     """Return the changes that bring the connector to its desired config and state.
 
-    `unfinished` and `names` are the lock file's entries, and `state` is the declared state. With `is_same_database`,
-    the database of `desired` is the one of the last apply, perhaps with another address. OUTBOX_KIT_KEYS are compared
-    if `desired` contains these keys; see with_fingerprint().
+    `unfinished` and `names` are the lock file's entries, and `state` is the declared state. OUTBOX_KIT_KEYS are
+    compared if `desired` contains these keys; see with_fingerprint().
     """
     changes = []
     for orphan in orphans(name, desired, actual.other_connectors):
@@ -145,7 +143,7 @@ def diff(
     # The reset of the offset comes first: it stops the connector, which must not run again with its old offset.
     if unfinished == "recover":
         changes.append(Change("connect", "offsets", name, "update", "a recovery discards the stored offset"))
-    accepted = names if unfinished == "recover" or is_same_database else None
+    accepted = names if unfinished == "recover" else None
     changes += _config_changes(name, desired, actual.config, accepted)
     if unfinished == "recover" or _was_interrupted(actual, unfinished, state):
         reason = "an apply or a recovery was interrupted" if unfinished else "the connector has never run"

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 
+from psycopg.sql import SQL, Identifier, Literal
+
 from outbox_events.errors import OutboxError, RefusedError, UnreachableError
 from outbox_kit.connect.config_diff import PIPELINE_KEY, with_fingerprint
 from outbox_kit.connect.conflicts import refuse_duplicates
@@ -33,10 +35,6 @@ DATABASE_HINT = (
     "check -e, source.host, source.database, --set and the variables OUTBOX__...; if only the comment of the "
     f"publication is wrong, `outbox plan` shows how to adopt it; {NEW_DATABASE_HINT}, or, for a pipeline that has only "
     "a relay, `outbox apply --only kafka --only registry`"
-)
-MARK_HINT = (
-    "check -p, -e and source.host: the comment names the deployment to which the publication belongs; if only the "
-    "comment is wrong, `outbox plan` shows how to adopt it"
 )
 DATABASE_KEYS = ("database.hostname", "database.port", "database.dbname")
 NAME_KEYS = ("slot.name", "publication.name", "topic.prefix", "table.include.list")
@@ -230,35 +228,35 @@ def refuse_foreign_database(deployment: Deployment, *, is_new: bool) -> None:
         for problem in () if is_new else _database_differences(lock, identifier, name):
             raise RefusedError(problem, f"check source.host and source.database; {NEW_DATABASE_HINT}")
         for problem in () if is_new else _mark_differences(deployment, lock, connection):
-            raise RefusedError(problem, MARK_HINT)
+            raise RefusedError(problem, _mark_hint(deployment, lock.cluster_id if lock else None))
         for problem in _slot_differences(read_slot(connection, slot), name):
             steps = f"run `outbox stop`, `select pg_drop_replication_slot('{slot}')`, `outbox recover --new-database`"
             raise RefusedError(problem, f"correct source.database; if this database replaced the other: {steps}")
 
 
-def refuse_other_connector_address(deployment: Deployment) -> bool:
+def refuse_other_connector_address(deployment: Deployment) -> None:
     """Raise RefusedError if the connector config leads to another database than source.host, so to that of other rows.
 
-    Return whether the database was compared. An address that only the workers can reach, or at which the login of
-    `source.admin` fails, is not compared.
+    An address that only the workers can reach or resolve, or at which the login of `source.admin` fails, is not
+    compared.
     """
     source = deployment.environment.source
     config = deployment.render_without_schemas(deployment.lock())
     host, port, name = (config.get(key) for key in DATABASE_KEYS)
     address = {"host": host, "port": parse_int(port, source.port), "database": name}
     connector = source.model_copy(update={key: value for key, value in address.items() if value is not None})
-    if (connector.host, connector.port, connector.database) == (source.host, source.port, source.database):
-        return True
+    is_same = (connector.host, connector.port, connector.database) == (source.host, source.port, source.database)
+    if is_same or any("${" in str(config.get(key)) for key in DATABASE_KEYS):  # the workers resolve a placeholder
+        return
     own = _identity(source)
     try:
         found = _identity(connector)
     except OutboxError:
-        return False
+        return
     if found != own:
         message = f"the connector config leads to database {found[1]!r} of the server with system identifier {found[0]}"
         hint = "correct source.connector.host and port, or the template of the connector"
         raise RefusedError(f"{message}, but source.host to {own[1]!r} of {own[0]}", hint)
-    return True
 
 
 def _identity(database: SourceDatabase) -> tuple[str, str]:
@@ -266,13 +264,21 @@ def _identity(database: SourceDatabase) -> tuple[str, str]:
         return postgres_client.read_system_identifier(connection), _database(connection)
 
 
-def refuse_foreign_mark(deployment: Deployment, lock: Lock | None) -> None:
+def refuse_foreign_mark(deployment: Deployment, lock: Lock) -> None:
     """Raise RefusedError if the publication has the mark of another deployment. Ignore a database that is down."""
-    problems: list[str] = []
-    with suppress(OutboxError), postgres_client.connected(deployment.environment.source, seconds=READ_LIMIT_S) as found:
-        problems = list(_mark_differences(deployment, lock, found))
-    for problem in problems:
-        raise RefusedError(problem, MARK_HINT)
+    publication = None
+    with (
+        suppress(OutboxError),
+        postgres_client.connected(deployment.environment.source, seconds=READ_LIMIT_S) as opened,
+    ):
+        publication = postgres_client.read_publication(opened, deployment.pipeline.source.publication)
+    refuse_foreign_publication(deployment, lock.cluster_id, publication)
+
+
+def refuse_foreign_publication(deployment: Deployment, cluster_id: str | None, publication: Row | None) -> None:
+    """Raise RefusedError if the publication has the mark of another deployment, whose connector has the same name."""
+    for problem in _foreign_mark(deployment, cluster_id, publication):
+        raise RefusedError(problem, _mark_hint(deployment, cluster_id))
 
 
 def refuse_other_prefix(deployment: Deployment, lock: Lock | None) -> None:
@@ -381,23 +387,31 @@ def _slot_differences(slot: Slot | None, database: str) -> Iterator[str]:
         yield f"slot {slot.name!r} decodes database {slot.database!r}, not {database!r}"
 
 
-def refuse_foreign_publication(deployment: Deployment, lock: Lock | None, publication: Row | None) -> None:
-    """Raise RefusedError if the publication has the mark of another deployment, whose connector has the same name."""
-    for problem in _foreign_mark(deployment, lock, publication):
-        raise RefusedError(problem, MARK_HINT)
-
-
 def _mark_differences(deployment: Deployment, lock: Lock | None, connection: Connection) -> Iterator[str]:
     name = deployment.pipeline.source.publication
-    return _foreign_mark(deployment, lock, postgres_client.read_publication(connection, name))
+    return _foreign_mark(
+        deployment, lock.cluster_id if lock else None, postgres_client.read_publication(connection, name)
+    )
 
 
-def _foreign_mark(deployment: Deployment, lock: Lock | None, publication: Row | None) -> Iterator[str]:
+def _foreign_mark(deployment: Deployment, cluster_id: str | None, publication: Row | None) -> Iterator[str]:
     """Compare the mark of the publication, because a copy of a server's files has the same system identifier."""
     name, comment = deployment.pipeline.source.publication, (publication or {}).get("comment")
-    names = deployment.pipeline, deployment.environment, lock.cluster_id if lock else None
+    names = deployment.pipeline, deployment.environment, cluster_id
     if ddl.is_foreign_mark(comment, *names):
         yield f"publication {name!r} has the comment {comment!r}, not {ddl.publication_mark(*names)!r}"
+
+
+def _mark_hint(deployment: Deployment, cluster_id: str | None) -> str:
+    name, mark = (
+        deployment.pipeline.source.publication,
+        ddl.publication_mark(deployment.pipeline, deployment.environment, cluster_id),
+    )
+    statement = SQL("comment on publication {} is {}").format(Identifier(name), Literal(mark)).as_string(None)
+    return (
+        "check -p, -e and source.host: the comment names the deployment to which the publication belongs; if only the "
+        f"comment is wrong, run `{statement}`"
+    )
 
 
 def _differences(address: str, cluster_id: str, expected: Collection[tuple[str, str]]) -> Iterator[str]:

@@ -94,12 +94,12 @@ def _plan_systems(
 ) -> Plan:
     """Return a plan with every pending change to `systems`."""
     # The database is read first, because most refusals depend only on the database.
-    database, recorded, is_same_database = None, lock, False
+    database, recorded = None, lock
     if {"postgres", CONNECTOR} & set(systems):
         refuse_missing_privileges(deployment)
-        is_same_database = refuse_other_connector_address(deployment)
+        refuse_other_connector_address(deployment)
         database = deployment.read_database()
-    else:
+    elif lock is not None and lock.has_connector:
         refuse_foreign_mark(deployment, lock)
     changes = plan_postgres(deployment, lock, database) if database else []
     cluster_id = refuse_wrong_cluster(deployment, lock, systems)
@@ -117,8 +117,7 @@ def _plan_systems(
         if lock and not registry.changes:
             # Without pending changes in the registry, the schema ids are known before apply.
             lock = lock.model_copy(update={"schemas": registry.schemas})
-        is_same_database &= recorded is not None and recorded.source is not None
-        changes += plan_connect(deployment, lock, changes, database, recover=recover, is_same_database=is_same_database)
+        changes += plan_connect(deployment, lock, changes, database, recover=recover)
     if database is not None:
         if not takes_over:
             refuse_used_slot(deployment, database.slot)
@@ -301,12 +300,8 @@ def plan_connect(
     database: postgres_state.ActualDatabase,
     *,
     recover: bool = False,
-    is_same_database: bool = False,
 ) -> list[Change]:
-    """Return the pending changes to the connector, which follow `changes_before`. Raises RefusedError.
-
-    With `is_same_database`, another address of the database is not dangerous.
-    """
+    """Return the pending changes to the connector, which follow `changes_before`. Raises RefusedError."""
     name, state = deployment.pipeline.connector.name, deployment.environment.connector.state
     actual = connect_state.read_actual(deployment.connect, name)
     is_recovery = lock is not None and lock.unfinished == "recover"
@@ -316,15 +311,7 @@ def plan_connect(
     config = connector_config(deployment, lock)
     refuse_duplicates(name, config, actual.other_connectors)
     recorded = lock or deployment.new_lock()
-    changes = connect_state.diff(
-        name,
-        config,
-        actual,
-        recorded.unfinished,
-        state=state,
-        names=recorded.names,
-        is_same_database=is_same_database,
-    )
+    changes = connect_state.diff(name, config, actual, recorded.unfinished, state=state, names=recorded.names)
     harmful_keys = harmful_foreign_keys(config, actual.config, lock.config if lock else None)
     changes = _with_loss(changes, deployment.pipeline, harmful_keys) if harmful_keys else changes
     has_new_schema = any(change.kind == "schema" for change in changes_before)

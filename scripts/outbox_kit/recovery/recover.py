@@ -6,14 +6,16 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from outbox_events.contract import lsn
-from outbox_events.errors import OutboxError
+from outbox_events.errors import OutboxError, RefusedError
 from outbox_events.text import format_size, plural
 from outbox_kit import backfill as backfills
 from outbox_kit.connect import lifecycle
+from outbox_kit.connect import state as connect_state
 from outbox_kit.delivery.preconditions import refuse_published_deletes
 from outbox_kit.deployment import Deployment, apply
 from outbox_kit.deployment.identity import refuse_other_owners
-from outbox_kit.deployment.preconditions import refuse_unallowed
+from outbox_kit.deployment.plan import make_plan
+from outbox_kit.deployment.preconditions import refuse_dangerous, refuse_unallowed
 from outbox_kit.deployment.recorded_database import read_database
 from outbox_kit.deployment.recorded_objects import adoptions
 from outbox_kit.kafka.topic_identity import types_with_pending_backfill
@@ -86,8 +88,10 @@ def recover(
         cause = diagnose(deployment)
         if cause is None:
             return Recovery(None)
+        found = read_database(deployment, None)
+        allowed = [*allow, f"database {found.system_identifier}/{found.name}"]  # accepted by the caller
         refuse_other_owners(deployment)  # before the slot is dropped
-        _refuse_foreign_publication(deployment, allow, command)
+        _refuse_other_deployment(deployment, allowed, command)
         pending = _pending_types(deployment)
         _prepare(deployment, cause, progress)
     recovery, rows = Recovery(cause), ResentRows()
@@ -99,8 +103,6 @@ def recover(
             rows = resend_rows(deployment, lock, progress)
             recovery.resent = dict(rows.resent)
 
-    found = read_database(deployment, None)
-    allowed = [*allow, f"database {found.system_identifier}/{found.name}"]  # accepted by the caller
     apply(deployment, progress, recover=True, allow=allowed, before_start=before_start, command=command)
     required = sorted(_pending_types(deployment) - pending)
     if required and not (cause.replaces_states or recovery.gap):  # all WAL was read
@@ -109,12 +111,22 @@ def recover(
     return recovery
 
 
-def _refuse_foreign_publication(deployment: Deployment, allow: Collection[str], command: str) -> None:
-    """Raise RefusedError if the publication may belong to another deployment, before its connector is stopped."""
-    lock, database = deployment.lock(), deployment.read_database()
-    cluster_id = lock.cluster_id if lock else None
-    adopted = adoptions(deployment, lock, ["postgres"], database, {}, cluster_id=cluster_id)
+def _refuse_other_deployment(deployment: Deployment, allow: Collection[str], command: str) -> None:
+    """Raise RefusedError if the objects may belong to another deployment, before its connector is stopped.
+
+    A connector with a higher source epoch than the lock file was applied with another lock file.
+    """
+    name, lock, database = deployment.pipeline.connector.name, deployment.lock(), deployment.read_database()
+    connect_state.refuse_lower_epoch(
+        name, connect_state.read_without_offsets(deployment.connect, name), lock, increased=False
+    )
+    adopted = adoptions(deployment, lock, ["postgres"], database, {}, cluster_id=lock.cluster_id if lock else None)
     refuse_unallowed([change for change in adopted if change.kind == "publication"], allow, command)
+    try:
+        plan = make_plan(deployment, recover=True)
+    except RefusedError:
+        return  # because of the slot, which is dropped first; for another reason, `apply` raises the error again
+    refuse_dangerous(plan, allow, command)
 
 
 def _pending_types(deployment: Deployment) -> set[str]:

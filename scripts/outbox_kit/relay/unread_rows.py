@@ -14,11 +14,12 @@ from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import Connection
 from outbox_kit.relay.tables import RelayTables, last_number
 
+# A batch is claimed with its ids, which are removed together with its rows. Both change `batches`.
 # The functions with "xact" return the deletions of this session that the statistics do not contain yet.
 READ = sql.SQL("""
     with tables as (select %(table)s::regclass as oid union select relid from pg_partition_tree(%(table)s::regclass)),
-    numbers as (
-      select number from {schema}.outbox_relay_batch where outbox = %(outbox)s
+    numbers (number) as (
+      select number * 1000000 + cardinality(ids) from {schema}.outbox_relay_batch where outbox = %(outbox)s
       union all select source_epoch from {schema}.outbox_relay where outbox = %(outbox)s)
     select (select sum(pg_stat_get_tuples_deleted(oid) + pg_stat_get_xact_tuples_deleted(oid))
             from tables)::bigint as deleted,
@@ -30,7 +31,7 @@ WRITE = sql.SQL("""
 
 
 class TableProgress(NamedTuple):
-    """Last value of the order column, number of deleted rows, and sum of source epoch and last batch numbers."""
+    """Last value of the order column, number of deleted rows, and a sum that changes with each batch."""
 
     seq: int
     deleted: int
@@ -38,7 +39,7 @@ class TableProgress(NamedTuple):
 
 
 def unread_rows(previous: TableProgress, current: TableProgress) -> int:
-    """Return how many rows were inserted and deleted between two observations; 0 if a batch was claimed in between.
+    """Return how many rows were inserted and deleted between two observations; 0 if a batch changed in between.
 
     Rows of a transaction that is open or was rolled back also take numbers, but do not count as deleted.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from pathlib import Path
 
@@ -20,6 +21,10 @@ class ExportFormat(StrEnum):
     JSON = "json"
     """JSON Lines; NULL fields are written as null."""
     PARQUET = "parquet"
+
+
+_EXPORTED_FILE = re.compile(r"\.?(_SUCCESS|part-\d+-[0-9a-f-]{36}-c\d+(\.\w+)?\.(json|parquet))(\.crc)?")
+"""Names of the files that Spark writes."""
 
 
 @in_run_session
@@ -43,13 +48,8 @@ def export(
 
 def _refuse_other_files(path: Path) -> None:
     """Raise RefusedError if Spark did not write all files of the folder, which would delete, for example, a table."""
-    suffixes = tuple(f".{file_format}{crc}" for file_format in ExportFormat for crc in ("", ".crc"))
     names = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
-    others = sorted(
-        name
-        for name in names - {"_SUCCESS", "._SUCCESS.crc"}
-        if not (name.startswith(("part-", ".part-")) and name.endswith(suffixes))
-    )
+    others = sorted(name for name in names if not _EXPORTED_FILE.fullmatch(name))
     if others or any((path / name).is_dir() for name in names) or path.is_file():
         message = f"{path} is not an earlier export, because it contains {', '.join(others[:3]) or 'folders'}"
         raise RefusedError(message, "choose another folder for --export; nothing was deleted")

@@ -51,8 +51,8 @@ def rebuild(
     unless `new_topic` is set, if the table was written from another topic.
     """
     topic = topic or topic_of(spark, job)
-    _refuse_foreign_tables(spark, job)
     with suppress(OverlapError), open_table(spark, job) as table:  # a locked table is compared at the end
+        _written_topic(table)  # raises ForeignTableError
         if not new_topic:
             _refuse_other_topic(job, table, topic)
     shadow = shadow_of(job)
@@ -72,15 +72,12 @@ def rebuild(
     return replace(first_outcome.plus(last_outcome), table=job.table, status=Status.CHANGED)
 
 
-def _refuse_foreign_tables(spark: SparkSession, job: MaterializeJob) -> None:
-    """Raise ForeignTableError if outbox-materialize did not create the table, or a table with the shadow's name."""
-    shadow = shadow_of(job)
-    for each in (job, shadow):
-        with suppress(OverlapError), open_table(spark, each) as table:
-            written = _written_topic(table)
-            if each is shadow and written is not None and written[0] != job.topic:
-                message = f"table {shadow.table} was written from topic {written[0]}, so it may not be a shadow table"
-                raise ForeignTableError(message, "drop it if it is left from an interrupted rebuild, then run again")
+def _refuse_foreign_shadow(job: MaterializeJob, shadow: TargetTable) -> None:
+    """Raise ForeignTableError for a table with the shadow's name that no rebuild of this job has created."""
+    written = _written_topic(shadow)
+    if written is not None and written[0] != job.topic:
+        message = f"table {shadow_of(job).table} was written from topic {written[0]}, so it may not be a shadow table"
+        raise ForeignTableError(message, "drop it if it is left from an interrupted rebuild, then run again")
 
 
 def _refuse_other_topic(job: MaterializeJob, table: TargetTable, topic: Topic) -> None:
@@ -133,6 +130,7 @@ def _prepare_shadow(
 ) -> None:
     """Drop the shadow table if the rebuild must restart or cannot continue. Otherwise warn about added partitions."""
     with open_table(spark, shadow, report) as table:
+        _refuse_foreign_shadow(job, table)
         if restart:
             table.drop()
             return

@@ -15,7 +15,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
 
 from psycopg.sql import SQL, Identifier
 from tests.benchmarks import backlog, variants
@@ -28,8 +27,11 @@ from tests.benchmarks.report import Bound, bound_table, document, machine, markd
 
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.results import silent
+from outbox_spark.runs.clients import Clients
 from outbox_spark.runs.materialize_table import materialize
 from outbox_spark.runs.prepared_rows import PreparedRows
+from outbox_spark.session.run_session import run_session
+from outbox_spark.sinks.postgres.connection import scalar
 
 ROUNDS = int(os.environ.get("ROUNDS", "1"))
 SECONDS = float(os.environ.get("SECONDS", "60"))
@@ -37,9 +39,12 @@ RATES = (200, 1000)
 WARM_UP_SECONDS = 15.0
 ARRIVE_SECONDS = 120
 POLL_SECONDS = 0.01
-OVERLAP_PAGES = 500
+OVERLAP_PAGES = 100
 """Number of pages that are read again, because transactions that are open at the same time insert into nearby pages."""
-NEW_ROWS = SQL("select aggregate_id, ctid::text from {} where ctid > %s::tid")
+OLDEST_OPEN = "select pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
+# The server returns only rows that the previous query cannot have seen, because returning and parsing all rows of the
+# pages would take a core.
+NEW_ROWS = SQL("select aggregate_id, ctid::text from {} where ctid > %s::tid and xmin::text::bigint >= %s")
 SPAWN = multiprocessing.get_context("spawn")  # librdkafka does not support fork
 Writing = Callable[[SparkBench, str, str], AbstractContextManager[None]]
 """Writes a topic (first argument) to a table (second argument) during the block."""
@@ -99,13 +104,13 @@ def observing(bench: SparkBench, table: str) -> Iterator[dict[str, int]]:
     stop = threading.Event()
 
     def observe() -> None:
-        page = 0
+        page, oldest_open = 0, 0
+        query = NEW_ROWS.format(Identifier(table))
         with bench.warehouse() as connection:
             while not stop.wait(POLL_SECONDS):
-                rows = connection.execute(
-                    NEW_ROWS.format(Identifier(table)), (f"({max(0, page - OVERLAP_PAGES)},0)",)
-                ).fetchall()
-                now = time.monotonic_ns()
+                next_oldest = scalar(connection, OLDEST_OPEN)
+                rows = connection.execute(query, (f"({max(0, page - OVERLAP_PAGES)},0)", oldest_open)).fetchall()
+                now, oldest_open = time.monotonic_ns(), next_oldest
                 for key, place in rows:
                     page = max(page, int(str(place)[1:].partition(",")[0]))
                     seen.setdefault(str(key), now)
@@ -122,14 +127,15 @@ def observing(bench: SparkBench, table: str) -> Iterator[dict[str, int]]:
 @contextmanager
 def materializing(bench: SparkBench, topic: str, table: str) -> Iterator[None]:
     """Run rounds as `outbox-materialize` does with the smallest --interval."""
-    stop, failed = threading.Event(), list[Exception]()
-    run = partial(materialize, bench.spark, bench.job(POSTGRES, topic, table), silent, prepared=PreparedRows())
-    run()  # creates the table
+    stop, failed, job = threading.Event(), list[Exception](), bench.job(POSTGRES, topic, table)
+    materialize(bench.spark, job, silent)  # creates the table
 
     def repeat() -> None:
         try:
-            while not stop.is_set():
-                run()
+            with run_session(bench.spark, job) as session, Clients() as clients:
+                prepared = PreparedRows()
+                while not stop.is_set():
+                    materialize(session, job, silent, clients=clients, prepared=prepared)
         except Exception as error:
             failed.append(error)
 

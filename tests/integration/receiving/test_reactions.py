@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -50,14 +51,25 @@ class EmptyError(Exception):
         return 0
 
 
+class InvalidError(Exception):
+    """An error whose truth value raises an error."""
+
+    def __len__(self) -> int:
+        raise AttributeError("errors")
+
+
+@pytest.mark.parametrize("error", [EmptyError, InvalidError])
 @pytest.mark.parametrize("kind", [ProcessedEvents, StoredOffsets, WithoutDeduplication])
-def test_an_error_that_is_false_rolls_back(service: Service, kind: type[Any]) -> None:
+def test_an_error_that_is_not_true_rolls_back(service: Service, kind: type[Any], error: type[Exception]) -> None:
     recovered: list[str] = []
 
     def fail(event: Event, connection: psycopg.Connection) -> None:
         service.write_effect(event, connection)
+        with suppress(error), connection.transaction():
+            service.write_effect(event, connection)
+            raise error
         if event.event_id == "bad":
-            raise EmptyError
+            raise error
 
     service.handlers.otherwise(fail)
     service.send(("a", "1"), ("a", "bad"), ("a", "2"), partition=0)

@@ -119,6 +119,33 @@ def test_counts_rows_that_were_deleted_before_the_first_relay(relayed: Deploymen
         assert [unread_rows.count(connection, tables) for _ in range(2)] == [5, 0]
 
 
+def test_rows_of_a_claimed_batch_are_not_unread(relayed: Deployment) -> None:
+    """A relay process ends after its batch was deleted, and before the rows were counted again."""
+    with other_table(relayed, "public.batched_event") as (connection, tables):
+        insert = (
+            "insert into public.batched_event (aggregate_type, aggregate_id, event_type)"
+            " select 'book', n::text, 'x' from generate_series(1, 5) n"
+        )
+        connection.execute(insert)
+        epochs.write_epoch(connection, tables, 1, "cluster")
+        connection.execute(
+            "insert into public.outbox_relay_batch (outbox, bucket, number, ids)"
+            " select 'public.batched_event', 0, 1, array_agg(id) from public.batched_event"
+        )
+        unread_rows.start(connection, tables, is_first_sender=True)
+        assert unread_rows.count(connection, tables) == 0
+        connection.execute("delete from public.batched_event")
+        connection.execute("update public.outbox_relay_batch set ids = '{}' where outbox = 'public.batched_event'")
+        connection.execute(insert)
+        assert unread_rows.count(connection, tables) == 0
+        connection.execute("delete from public.batched_event")
+        assert unread_rows.count(connection, tables) == 0
+        connection.execute(insert)
+        connection.execute("delete from public.batched_event")
+        assert unread_rows.count(connection, tables) == 5
+        connection.execute("delete from public.outbox_relay_batch where outbox = 'public.batched_event'")
+
+
 def test_replaces_an_index_whose_creation_was_interrupted(relayed: Deployment, source_dsn: str) -> None:
     valid = "select indisvalid from pg_index where indexrelid = 'public.relayed_event_relay'::regclass"
     with psycopg.connect(source_dsn, autocommit=True) as connection:

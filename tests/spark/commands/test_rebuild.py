@@ -450,3 +450,18 @@ def test_keeps_files_in_the_folder_of_a_delta_table(delta_target: Target, suffix
     # A run that failed before its commit leaves such files.
     (folder / "part-00000-8f0c6a52-6a07-4d26-9f8b-0d6a5b1f6a11-c000.snappy.parquet").write_text("")
     assert rebuild(delta_target.spark, delta_target.job, print, topic=topic).upserts == 1
+
+
+def test_keeps_files_in_the_folders_of_companion_tables(delta_target: Target) -> None:
+    log = Log("test.thing")
+    put(log, "a", 1)
+    delta_target.run(log, SCHEMAS)
+    assert isinstance(delta_target.job.target, DeltaTarget)
+    file = Path(delta_target.job.target.path) / "thing__tombstones" / "mine.csv"
+    file.parent.mkdir()
+    file.write_text("kept")
+    delete(log, "b", 2)
+    with pytest.raises(ForeignTableError, match=r"mine\.csv"):
+        delta_target.run(log, SCHEMAS)
+    file.unlink()
+    assert delta_target.run(log, SCHEMAS).tombstones == 1

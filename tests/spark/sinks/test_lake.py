@@ -68,7 +68,7 @@ def test_crash_before_the_fast_forward_does_not_change_iceberg(
     assert sorted(json.loads(line)["n"] for line in file.read_text().splitlines()) == [4, 5]
 
 
-@pytest.mark.parametrize("name", ["_delta_log/00000000000000000000.json", "notes.json"])
+@pytest.mark.parametrize("name", ["_delta_log/00000000000000000000.json", "notes.json", "part-numbers.json"])
 def test_an_export_does_not_replace_other_files(delta_target: Target, tmp_path: Path, name: str) -> None:
     put(log := Log("test.thing"), "a", 1)
     delta_target.run(log, SCHEMAS)

@@ -393,7 +393,7 @@ def test_the_address_of_the_connector_leads_to_the_same_database(
 
     monkeypatch.setattr("outbox_kit.deployment.identity._identity", identity)
     with pytest.raises(RefusedError, match="leads to database") if is_refused else nullcontext():
-        assert refuse_other_connector_address(deployment) is not isinstance(found, Exception)
+        refuse_other_connector_address(deployment)
 
 
 def test_the_address_in_a_template_leads_to_the_same_database(

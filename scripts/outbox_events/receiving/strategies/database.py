@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
@@ -15,7 +15,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.transaction import OutOfOrderTransactionNesting
 
 from outbox_events.errors import ConfigurationError, RejectedError, UnreachableError
-from outbox_events.producing.database import has_open_statement, is_marked, rolled_back_after_errors, rows_of
+from outbox_events.producing.database import has_open_statement, is_marked, rolling_back_transaction, rows_of
 from outbox_events.receiving.recoverers import ReceiverStoppedError, describe
 from outbox_events.receiving.retries import needs_connection
 from outbox_events.receiving.strategies.ended_transactions import (
@@ -142,7 +142,7 @@ def _committed(connection: psycopg.Connection[Any]) -> Iterator[None]:
     connection.autocommit = True  # otherwise psycopg would begin a new transaction after a handler has ended this one
     transaction_id, is_handling = "", False
     try:
-        with connection.transaction() as transaction, rolled_back_after_errors(transaction):
+        with rolling_back_transaction(connection):
             [(_, transaction_id)] = rows_of(connection, MARK_WITH_ID, [])
             is_handling = True
             with _not_ended(connection):
@@ -189,7 +189,11 @@ def _not_ended(connection: psycopg.Connection[Any]) -> Iterator[None]:
     """
     try:
         with refused(connection, "commit", "rollback", "close"):
-            yield
+            vars(connection)["transaction"] = partial(rolling_back_transaction, connection)
+            try:
+                yield
+            finally:
+                del vars(connection)["transaction"]
     finally:
         is_open = _has_status(connection, TransactionStatus.INTRANS)
         if has_open_statement(connection):

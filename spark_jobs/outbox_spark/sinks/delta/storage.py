@@ -12,6 +12,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 
+from outbox_spark.errors import ForeignTableError
 from outbox_spark.session.run_session import hadoop_configuration
 from outbox_spark.session.settings import changed_settings
 from outbox_spark.sinks.lake.merge_sql import quoted
@@ -46,19 +47,26 @@ class DeltaStorage(LakeStorage):
         jvm: Any = self.spark._jvm
         return bool(jvm.io.delta.tables.DeltaTable.isDeltaTable(self.spark._jsparkSession, self.path + suffix))
 
-    def foreign_files(self) -> list[str]:
-        """Return the names of files in the folder of a table that does not exist, except those of a run that failed."""
+    def refuse_foreign_files(self, suffix: str = "") -> None:
+        """Raise ForeignTableError if the folder of a table that does not exist has files that no failed run has left.
+
+        VACUUM would delete them.
+        """
         jvm: Any = self.spark._jvm
-        folder = jvm.org.apache.hadoop.fs.Path(self.path)
+        folder = jvm.org.apache.hadoop.fs.Path(self.path + suffix)
         file_system = folder.getFileSystem(hadoop_configuration(self.spark))
         entries = file_system.listStatus(folder) if file_system.exists(folder) else []
         names = sorted(entry.getPath().getName() for entry in entries)
-        return [name for name in names if not _OWN_FILE.fullmatch(name)]
+        if others := [name for name in names if not _OWN_FILE.fullmatch(name)]:
+            message = f"{self.path}{suffix} is not a Delta table, but contains {', '.join(others[:3])}"
+            raise ForeignTableError(message, "check the path of the target, or move these files")
 
     def read(self, suffix: str = "") -> DataFrame:
         return self.spark.read.format("delta").load(self.path + suffix)
 
     def append(self, suffix: str, rows: DataFrame) -> int:
+        if not self.exists(suffix):
+            self.refuse_foreign_files(suffix)
         token = str(uuid.uuid4())
         options = {**TABLE_PROPERTIES, "userMetadata": token}
         rows.write.format("delta").mode("append").options(**options).save(self.path + suffix)

@@ -14,7 +14,6 @@ from typing import Any, Self
 from pyspark.sql import DataFrame, SparkSession
 
 from outbox_events.errors import RefusedError
-from outbox_spark.errors import ForeignTableError
 from outbox_spark.jobs.model import DeltaTarget, Mode, Reporter, TableProgress
 from outbox_spark.session.run_session import without_rows
 from outbox_spark.session.settings import changed_settings
@@ -48,7 +47,7 @@ class DeltaTable(LakeTable):
     def committed(self) -> TableProgress | None:
         committed = super().committed()
         if committed is None:
-            self._refuse_foreign_files()
+            self._storage.refuse_foreign_files()
         return committed
 
     def replace_by(self, shadow: Self) -> None:
@@ -89,18 +88,12 @@ class DeltaTable(LakeTable):
 
     def _latest_progress(self) -> dict[str, Any] | None:
         if not self._storage.exists():
-            self._refuse_foreign_files()
+            self._storage.refuse_foreign_files()
             return None
         progress = next(filter(None, map(progress_in, self._storage.commits())), None)
         if progress is None:
             raise self._foreign_table_error()
         return progress
-
-    def _refuse_foreign_files(self) -> None:
-        """Raise ForeignTableError if the folder of a table that does not exist contains files, which VACUUM deletes."""
-        if files := self._storage.foreign_files():
-            message = f"{self._label} is not a Delta table, but contains {', '.join(files[:3])}"
-            raise ForeignTableError(message, "check the path of the target, or move these files")
 
     def _commit_creation(self, rows: DataFrame, progress: dict[str, Any]) -> ChangeCounts:
         commit = self._save(rows, progress, "append", TABLE_PROPERTIES)

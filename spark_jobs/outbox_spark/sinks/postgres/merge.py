@@ -21,8 +21,12 @@ def apply_staged(
     topic_id: str,
     *,
     is_new_table: bool,
+    may_repeat: bool = True,
 ) -> WriteCounts:
-    """Apply a staged batch and return the counts. If `is_new_table`, the table is empty and has no primary key yet."""
+    """Apply a staged batch and return the counts. If `is_new_table`, the table is empty and has no primary key yet.
+
+    `may_repeat` is that of the batch.
+    """
     quarantined = 0
     if counts.quarantined or not is_new_table:  # otherwise there are no joins
         analyze(connection, staging)
@@ -34,7 +38,7 @@ def apply_staged(
         history = HistoryMergeStatements(tables, staging, topic_id, is_new_table, has_ledger, has_quarantine)
         write_counts = _add_versions(connection, history, counts)
     else:
-        merge = MergeStatements(tables, staging, topic_id, is_new_table, has_ledger, has_quarantine)
+        merge = MergeStatements(tables, staging, topic_id, is_new_table, has_ledger, has_quarantine, may_repeat)
         write_counts = _change_rows(connection, merge, counts)
     return write_counts.plus(WriteCounts(quarantined=quarantined))
 

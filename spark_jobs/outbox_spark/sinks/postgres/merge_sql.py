@@ -36,6 +36,8 @@ class MergeStatements:
     """Whether the ledger has entries."""
     has_quarantine: bool = False
     """Whether the quarantine has records, so that new rows may be stale."""
+    may_repeat: bool = True
+    """Whether many of the rows may already be in the table."""
 
     def merge_quarantine(self) -> Composed:
         return SQL(
@@ -93,14 +95,15 @@ class MergeStatements:
     def merge_rows(self) -> Composed:
         """Upsert the staged rows that are newer than the stored row and the ledger entry of their key.
 
-        The condition after ON CONFLICT ensures that only newer versions are written. The anti-joins make a replay of
-        older records three times as fast, and avoid row locks. Ordering by key fills the index from left to right. A
-        new table has no index yet.
+        The condition after ON CONFLICT ensures that only newer versions are written. The anti-join with the table makes
+        a replay of older records three times as fast, and avoids row locks. Ordering by key fills the index from left
+        to right. A new table has no index yet.
         """
         if self.is_new_table:
             return self._insert()
         anti_join = SQL("and not exists (select from {} r where r.{key} = s.{key} and {} >= {})")
-        tables = [self.tables.target, *([self.tables.tombstones] if self.has_ledger else [])]
+        tables = [self.tables.target] if self.may_repeat else []
+        tables += [self.tables.tombstones] if self.has_ledger else []
         anti_joins = [anti_join.format(name, version("r"), version("s"), key=Identifier(KEY_COLUMN)) for name in tables]
         names = [*(column.name for column in self.tables.columns), *METADATA_COLUMNS, STALE_COLUMN]
         obsolete_names = [*self.tables.removed_columns, *([DELETED_AT_COLUMN] if self._soft_deletes else [])]

@@ -412,7 +412,15 @@ class PostgresTable(TargetTable):
         topic_id, is_new_table = batch.committed.topic_id, batch.previous is None
         if batch.rewrites:
             return rewrite_staged(self._connection, tables, staging.name, topic_id)
-        return apply_staged(self._connection, tables, staging.name, counts, topic_id, is_new_table=is_new_table)
+        return apply_staged(
+            self._connection,
+            tables,
+            staging.name,
+            counts,
+            topic_id,
+            is_new_table=is_new_table,
+            may_repeat=batch.may_repeat,
+        )
 
     def _stage_rows(self, rows: DataFrame, columns: Sequence[Column]) -> StagedRows:
         return self._stage(copy_plan(rows, columns, self._target), columns)

@@ -14,7 +14,7 @@ from confluent_kafka import TopicPartition
 from outbox_events import Event, Handlers, InvalidRecordError, Receiver, WithoutDeduplication
 from outbox_events.receiving import receiver as receivers
 from outbox_events.receiving.handler_loop import HandlerLoop
-from outbox_events.receiving.recoverers import Failure, dead_letter_record
+from outbox_events.receiving.recoverers import Failure, dead_letter_record, describe
 
 SETTINGS = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}
 
@@ -117,12 +117,18 @@ def test_each_type_of_a_topic_without_a_handler_causes_one_warning(caplog: pytes
     assert warned == [("x", "t"), ("y", "t"), ("x", "u")]
 
 
+class UnprintableError(InvalidRecordError):
+    def __str__(self) -> str:
+        raise ValueError
+
+
 def test_a_dead_letter_has_the_headers_of_the_record() -> None:
     headers = (("trace", b"\x00\xff"), ("tag", b"a"), ("tag", b"b"), ("dead_letter_reason", b"of an earlier attempt"))
     event = Event("t", 0, 5, b"k", b"v", {}, raw_headers=headers)
     sent = dead_letter_record(Failure(event, ValueError(), 3, "g"), "dead letters").headers
     assert sent[:3] == headers[:3]
     assert [value for name, value in sent if name == "dead_letter_reason"] == [b"ValueError"]
+    assert describe(UnprintableError("x")) == "UnprintableError"
     error = InvalidRecordError("unknown country \ud800")
     sent = dead_letter_record(Failure(event, error, 3, "g"), "dead letters").headers
     assert b"unknown country \\ud800" in dict(sent)["dead_letter_message"]

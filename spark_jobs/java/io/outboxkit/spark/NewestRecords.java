@@ -111,8 +111,10 @@ public final class NewestRecords {
 
   private static RecordRows openRows(List<Range> ranges, Settings settings) {
     PersistedRows.checkReadAllowed();
-    PartitionReader reader = new PartitionReader(settings);
-    TaskContext.get().addTaskCompletionListener((TaskCompletionListener) context -> reader.close());
+    PartitionReader reader = new PartitionReader(settings, ranges);
+    TaskCompletionListener close =
+        context -> reader.close(!context.isFailed() && !context.isInterrupted());
+    TaskContext.get().addTaskCompletionListener(close);
     return new RecordRows(reader, ranges.iterator(), settings.bufferBytesPerTask());
   }
 }
