@@ -5,6 +5,7 @@ Spark builds lines in COPY's text format, and CopyRows of outbox-spark.jar sends
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -92,7 +93,7 @@ def copy_rows(plan: Any, target: PostgresTarget, name: str) -> tuple[Mapping[int
     try:
         copied = plan.into(name)
         observed = copied.observed().get(OBSERVATION)
-        metrics = {} if observed is None else {name: observed.getAs(name) for name in observed.schema().fieldNames()}
+        metrics = {} if observed is None else json.loads(observed.json())  # one call of the JVM for all metrics
         return {transaction: row_count for transaction, row_count in copied.attempts()}, metrics
     except (Py4JJavaError, PySparkException) as error:
         _, separator, text_after = str(error).partition(_COPY_FAILED)
