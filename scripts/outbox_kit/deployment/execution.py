@@ -209,9 +209,11 @@ def _apply_connect(
             deployment.write_lock(lock)
     pending = changes
     deletions = [change for change in changes if change.action == "delete"]
-    if deletions:  # until then, a connector with another name can advance the slot
+    if deletions:
         connect_apply.apply(client, name, config, deletions, start=start, progress=progress, state=settings.state)
-        start = _position_after_release(deployment, lock)
+        if not connect_lifecycle.is_running(client.status(name)):
+            # Until then, a connector with another name can advance the slot.
+            start = _position_after_release(deployment, lock)
         pending = [change for change in changes if change not in deletions]
     started = connect_apply.apply(client, name, config, pending, start=start, progress=progress, state=settings.state)
     has_run = _wait_or_roll_back(deployment, config, changes, lock.config, progress, started=started, rollback=rollback)

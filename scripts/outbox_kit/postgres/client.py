@@ -86,6 +86,10 @@ OPEN_TRANSACTIONS: LiteralString = """
     select null, '', '', gid, extract(epoch from now() - prepared)::int from pg_prepared_xacts
     order by seconds desc limit 3"""
 DOCTOR_HINT = "run `outbox doctor`, which prints the SQL that grants every missing privilege"
+READ_ONLY_HINT = (
+    "check that source.host is the primary; if default_transaction_read_only is set, run "
+    "`alter database ... reset default_transaction_read_only` or `alter role ... reset default_transaction_read_only`"
+)
 END_TRANSACTIONS_HINT = (
     "end these transactions (a prepared transaction with COMMIT PREPARED or ROLLBACK PREPARED), "
     "then run the command again"
@@ -117,8 +121,11 @@ def connected(
         raise RejectedError(message, hint) from error
     except psycopg.Error as error:
         message = f"PostgreSQL at {address}: {postgres_message(error)}"
-        is_permission = isinstance(error, psycopg.errors.InsufficientPrivilege)
-        raise RejectedError(message, DOCTOR_HINT if is_permission else "see the log of PostgreSQL") from error
+        hints: dict[type[psycopg.Error], str] = {
+            psycopg.errors.InsufficientPrivilege: DOCTOR_HINT,
+            psycopg.errors.ReadOnlySqlTransaction: READ_ONLY_HINT,
+        }
+        raise RejectedError(message, hints.get(type(error), "see the log of PostgreSQL")) from error
 
 
 def _connect(database: SourceDatabase, login: Login, address: str, seconds: float | None) -> Connection:

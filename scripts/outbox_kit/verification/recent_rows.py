@@ -171,7 +171,7 @@ def check(
     if result.value.lost and OPEN_TRANSACTIONS in (entry.id for entry in failed):
         return skip_rules(RULES, f"see {OPEN_TRANSACTIONS}: the records may follow an open transaction")
     causes = [entry.id for entry in failed if any(command in entry.remedy for command in RESENDING_COMMANDS)]
-    remedy = f"see {causes[0]}: its remedy also sends these rows" if causes else ""
+    remedy = f"see {causes[0]}: its remedy can also send these rows; then run `outbox verify` again" if causes else ""
     return evaluate(RULES, replace(result.value, remedy=remedy))
 
 

@@ -133,3 +133,16 @@ def test_reports_a_wrong_connector_password_before_writing_the_connector(
     assert "Kafka Connect rejects the connector config: database." in done.stderr
     planned = outbox("plan", "--output", "json", pipeline="unresolved", environment="unresolved")
     assert [change["object"] for change in json.loads(planned.stdout)["changes"]] == ["connector unresolved"]
+
+
+def test_deletes_a_copy_of_the_connector_while_the_connector_runs(deploy: Deploy, outbox_here: Outbox) -> None:
+    owner = deploy("twinned")
+    config = owner.connect.config(owner.pipeline.connector.name)
+    assert config is not None
+    owner.connect.create_stopped("twinned-copy", {**config, "name": "twinned-copy", "slot.name": "twinned_copy_s"})
+    done = outbox_here("apply", "--yes", "--allow", "connector twinned-copy", pipeline="twinned")
+    assert done.code == 0, done.output
+    assert owner.connect.config("twinned-copy") is None
+    lock = owner.lock()
+    assert lock is not None
+    assert lock.unfinished is None

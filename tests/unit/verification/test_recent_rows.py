@@ -90,7 +90,7 @@ def test_refers_to_a_remedy_that_sends_the_rows(check: Callable[..., Check], com
     others = [
         Check(name, Status.FAIL, "", "", remedy) for name, remedy in (("a", "`outbox apply`"), ("b", f"`{command}`"))
     ]
-    assert check(row(), others=tuple(others)).remedy == "see b: its remedy also sends these rows"
+    assert check(row(), others=tuple(others)).remedy.startswith("see b: its remedy can also send these rows")
 
 
 def test_records_behind_an_open_transaction_are_not_lost(check: Callable[..., Check]) -> None:
