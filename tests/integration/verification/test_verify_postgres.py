@@ -588,6 +588,11 @@ def test_reports_a_lost_slot(database: Database) -> None:
         actual = database.checks()["postgres.slot-wal"]
         return Observation(True if actual.seen.startswith("lost") else None, actual.seen)
 
+    def limit() -> str:
+        return database.checks()["postgres.slot-retained"].expected
+
     wait_for("the slot to be lost", poll, seconds=60, interval=0)
-    assert database.failing_checks() == {"postgres.slot-wal", "postgres.slot-active"}
+    assert database.failing_checks() == {"postgres.slot-wal", "postgres.slot-active", "postgres.slot-retained"}
+    database.sql("alter system reset max_slot_wal_keep_size", "select pg_reload_conf()")
+    wait_for("the setting", lambda: Observation("sets no limit" in limit() or None, limit()), seconds=10)
     assert database.checks()["postgres.slot-retained"].status is Status.UNKNOWN
