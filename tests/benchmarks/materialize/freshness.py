@@ -38,8 +38,8 @@ SECONDS = float(os.environ.get("SECONDS", "60"))
 RATES = (200, 1000)
 WARM_UP_SECONDS = 15.0
 ARRIVE_SECONDS = 120
-POLL_SECONDS = 0.01
-OVERLAP_PAGES = 100
+POLL_SECONDS = 0.02
+OVERLAP_PAGES = 500
 """Number of pages that are read again, because transactions that are open at the same time insert into nearby pages."""
 OLDEST_OPEN = "select pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 # The server returns only rows that the previous query cannot have seen, because returning and parsing all rows of the
