@@ -75,7 +75,7 @@ def roll_back(connection: Connection) -> None:
 def rolling_back_transaction(
     connection: Connection, savepoint_name: str | None = None, force_rollback: bool = False
 ) -> Iterator[psycopg.Transaction]:
-    """Open a transaction or savepoint of psycopg, which also rolls back after exceptions that are not true.
+    """Open a transaction or savepoint of psycopg, which also rolls back after exceptions whose truth value is not true.
 
     psycopg would commit after an exception that is false, for example because its `__len__` returns 0, and would leave
     the transaction open if the truth value of the exception raises an error.

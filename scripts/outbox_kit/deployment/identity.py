@@ -227,8 +227,8 @@ def refuse_foreign_database(deployment: Deployment, *, is_new: bool) -> None:
         lock = deployment.lock()
         for problem in () if is_new else _database_differences(lock, identifier, name):
             raise RefusedError(problem, f"check source.host and source.database; {NEW_DATABASE_HINT}")
-        for problem in () if is_new else _mark_differences(deployment, lock, connection):
-            raise RefusedError(problem, _mark_hint(deployment, lock.cluster_id if lock else None))
+        if not is_new:
+            refuse_foreign_publication(deployment, lock, _publication(deployment, connection))
         for problem in _slot_differences(read_slot(connection, slot), name):
             steps = f"run `outbox stop`, `select pg_drop_replication_slot('{slot}')`, `outbox recover --new-database`"
             raise RefusedError(problem, f"correct source.database; if this database replaced the other: {steps}")
@@ -271,14 +271,19 @@ def refuse_foreign_mark(deployment: Deployment, lock: Lock) -> None:
         suppress(OutboxError),
         postgres_client.connected(deployment.environment.source, seconds=READ_LIMIT_S) as opened,
     ):
-        publication = postgres_client.read_publication(opened, deployment.pipeline.source.publication)
-    refuse_foreign_publication(deployment, lock.cluster_id, publication)
+        publication = _publication(deployment, opened)
+    refuse_foreign_publication(deployment, lock, publication)
 
 
-def refuse_foreign_publication(deployment: Deployment, cluster_id: str | None, publication: Row | None) -> None:
+def refuse_foreign_publication(deployment: Deployment, lock: Lock | None, publication: Row | None) -> None:
     """Raise RefusedError if the publication has the mark of another deployment, whose connector has the same name."""
-    for problem in _foreign_mark(deployment, cluster_id, publication):
-        raise RefusedError(problem, _mark_hint(deployment, cluster_id))
+    for problem in _mark_differences(deployment, lock, publication):
+        name, mark = Identifier(deployment.pipeline.source.publication), Literal(_own_mark(deployment, lock))
+        statement = SQL("comment on publication {} is {}").format(name, mark).as_string(None)
+        hint = (
+            "check -p, -e and source.host: the comment names the deployment to which the publication belongs; if only"
+        )
+        raise RefusedError(problem, f"{hint} the comment is wrong, run `{statement}`")
 
 
 def refuse_other_prefix(deployment: Deployment, lock: Lock | None) -> None:
@@ -320,7 +325,7 @@ def _problems(deployment: Deployment, lock: Lock | None, system: System) -> Iter
                 name, slot = _database(connection), read_slot(connection, deployment.pipeline.source.slot)
                 yield from _database_differences(lock, postgres_client.read_system_identifier(connection), name)
                 yield from _slot_differences(slot, name)
-                yield from _mark_differences(deployment, lock, connection)
+                yield from _mark_differences(deployment, lock, _publication(deployment, connection))
         return
     if system == "connect":
         with suppress(UnreachableError):  # the command reports it
@@ -387,31 +392,20 @@ def _slot_differences(slot: Slot | None, database: str) -> Iterator[str]:
         yield f"slot {slot.name!r} decodes database {slot.database!r}, not {database!r}"
 
 
-def _mark_differences(deployment: Deployment, lock: Lock | None, connection: Connection) -> Iterator[str]:
-    name = deployment.pipeline.source.publication
-    return _foreign_mark(
-        deployment, lock.cluster_id if lock else None, postgres_client.read_publication(connection, name)
-    )
+def _publication(deployment: Deployment, connection: Connection) -> Row | None:
+    return postgres_client.read_publication(connection, deployment.pipeline.source.publication)
 
 
-def _foreign_mark(deployment: Deployment, cluster_id: str | None, publication: Row | None) -> Iterator[str]:
+def _mark_differences(deployment: Deployment, lock: Lock | None, publication: Row | None) -> Iterator[str]:
     """Compare the mark of the publication, because a copy of a server's files has the same system identifier."""
-    name, comment = deployment.pipeline.source.publication, (publication or {}).get("comment")
-    names = deployment.pipeline, deployment.environment, cluster_id
-    if ddl.is_foreign_mark(comment, *names):
-        yield f"publication {name!r} has the comment {comment!r}, not {ddl.publication_mark(*names)!r}"
+    comment, cluster_id = (publication or {}).get("comment"), lock.cluster_id if lock else None
+    if ddl.is_foreign_mark(comment, deployment.pipeline, deployment.environment, cluster_id):
+        name, own_mark = deployment.pipeline.source.publication, _own_mark(deployment, lock)
+        yield f"publication {name!r} has the comment {comment!r}, not {own_mark!r}"
 
 
-def _mark_hint(deployment: Deployment, cluster_id: str | None) -> str:
-    name, mark = (
-        deployment.pipeline.source.publication,
-        ddl.publication_mark(deployment.pipeline, deployment.environment, cluster_id),
-    )
-    statement = SQL("comment on publication {} is {}").format(Identifier(name), Literal(mark)).as_string(None)
-    return (
-        "check -p, -e and source.host: the comment names the deployment to which the publication belongs; if only the "
-        f"comment is wrong, run `{statement}`"
-    )
+def _own_mark(deployment: Deployment, lock: Lock | None) -> str:
+    return ddl.publication_mark(deployment.pipeline, deployment.environment, lock.cluster_id if lock else None)
 
 
 def _differences(address: str, cluster_id: str, expected: Collection[tuple[str, str]]) -> Iterator[str]:

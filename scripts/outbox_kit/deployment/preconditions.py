@@ -66,7 +66,7 @@ def require_unchanged_source(deployment: Deployment) -> tuple[Lock, ActualDataba
     lock, source = require_locked_source(deployment, deployment.lock())
     refuse_unapplied_names(deployment, lock)
     database = deployment.read_database()
-    refuse_foreign_publication(deployment, lock.cluster_id, database.publication)
+    refuse_foreign_publication(deployment, lock, database.publication)
     postgres_state.refuse_unsafe(deployment.pipeline, database, source)
     return lock, database
 

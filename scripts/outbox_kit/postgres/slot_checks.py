@@ -25,7 +25,7 @@ from outbox_kit.results.repair_commands import (
 MEGABYTE = 2**20
 RETAINED_MB_WITHOUT_LIMIT = 10_240
 MIN_LIMIT_MB = 256
-"""Limit below which a slot can be lost while the connector restarts, because a checkpoint removes the WAL."""
+"""Limit below which a slot can be lost while the connector restarts, because a checkpoint removes WAL segments."""
 COLUMN_LISTS_SINCE = 150000
 GENERATED_COLUMNS_SINCE = 180000
 RULES = Rules[DatabaseState]()

@@ -15,7 +15,7 @@ from outbox_kit.delivery.preconditions import refuse_published_deletes
 from outbox_kit.deployment import Deployment, apply
 from outbox_kit.deployment.identity import refuse_other_owners
 from outbox_kit.deployment.plan import make_plan
-from outbox_kit.deployment.preconditions import refuse_dangerous, refuse_unallowed
+from outbox_kit.deployment.preconditions import refuse_unallowed
 from outbox_kit.deployment.recorded_database import read_database
 from outbox_kit.deployment.recorded_objects import adoptions
 from outbox_kit.kafka.topic_identity import types_with_pending_backfill
@@ -116,17 +116,16 @@ def _refuse_other_deployment(deployment: Deployment, allow: Collection[str], com
 
     A connector with a higher source epoch than the lock file was applied with another lock file.
     """
-    name, lock, database = deployment.pipeline.connector.name, deployment.lock(), deployment.read_database()
-    connect_state.refuse_lower_epoch(
-        name, connect_state.read_without_offsets(deployment.connect, name), lock, increased=False
-    )
-    adopted = adoptions(deployment, lock, ["postgres"], database, {}, cluster_id=lock.cluster_id if lock else None)
-    refuse_unallowed([change for change in adopted if change.kind == "publication"], allow, command)
+    name, lock = deployment.pipeline.connector.name, deployment.lock()
+    actual = connect_state.read_without_offsets(deployment.connect, name)
+    connect_state.refuse_lower_epoch(name, actual, lock, increased=False)
     try:
-        plan = make_plan(deployment, recover=True)
-    except RefusedError:
-        return  # because of the slot, which is dropped first; for another reason, `apply` raises the error again
-    refuse_dangerous(plan, allow, command)
+        dangerous = make_plan(deployment, recover=True).dangerous
+    except RefusedError:  # because of the slot, which is dropped first; for another reason, `apply` raises it again
+        cluster_id, database = lock.cluster_id if lock else None, deployment.read_database()
+        adopted = adoptions(deployment, lock, ["postgres"], database, {}, cluster_id=cluster_id)
+        dangerous = [change for change in adopted if change.kind == "publication"]
+    refuse_unallowed(dangerous, allow, command)
 
 
 def _pending_types(deployment: Deployment) -> set[str]:

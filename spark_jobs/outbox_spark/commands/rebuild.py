@@ -18,7 +18,7 @@ from outbox_spark.commands.run_each import run_jobs
 from outbox_spark.commands.run_report import as_json, as_table, exit_of, failed_outcome
 from outbox_spark.errors import ForeignTableError, OverlapError
 from outbox_spark.jobs.model import MaterializeJob, MissedTombstones, Outcome, Reporter, Status
-from outbox_spark.kafka.offset_ranges import resolve_range
+from outbox_spark.kafka.offset_ranges import TopicDescription, resolve_range
 from outbox_spark.kafka.topic_access import Topic, topic_of
 from outbox_spark.runs.materialize_table import BATCH_RECORDS, materialize
 from outbox_spark.session.run_session import in_run_session
@@ -51,18 +51,16 @@ def rebuild(
     unless `new_topic` is set, if the table was written from another topic.
     """
     topic = topic or topic_of(spark, job)
+    expected = None if new_topic else topic.describe()
     with suppress(OverlapError), open_table(spark, job) as table:  # a locked table is compared at the end
-        _written_topic(table)  # raises ForeignTableError
-        if not new_topic:
-            _refuse_other_topic(job, table, topic)
+        _refuse_other_topic(job, table, expected)
     shadow = shadow_of(job)
     _prepare_shadow(spark, job, shadow, topic, report, restart=restart)
     first_outcome = materialize(spark, shadow, report, max_records, topic=topic)
     # From here on, the lock excludes other runs, so that the shadow table is not older than the table. If another run
     # commits despite the lock, replace_by raises OverlapError.
     with open_table(spark, job, report) as table:
-        if not new_topic:
-            _refuse_other_topic(job, table, topic)
+        _refuse_other_topic(job, table, expected)
         last_outcome = materialize(spark, shadow, report, max_records, topic=topic)
         with open_table(spark, shadow, report) as shadow_table:
             if max_lost_percent < ANY_LOSS:
@@ -80,13 +78,17 @@ def _refuse_foreign_shadow(job: MaterializeJob, shadow: TargetTable) -> None:
         raise ForeignTableError(message, "drop it if it is left from an interrupted rebuild, then run again")
 
 
-def _refuse_other_topic(job: MaterializeJob, table: TargetTable, topic: Topic) -> None:
-    """Raise RefusedError if another topic was written to the table: the target may be that of another environment."""
-    written, described = _written_topic(table), topic.describe()
-    if written not in (None, (described.name, described.topic_id)):
+def _refuse_other_topic(job: MaterializeJob, table: TargetTable, expected: TopicDescription | None) -> None:
+    """Raise ForeignTableError if outbox-materialize did not create the table.
+
+    Raise RefusedError if another topic than `expected` was written to it: the target may be that of another
+    environment. If `expected` is None, any topic is accepted.
+    """
+    written = _written_topic(table)
+    if expected is not None and written not in (None, (expected.name, expected.topic_id)):
         name, topic_id = written
         message = f"{job}: the table was written from topic {name} with id {topic_id}, "
-        message += f"not from {described.name} with id {described.topic_id}"
+        message += f"not from {expected.name} with id {expected.topic_id}"
         hint = "check `kafka` and the target in the environment file; if the topic was created again, run"
         raise RefusedError(message, f"{hint} `outbox-rebuild --new-topic`")
 

@@ -43,7 +43,7 @@ OVERLAP_PAGES = 500
 """Number of pages that are read again, because transactions that are open at the same time insert into nearby pages."""
 OLDEST_OPEN = "select pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 # The server returns only rows that the previous query cannot have seen, because returning and parsing all rows of the
-# pages would take a core.
+# pages would keep a core busy.
 NEW_ROWS = SQL("select aggregate_id, ctid::text from {} where ctid > %s::tid and xmin::text::bigint >= %s")
 SPAWN = multiprocessing.get_context("spawn")  # librdkafka does not support fork
 Writing = Callable[[SparkBench, str, str], AbstractContextManager[None]]

@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Session, sessionmaker
 from tests.integration.receiving.service import Service, run_until
+from tests.integration.untrue_errors import EmptyError, InvalidError
 
 from outbox_events import Event, ProcessedEvents, Retries, StoredOffsets, WithoutDeduplication, recoverers
 
@@ -42,20 +43,6 @@ def test_a_connection_to_a_standby_is_replaced(service: Service, uses_session: b
             assert receiver.counters.recovered == 0
     finally:
         engine.dispose()
-
-
-class EmptyError(Exception):
-    """An error that is false."""
-
-    def __len__(self) -> int:
-        return 0
-
-
-class InvalidError(Exception):
-    """An error whose truth value raises an error."""
-
-    def __len__(self) -> int:
-        raise AttributeError("errors")
 
 
 @pytest.mark.parametrize("error", [EmptyError, InvalidError])

@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Producer
 from psycopg.pq import TransactionStatus
 from tests.integration.sending.producing_support import HookedProducer, World, world
+from tests.integration.untrue_errors import EmptyError, InvalidError
 
 from outbox_events import (
     ChainedSender,
@@ -232,20 +233,6 @@ def test_sending_after_the_block_is_refused(world: World, way: str) -> None:
     with pytest.raises(RefusedError, match="had ended"):
         transaction.send(world.record("b"))
     assert world.delivered() == {"a": 1}
-
-
-class EmptyError(Exception):
-    """An error that is false."""
-
-    def __len__(self) -> int:
-        return 0
-
-
-class InvalidError(Exception):
-    """An error whose truth value raises an error."""
-
-    def __len__(self) -> int:
-        raise AttributeError("errors")
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -52,6 +52,7 @@ from outbox_spark.sinks.postgres.catalog import (
 from outbox_spark.sinks.postgres.connection import (
     APPLICATION_NAME,
     KeptConnections,
+    connect,
     creation_lock,
     lock,
     prepare_merge,
@@ -120,15 +121,15 @@ class PostgresTable(TargetTable):
             message = f"table name {table} is {len(table)} characters long"
             raise ConfigurationError(message, f"choose a table name of at most {max_length} characters")
         self._target = target
-        self._connections = connections or KeptConnections()
-        self._are_connections_kept = connections is not None
+        self._connections = connections
         self._tables = TableStatements(target.schema, table, mode=mode)
         self._last_run: int | None = None
         """Number of the table's last commit that this run has read or written."""
         self.stages_early = True
 
     def __enter__(self) -> Self:
-        self._connection = self._connections.take(self._target)
+        connections = self._connections
+        self._connection = connect(self._target) if connections is None else connections.take(self._target)
         try:
             lock(self._connection, self._lock_key, self._tables.label)
             self._drop_abandoned_staging()
@@ -147,7 +148,7 @@ class PostgresTable(TargetTable):
                 # After the client has closed the connection, the session can hold its lock while the next run starts.
                 with suppress(psycopg.Error):
                     unlock(self._connection, self._lock_key)
-                    if self._are_connections_kept:
+                    if self._connections is not None:
                         stack.pop_all()
                         self._connections.put(self._target, self._connection)
 
