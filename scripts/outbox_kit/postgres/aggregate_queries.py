@@ -30,10 +30,6 @@ LATEST_EVENTS: LiteralString = """
                 from {table}
                 where {type} = %(type)s and (%(keys)s::text[] is null or {key} = any(%(keys)s))) numbered) rows
     where number >= due group by key"""
-SEQUENCE: LiteralString = """
-    select name, coalesce(pg_sequence_last_value(name::regclass), 0) as last
-    from (select pg_get_serial_sequence(%(table)s, attname) as name from pg_attribute
-          where attrelid = to_regclass(%(table)s) and attname = 'seq' and not attisdropped) as sequence"""
 # Insertion order of the rows of one aggregate. It equals the commit order, because a writer holds the aggregate's lock
 # until it commits. Without seq, the transaction ids and the positions in the table are the best approximation.
 BY_SEQ: LiteralString = "seq nulls first"
@@ -166,19 +162,3 @@ def _set_query_timeout(connection: Connection, seconds: float) -> None:
     # PostgreSQL interprets 0 as no timeout.
     timeout_ms = max(1, round(min(seconds, QUERY_TIMEOUT_S) * 1000))
     connection.execute(sql.SQL("set local statement_timeout = {}").format(timeout_ms))
-
-
-def sequence_repair(connection: Connection, source: Source) -> str:
-    """Return the statement that advances the sequence of `seq` to the highest stored `seq`; empty if it is not behind.
-
-    Raises UnreachableError, RejectedError.
-    """
-    table = ddl.qualified_name(source.table)
-    row = connection.execute(SEQUENCE, {"table": ddl.quoted_text(source.table)}).fetchone()
-    if row is None or row["name"] is None:
-        return ""
-    highest = connection.execute(sql.SQL("select max(seq) as seq from {}").format(table)).fetchall()[0]["seq"]
-    if highest is None or row["last"] >= highest:
-        return ""
-    statement = sql.SQL("select setval({}, (select max(seq) from {}))").format(sql.Literal(row["name"]), table)
-    return statement.as_string(None)

@@ -228,6 +228,39 @@ def _table_identity(state: DatabaseState) -> Finding:
 
 
 @RULES.rule(
+    "postgres.triggers",
+    condition="the table and its partitions have no BEFORE INSERT trigger, which could change or drop rows",
+    remedy="check that the trigger changes no column of the contract and drops no row; otherwise run "
+    f"`alter table TABLE disable trigger TRIGGER`, then {RESEND_HINT}",
+    severity=Severity.WARNING,
+)
+def _triggers(state: DatabaseState) -> Finding:
+    expected = "no BEFORE INSERT trigger"
+    if not state.uses_table:
+        return Finding(True, NO_TABLE, "messages")
+    hooks = state.additional.hooks
+    triggers, commands = ", ".join(hooks.triggers), ", ".join(f"`{text}`" for text in hooks.disable_statements)
+    steps = f"run {commands}; then {resend_steps(state.pipeline)}"
+    remedy = f"if a trigger changes columns of the contract or drops rows: {steps}"
+    return Finding(not triggers, triggers or expected, expected, remedy)
+
+
+@RULES.rule(
+    "postgres.rules",
+    condition="no rule replaces INSERTs into the table; the rows of a replaced INSERT would never reach the topics",
+    remedy=f"run `drop rule ... on ...`; then run {RESEND_HINT}",
+)
+def _rules(state: DatabaseState) -> Finding:
+    expected = "no INSTEAD rule for INSERT"
+    if not state.uses_table:
+        return Finding(True, NO_TABLE, "messages")
+    rules, table = state.additional.hooks.rules, ddl.qualified_name(state.pipeline.source.table)
+    statements = [sql.SQL("drop rule {} on {}").format(sql.Identifier(rule), table).as_string(None) for rule in rules]
+    remedy = f"run `{'; '.join(statements)}`; then {resend_steps(state.pipeline)}"
+    return Finding(not rules, ", ".join(rules) or expected, expected, remedy)
+
+
+@RULES.rule(
     "postgres.other-tables",
     condition="neither a child of the outbox table (INHERITS) nor an unpublished table of the same name in another "
     "schema has rows; rows that services insert there are never delivered",
@@ -292,6 +325,23 @@ def _alter_table(state: DatabaseState, action: sql.Composable) -> str:
 
 
 @RULES.rule(
+    "postgres.row-sequence",
+    condition="the sequence of the column seq is not behind the newest rows; otherwise commands that compare or resend "
+    "states take earlier rows for the newest (sequences are not replicated logically)",
+    remedy="run `select setval(...)` with the highest seq",
+)
+def _row_sequence(state: DatabaseState) -> Finding:
+    expected = "a sequence that is not behind the newest rows"
+    if not state.uses_table:
+        return Finding(True, NO_TABLE, "messages")
+    repair = state.additional.sequence_repair
+    if repair is None:
+        return Finding(None, "source.admin cannot read the sequence", expected, "run `outbox doctor`")
+    actual = "the sequence is behind the rows" if repair else expected
+    return Finding(not repair, actual, expected, f"run `{repair}`")
+
+
+@RULES.rule(
     "postgres.partition-field",
     condition="the latest rows of a key have one `partition_field` value; otherwise the key moves between partitions",
     remedy="use an immutable column, or write a tombstone with the old value before a row with a new value",
@@ -305,39 +355,6 @@ def _partition_field(state: DatabaseState) -> Finding:
         return Finding(None, state.additional.sampling_error or "no permission to read the table", expected)
     problems = [f"{name}: {count} keys with several values" for name, count in counts.items() if count]
     return Finding(not problems, "; ".join(problems) or (expected if counts else "no partition_field"), expected)
-
-
-@RULES.rule(
-    "postgres.triggers",
-    condition="the table and its partitions have no BEFORE INSERT trigger, which could change or drop rows",
-    remedy="check that the trigger changes no column of the contract and drops no row; otherwise run "
-    f"`alter table TABLE disable trigger TRIGGER`, then {RESEND_HINT}",
-    severity=Severity.WARNING,
-)
-def _triggers(state: DatabaseState) -> Finding:
-    expected = "no BEFORE INSERT trigger"
-    if not state.uses_table:
-        return Finding(True, NO_TABLE, "messages")
-    hooks = state.additional.hooks
-    triggers, commands = ", ".join(hooks.triggers), ", ".join(f"`{text}`" for text in hooks.disable_statements)
-    steps = f"run {commands}; then {resend_steps(state.pipeline)}"
-    remedy = f"if a trigger changes columns of the contract or drops rows: {steps}"
-    return Finding(not triggers, triggers or expected, expected, remedy)
-
-
-@RULES.rule(
-    "postgres.rules",
-    condition="no rule replaces INSERTs into the table; the rows of a replaced INSERT would never reach the topics",
-    remedy=f"run `drop rule ... on ...`; then run {RESEND_HINT}",
-)
-def _rules(state: DatabaseState) -> Finding:
-    expected = "no INSTEAD rule for INSERT"
-    if not state.uses_table:
-        return Finding(True, NO_TABLE, "messages")
-    rules, table = state.additional.hooks.rules, ddl.qualified_name(state.pipeline.source.table)
-    statements = [sql.SQL("drop rule {} on {}").format(sql.Identifier(rule), table).as_string(None) for rule in rules]
-    remedy = f"run `{'; '.join(statements)}`; then {resend_steps(state.pipeline)}"
-    return Finding(not rules, ", ".join(rules) or expected, expected, remedy)
 
 
 @RULES.rule(

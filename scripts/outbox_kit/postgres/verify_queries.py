@@ -75,6 +75,7 @@ class AdditionalState:
     `moved_key_counts` maps each aggregate type to the number of its keys with several partition_field values. It is
     None if the rows could not be read; `sampling_error` then contains the reason. `clock_skew_s` is positive if the
     server's clock is ahead of this machine's. `generated_columns` maps each generated column to its expression.
+    `sequence_repair` is the result of row_sequence.sequence_repair(), or None if the sequence could not be read.
     `unread_slots` maps each other inactive slot of the database to the bytes of WAL that it retains.
     """
 
@@ -94,6 +95,7 @@ class AdditionalState:
     generated_columns: dict[str, str] = field(default_factory=dict)
     wal_level_changes: bool = False
     unread_slots: dict[str, int] = field(default_factory=dict)
+    sequence_repair: str | None = ""
 
 
 def read_additional_state(

@@ -36,9 +36,9 @@ from outbox_kit.deployment.preconditions import require_connector
 from outbox_kit.pipeline import Lock, Source
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import ddl
-from outbox_kit.postgres.aggregate_queries import SEQUENCE
 from outbox_kit.postgres.client import Connection
 from outbox_kit.postgres.replication_slot import wait_confirmed, wait_transactions_ended
+from outbox_kit.postgres.row_sequence import last_number
 from outbox_kit.recovery.resend_rows import locked_outbox
 from outbox_kit.replay.replay_records import DROP_HINT, Replay
 from outbox_kit.replay.write_row import insert_again
@@ -92,7 +92,7 @@ def replay_rows(deployment: Deployment, dead_letters: Collection[DeadLetter], pr
             postgres_client.connected(deployment.environment.source) as connection,
             postgres_client.connected(deployment.environment.source) as reader,
         ):
-            number = _last_number(connection, pipeline.source)
+            number = last_number(connection, pipeline.source)
             evidence = _read_evidence(deployment, reader, lock, dead_letters, progress)
             with locked_outbox(connection, pipeline.source, COMMAND):
                 _refuse_vanished_rows(connection, pipeline.source, number)
@@ -111,12 +111,6 @@ def _require_replayable(deployment: Deployment) -> Lock:
     raise_if_failed(name, actual.status)
     refuse_stopped_connector(name, actual)
     return lock
-
-
-def _last_number(connection: Connection, source: Source) -> int | None:
-    """Return the last value of the sequence of `seq`; None if the table has no column `seq`."""
-    row = connection.execute(SEQUENCE, {"table": ddl.quoted_text(source.table)}).fetchone()
-    return None if row is None or row["name"] is None else int(row["last"])
 
 
 def _read_evidence(
@@ -156,7 +150,7 @@ def _is_uuid(text: str) -> bool:
 
 def _refuse_vanished_rows(connection: Connection, source: Source, number: int | None) -> None:
     """Raise RefusedError if rows whose `seq` is above `number` were deleted: the topics may lack their events."""
-    last = _last_number(connection, source)
+    last = last_number(connection, source)
     if number is None or last is None:
         return
     query = sql.SQL(NEW_ROWS).format(ddl.qualified_name(source.table))

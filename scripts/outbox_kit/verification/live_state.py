@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -26,6 +26,7 @@ from outbox_kit.postgres import verify_queries as postgres_queries
 from outbox_kit.postgres.aggregate_queries import QUERY_TIMEOUT_S, live_keys
 from outbox_kit.postgres.checks import DatabaseState
 from outbox_kit.postgres.recent_events import has_recent_event
+from outbox_kit.postgres.row_sequence import sequence_repair
 from outbox_kit.registry import state as registry_state
 from outbox_kit.registry.checks import RegistryState
 from outbox_kit.registry.client import SchemaVersion
@@ -168,7 +169,15 @@ def _read_postgres(deployment: Deployment, lock: Lock, source: LockedSource) -> 
         role_exists = actual.role is not None
         additional = postgres_queries.read_additional_state(connection, pipeline, environment, role_exists=role_exists)
     name = lock.database.name if lock.database else None
+    repair = try_read(lambda: _read_sequence_repair(deployment)).value if pipeline.source.uses_table else ""
+    additional = replace(additional, sequence_repair=repair)
     return DatabaseState(pipeline, environment, source, actual, additional, name, lock.cluster_id)
+
+
+def _read_sequence_repair(deployment: Deployment) -> str:
+    """Compare the sequence with the rows as source.admin, because source.verifier cannot read the sequence."""
+    with postgres_client.connected(deployment.environment.source, seconds=deployment.read_seconds) as connection:
+        return sequence_repair(connection, deployment.pipeline.source)
 
 
 def _read_kafka(deployment: Deployment, lock: Lock) -> KafkaState:

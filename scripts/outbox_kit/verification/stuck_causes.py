@@ -9,7 +9,7 @@ from contextlib import suppress
 from outbox_events.errors import OutboxError
 from outbox_kit.kafka.state import desired_topics
 from outbox_kit.operations.state_comparison import ComparisonResult, Kind, StateComparison, StuckAggregate
-from outbox_kit.postgres import aggregate_queries
+from outbox_kit.postgres import aggregate_queries, row_sequence
 from outbox_kit.postgres import client as postgres_client
 
 AHEAD = (
@@ -49,7 +49,7 @@ def sequence_repair(comparison: StateComparison, result: ComparisonResult) -> st
         return ""
     deployment = comparison.deployment
     with suppress(OutboxError), postgres_client.connected(deployment.environment.source) as connection:
-        return aggregate_queries.sequence_repair(connection, deployment.pipeline.source)
+        return row_sequence.sequence_repair(connection, deployment.pipeline.source)
     return ""
 
 

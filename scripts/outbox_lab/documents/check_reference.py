@@ -65,6 +65,7 @@ REMEDIES_RUN_BY_TESTS = frozenset(
         "postgres.publication",
         "postgres.publication-filter",
         "postgres.publication-older-than-slot",
+        "postgres.row-sequence",
         "postgres.rules",
         "postgres.slot",
         "postgres.slot-active",

@@ -178,6 +178,13 @@ def use_all_senders(bench: Bench, _: pytest.MonkeyPatch) -> None:
         bench.cleanup.enter_context(psycopg.connect(bench.dsn, replication="database", autocommit=True))
 
 
+def restarted_sequence(bench: Bench, _: pytest.MonkeyPatch) -> None:
+    """The table has more rows than the test adds after the restart."""
+    for _row in range(4):
+        bench.row("author")
+    bench.sql(f"alter table {bench.table} alter column seq restart with 1")
+
+
 def another_reader(bench: Bench, _: pytest.MonkeyPatch) -> None:
     """Let the administrator read the connector's slot."""
     bench.stop()

@@ -111,6 +111,7 @@ BREAKAGES = [
         "postgres.key-not-empty",
         "alter table {table} drop constraint checked_event_aggregate_id_check",
     ),
+    Breakage("postgres.row-sequence", b.restarted_sequence, heals=True),
     Breakage(
         "postgres.partition-field", b.key_in_two_partitions, lambda bench: bench.sql(f"delete from {bench.table}")
     ),

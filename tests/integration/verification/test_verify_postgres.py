@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import psycopg
 import pytest
@@ -26,6 +26,7 @@ from outbox_kit.postgres.ddl import insertion
 from outbox_kit.postgres.other_tables import read_shadowing_tables
 from outbox_kit.postgres.recent_events import has_recent_event, recent_events
 from outbox_kit.postgres.replication_slot import read_slot
+from outbox_kit.postgres.row_sequence import sequence_repair
 from outbox_kit.postgres.slot_checks import RULES as SLOT_RULES
 from outbox_kit.results import silent
 from outbox_kit.results.checks import Check, Status, evaluate
@@ -53,6 +54,8 @@ class Database:
         additional = verify_queries.read_additional_state(
             self.connection, self.pipeline, self.environment, role_exists=bool(actual.role)
         )
+        with client.connected(self.environment.source) as connection:
+            additional = replace(additional, sequence_repair=sequence_repair(connection, self.pipeline.source))
         live = DatabaseState(self.pipeline, self.environment, self.locked, actual, additional)
         return {check.id: check for check in evaluate([*RULES, *SLOT_RULES], live)}
 
@@ -277,6 +280,26 @@ def test_accepts_hooks_that_change_no_row(database: Database) -> None:
             "alter table outbox_event disable row level security",
         )
     assert named == {"postgres.slot-active"}
+
+
+def test_names_a_sequence_that_is_behind_the_rows(database: Database) -> None:
+    """Logical replication copies rows, but not the value of the sequence."""
+    insert = (
+        "insert into outbox_event (id, aggregate_type, aggregate_id, event_type, payload) "
+        "values (gen_random_uuid(), 'book', 'a', 'x', '{}')"
+    )
+    database.sql(insert, insert, "alter table outbox_event alter column seq restart with 1")
+    try:
+        assert "postgres.row-sequence" in database.failing_checks()
+        database.sql(insert)
+        remedy = database.checks()["postgres.row-sequence"].remedy
+        database.sql(remedy.removeprefix("run `").removesuffix("`"))
+        assert "postgres.row-sequence" not in database.failing_checks()
+        database.sql(insert)
+        [newest] = database.connection.execute("select seq from outbox_event order by ctid desc limit 1").fetchall()
+    finally:
+        rows = database.connection.execute("delete from outbox_event returning seq").fetchall()
+    assert max(row["seq"] for row in rows) == newest["seq"]
 
 
 def test_names_a_trigger_of_a_partition(database: Database) -> None:

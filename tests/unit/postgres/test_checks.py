@@ -145,6 +145,7 @@ CASES = [
     ),
     Case("postgres.not-null", "nullable: event_type", {}, {"nullable_columns": ["event_type", "payload", "seq"]}),
     Case("postgres.key-not-empty", "no check on aggregate_id", {}, {"check_constraints": []}),
+    Case("postgres.row-sequence", "the sequence is behind the rows", {}, {"sequence_repair": "select setval('s', 9)"}),
     Case(
         "postgres.partition-field",
         "book: 3 keys with several values",
@@ -461,6 +462,11 @@ def test_statements_quote_and_limit_names() -> None:
     statements = OtherTable("Tenant", "x" * 63, ('"P"."o"',)).statements
     assert statements[0] == f'alter table "Tenant"."{"x" * 63}" no inherit "P"."o"'
     assert statements[1] == f'alter table "Tenant"."{"x" * 63}" rename to "{"x" * 49}_not_delivered"'
+
+
+def test_sequence_is_unknown_if_it_cannot_be_read(state: DatabaseState) -> None:
+    actual = run(replace(state, additional=replace(DETAILS, sequence_repair=None)))["postgres.row-sequence"]
+    assert actual.status is Status.UNKNOWN
 
 
 def test_lists_policies_that_do_not_apply_to_the_login(state: DatabaseState) -> None:
