@@ -93,7 +93,7 @@ def read_changes(
     check_application(spark)
     with run_session(spark, job) as session, topic_of(session, job).open_registry() as registry:
         stream = stream_records(session, job.kafka, job.topic, starting_offsets, max_offsets_per_trigger)
-        records = every_record(stream.select(*record_columns()), job.options.key_format)
+        records = every_record(stream.select(*record_columns(job.requires_sequence)), job.options.key_format)
         decoder = BatchDecoder(job, None, registry)
         return rows_in(spark, decoder.rows(records, decoder.all_schemas()))
 

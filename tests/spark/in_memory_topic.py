@@ -28,7 +28,9 @@ def topic_in_memory(log: Log, schema: dict[str, Any] | None = None) -> Iterator[
         patch.setattr(metrics, "describe", lambda *_: replace(state, end_offsets={0: ends[0] + 3}))
         for reader in ("read_every", "read_newest"):
             patch.setattr(
-                topic_access, reader, lambda spark, _, read_range: select_columns(log.read(spark, read_range))
+                topic_access,
+                reader,
+                lambda spark, _, read_range, **options: select_columns(log.read(spark, read_range), **options),
             )
         patch.setattr("outbox_spark.runs.apply_batch.is_small", lambda _: False)  # such a topic has no RangeReader
         patch.setattr(

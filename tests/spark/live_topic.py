@@ -30,6 +30,7 @@ class LiveTopic:
     start: int = 0
     """Log start of every partition."""
     before_read: Callable[[ReadRange], None] = lambda _: None
+    requires_sequence: bool = False
     reads: list[ReadRange] = field(default_factory=list)
 
     def topic(self) -> Topic:
@@ -55,7 +56,7 @@ class LiveTopic:
     def records(self, read_range: ReadRange) -> DataFrame:
         self.reads.append(read_range)
         self.before_read(read_range)
-        return select_columns(self.log.read(active_session(), read_range))
+        return select_columns(self.log.read(active_session(), read_range), requires_sequence=self.requires_sequence)
 
     def offsets_at(self, state: TopicDescription, time: datetime) -> Mapping[int, int]:
         offsets = dict(state.end_offsets)

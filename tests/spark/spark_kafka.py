@@ -30,8 +30,8 @@ def read_records(spark: SparkSession, kafka: Mapping[str, str], read_range: Read
     return spark.read.format("kafka").options(**options).load().select(*RECORD_COLUMNS)
 
 
-def select_columns(records: DataFrame) -> DataFrame:
+def select_columns(records: DataFrame, *, requires_sequence: bool = False) -> DataFrame:
     """Return record_reader.COLUMNS of every record of `records`, which have RECORD_COLUMNS."""
-    frame, spark = records.select(*record_columns()), records.sparkSession
+    frame, spark = records.select(*record_columns(requires_sequence)), records.sparkSession
     jvm: Any = spark.sparkContext._jvm
     return DataFrame(jvm.io.outboxkit.spark.PersistedRows.withReadCheck(frame._jdf), spark)

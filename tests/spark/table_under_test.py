@@ -28,6 +28,7 @@ from outbox_spark.jobs.model import (
     ReadRange,
     Status,
     TableProgress,
+    UnsequencedRecords,
 )
 from outbox_spark.runs.apply_batch import AppliedBatch, apply
 from outbox_spark.runs.materialize_table import Totals, outcome_of
@@ -47,6 +48,11 @@ class Target:
     def in_mode(self, mode: Mode) -> Target:
         """Return the same table, materialized in another mode."""
         return replace(self, job=structs.replace(self.job, options=structs.replace(self.job.options, mode=mode)))
+
+    def with_unsequenced(self, handling: UnsequencedRecords) -> Target:
+        """Return the same table with another handling of records that have no source_sequence."""
+        options = structs.replace(self.job.options, unsequenced_records=handling)
+        return replace(self, job=structs.replace(self.job, options=options))
 
     def shadow(self) -> Target:
         """Return another table of the same target."""
@@ -82,7 +88,7 @@ class Target:
     def apply(
         self, table: TargetTable, committed: TableProgress | None, read_range: ReadRange, log: Log, schemas: Schemas
     ) -> AppliedBatch:
-        topic = LiveTopic(self.spark, log, schemas).topic()
+        topic = LiveTopic(self.spark, log, schemas, requires_sequence=self.job.requires_sequence).topic()
         return apply(self.job, table, committed, read_range, topic, schemas)  # type: ignore[arg-type]
 
     def rows(self, suffix: str = "") -> list[dict[str, Any]]:

@@ -350,11 +350,16 @@ class Materialization(Model):
         description="Handling of a table if the time since its last run exceeds the topic's delete.retention.ms: "
         "`reconcile` reconciles the table with the topic; `refuse` rejects the run.",
     )
+    unsequenced_records: Literal["refuse", "quarantine"] = Field(
+        default="refuse",
+        description="Handling of records without the header source_sequence, which another producer wrote: "
+        "`refuse` rejects the run; `quarantine` quarantines these records, so that they change no row.",
+    )
     max_quarantined: int = Field(
         default=1000,
         ge=0,
-        description="Maximum number of quarantined records per batch. If a batch exceeds this number, the batch is not "
-        "written and the run fails.",
+        description="Maximum number of quarantined records per run. The batch that exceeds this number is not written, "
+        "and the run fails.",
     )
 
 

@@ -55,6 +55,17 @@ class MissedTombstones(StrEnum):
     REFUSE = "refuse"
 
 
+class UnsequencedRecords(StrEnum):
+    """What a run does with records that have no source_sequence header."""
+
+    ACCEPT = "accept"
+    """If the first records of a topic have no header, order the table by offset."""
+    REFUSE = "refuse"
+    """Fail."""
+    QUARANTINE = "quarantine"
+    """Quarantine them. They change no row."""
+
+
 class Ordering(StrEnum):
     """How the newest record of a key is determined. A table has one ordering for all of its records."""
 
@@ -132,8 +143,9 @@ class MaterializeOptions(JobSettings, frozen=True):
     tombstone_ttl: int = 30 * 24 * 3600
     """Retention of deletions in the ledger, in seconds."""
     missed_tombstones: MissedTombstones = MissedTombstones.RECONCILE
+    unsequenced_records: UnsequencedRecords = UnsequencedRecords.ACCEPT
     max_quarantined: int = 1000
-    """Maximum number of unreadable records in a batch. A batch that has more is not written, and the run fails."""
+    """Maximum number of unreadable records in a run. The batch that exceeds it is not written, and the run fails."""
 
 
 class MaterializeJob(JobSettings, frozen=True):
@@ -152,6 +164,11 @@ class MaterializeJob(JobSettings, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.topic} -> {self.target_name}.{self.table}"
+
+    @property
+    def requires_sequence(self) -> bool:
+        """Whether a record without source_sequence is quarantined, as a record with a malformed one is."""
+        return self.options.unsequenced_records is UnsequencedRecords.QUARANTINE
 
     @property
     def report_fields(self) -> dict[str, Any]:

@@ -24,12 +24,15 @@ VALID_SEQUENCE = 2
 MALFORMED_SEQUENCE = 4
 
 
-def sequence_kind(sequence: Column) -> Column:
-    """Return the kind of a source_sequence: NO_SEQUENCE, VALID_SEQUENCE or MALFORMED_SEQUENCE."""
+def sequence_kind(sequence: Column, *, required: bool) -> Column:
+    """Return the kind of a source_sequence: NO_SEQUENCE, VALID_SEQUENCE or MALFORMED_SEQUENCE.
+
+    If it is `required`, a missing source_sequence is malformed.
+    """
     # The length is checked, because `$` also matches before a line feed at the end.
     is_valid = (F.octet_length(sequence) == SEQUENCE_LENGTH) & sequence.cast("string").rlike(SEQUENCE_PATTERN)
     return (
-        F.when(sequence.isNull(), F.lit(NO_SEQUENCE))
+        F.when(sequence.isNull(), F.lit(MALFORMED_SEQUENCE if required else NO_SEQUENCE))
         .when(is_valid, F.lit(VALID_SEQUENCE))
         .otherwise(F.lit(MALFORMED_SEQUENCE))
     )

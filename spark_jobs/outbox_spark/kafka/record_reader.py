@@ -72,6 +72,8 @@ class RangeReader:
         read_range: ReadRange,
         buffer_bytes: int = BUFFER_BYTES,
         timeout_millis: int = TIMEOUT_MILLIS,
+        *,
+        requires_sequence: bool = False,
     ) -> None:
         """Create the frame, with a task for each partition, or one task if the range is small."""
         newest_records: Any = spark.sparkContext._jvm.io.outboxkit.spark.NewestRecords  # type: ignore[union-attr]
@@ -80,7 +82,7 @@ class RangeReader:
         task_count = 1 if is_small(read_range) else len(read_range.end)
         settings = {**consumer_settings(kafka), **_RANGE_SETTINGS}
         java_frame = newest_records.of(
-            spark._jsparkSession, self._ranges, task_count, settings, buffer_bytes, timeout_millis
+            spark._jsparkSession, self._ranges, task_count, settings, buffer_bytes, requires_sequence, timeout_millis
         )
         self.frame = DataFrame(java_frame, spark)
 
@@ -101,18 +103,24 @@ def read_newest(
     read_range: ReadRange,
     buffer_bytes: int = BUFFER_BYTES,
     timeout_millis: int = TIMEOUT_MILLIS,
+    *,
+    requires_sequence: bool = False,
 ) -> DataFrame:
     """Return COLUMNS for the newest record of each key in a range, and possibly for superseded records.
 
     The query skips compacted offsets, but fails if the log starts after the start of the range. `buffer_bytes` applies
-    to each task; if it is 0, every record is returned.
+    to each task; if it is 0, every record is returned. With `requires_sequence`, a record without source_sequence has
+    the kind MALFORMED_SEQUENCE.
     """
-    return RangeReader(spark, kafka, read_range, buffer_bytes, timeout_millis).frame
+    reader = RangeReader(spark, kafka, read_range, buffer_bytes, timeout_millis, requires_sequence=requires_sequence)
+    return reader.frame
 
 
-def read_every(spark: SparkSession, kafka: Mapping[str, str], read_range: ReadRange) -> DataFrame:
-    """Return COLUMNS for every record in an offset range."""
-    return read_newest(spark, kafka, read_range, buffer_bytes=0)
+def read_every(
+    spark: SparkSession, kafka: Mapping[str, str], read_range: ReadRange, *, requires_sequence: bool = False
+) -> DataFrame:
+    """Return COLUMNS for every record in an offset range. `requires_sequence` has the same effect as in read_newest."""
+    return read_newest(spark, kafka, read_range, buffer_bytes=0, requires_sequence=requires_sequence)
 
 
 def stream_records(
@@ -134,10 +142,10 @@ def stream_records(
 
 
 @cached_expressions
-def record_columns() -> list[Column]:
-    """Return the expressions that compute COLUMNS from RECORD_COLUMNS."""
+def record_columns(requires_sequence: bool = False) -> list[Column]:
+    """Return the expressions that compute COLUMNS from RECORD_COLUMNS (see read_newest for the parameter)."""
     headers, sequence = F.col("headers"), last_header(F.col("headers"), SOURCE_SEQUENCE)
-    kind = sequence_kind(sequence)
+    kind = sequence_kind(sequence, required=requires_sequence)
     return [
         *map(F.col, ["key", "value", "partition", "offset", "timestamp"]),
         F.when(kind == VALID_SEQUENCE, sequence).alias("sequence"),

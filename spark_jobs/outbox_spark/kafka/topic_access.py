@@ -40,11 +40,12 @@ def topic_of(
 ) -> Topic:
     """Return access to the job's topic in Kafka. `admin` and `schemas` are clients that stay open."""
     topic_admin = cache(lambda: admin or TopicAdmin(job.kafka))
+    required = job.requires_sequence
     return Topic(
         describe=lambda: topic_admin().describe(job.topic),
-        records=lambda read_range: read_every(spark, job.kafka, read_range),
-        newest=lambda read_range: read_newest(spark, job.kafka, read_range),
+        records=lambda read_range: read_every(spark, job.kafka, read_range, requires_sequence=required),
+        newest=lambda read_range: read_newest(spark, job.kafka, read_range, requires_sequence=required),
         offsets_at=lambda description, time: topic_admin().offsets_at(description, time),
         open_registry=lambda: SchemaRegistry(job.registry, schemas),
-        reader=lambda read_range: RangeReader(spark, job.kafka, read_range),
+        reader=lambda read_range: RangeReader(spark, job.kafka, read_range, requires_sequence=required),
     )

@@ -77,11 +77,13 @@ def apply(
     registry: SchemaRegistry,
     advance: Callable[[TableProgress, datetime | None], TableProgress] = lambda progress, _: progress,
     prepared: PreparedRows | None = None,
+    quarantined_before: int = 0,
 ) -> AppliedBatch:
     """Reduce, decode and write one range of the topic.
 
     `advance` computes the progress to commit from the progress at the end of the range and the newest Kafka timestamp.
-    `prepared` keeps the plan of small batches between the calls for a table.
+    `prepared` keeps the plan of small batches between the calls for a table. `quarantined_before` is the number of
+    records that earlier batches of the run have quarantined.
     """
     spark, decoder = active_session(), BatchDecoder(job, table, registry)
     with ExitStack() as stack:
@@ -90,11 +92,11 @@ def apply(
         decoded = _decode(stack, job, table, decoder, topic, read_range, prepared)
         with allow_topic_reads(spark):
             ordering = ordering_of(job, decoded.summary, committed, lambda: topic.records(read_range))
-        _check_quarantine_limit(job, decoded)
+        _check_quarantine_limit(job, decoded, quarantined_before)
         if decoded.counts.quarantined and job.options.mode is not Mode.HISTORY:
             rows = persist(stack, _with_older(stack, job, decoder, topic, read_range, decoded.rows))
             decoded = replace(decoded, rows=rows, counts=count_rows(rows), staged=None)
-            _check_quarantine_limit(job, decoded)
+            _check_quarantine_limit(job, decoded, quarantined_before)
         label_spark_jobs(spark, job, "write")
         progress = advance(read_range.progress_after(committed, ordering), decoded.summary.newest_timestamp)
         rows, counts, summary = decoded.rows, decoded.counts, decoded.summary
@@ -174,17 +176,17 @@ def _persist_decoded(
         return _Decoded(rows.drop(*SUMMARIZED), summary_from(values), counts_from(values))
 
 
-def _check_quarantine_limit(job: MaterializeJob, decoded: _Decoded) -> None:
-    """Raise RefusedError if more than max_quarantined rows are unreadable."""
-    counts = decoded.counts
-    if counts.quarantined <= job.options.max_quarantined:
+def _check_quarantine_limit(job: MaterializeJob, decoded: _Decoded, quarantined_before: int) -> None:
+    """Raise RefusedError if more than max_quarantined records of the run are unreadable."""
+    total = quarantined_before + decoded.counts.quarantined
+    if total <= job.options.max_quarantined or not decoded.counts.quarantined:
         return
     rows = decoded.rows.where(F.col("__outbox_reason").isNotNull()).groupBy("__outbox_reason").count().collect()
     reasons = ", ".join(
         f"{row['__outbox_reason']} ({row['count']})" for row in sorted(rows, key=lambda row: -row["count"])
     )
     message = (
-        f"topic {job.topic}: {counts.quarantined} records of one batch cannot be read, "
+        f"topic {job.topic}: {total} records of this run cannot be read, "
         f"and max_quarantined is {job.options.max_quarantined}: {reasons}"
     )
     hint = "correct the producer of these records, or increase max_quarantined; this batch was not written"

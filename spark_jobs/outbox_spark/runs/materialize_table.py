@@ -165,7 +165,8 @@ def _apply_all(
         batch: ReadRange | None = batches.next_batch() or read_range
         while batch is not None:
             advance = partial(retention.advance, read_range=read_range, is_last=not batches.remaining_offsets)
-            applied = apply(job, table, committed, batch, topic, registry, advance, prepared)
+            quarantined = totals.written.quarantined
+            applied = apply(job, table, committed, batch, topic, registry, advance, prepared, quarantined)
             committed = applied.committed
             totals.add(applied)
             batches.adapt(applied.record_count)

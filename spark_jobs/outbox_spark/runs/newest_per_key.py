@@ -14,7 +14,15 @@ from outbox_events.contract.headers import SOURCE_SEQUENCE
 from outbox_events.errors import RefusedError
 from outbox_spark.decoding.framing import has_schema, schema_guid, schema_id
 from outbox_spark.decoding.record_keys import key_text
-from outbox_spark.jobs.model import MaterializeJob, Mode, Ordering, ReadRange, RecordFormat, TableProgress
+from outbox_spark.jobs.model import (
+    MaterializeJob,
+    Mode,
+    Ordering,
+    ReadRange,
+    RecordFormat,
+    TableProgress,
+    UnsequencedRecords,
+)
 from outbox_spark.kafka.ordering import (
     MALFORMED_SEQUENCE,
     NO_SEQUENCE,
@@ -244,21 +252,24 @@ def ordering_of(
     """Return the ordering of the table after this range; None if no record has been read yet.
 
     Raises RefusedError if records with and without source_sequence would be mixed in one table, because their order is
-    undefined. `records` is called only in this case, to find the location of an example.
+    undefined. `records` is called only in this case, to find the location of an example. A table that was ordered by
+    offset can become ordered by source_sequence, because its rows have the lowest source_sequence.
     """
-    committed_ordering = committed.ordering if committed else None
+    known = committed.ordering if committed else None
+    if job.options.unsequenced_records is not UnsequencedRecords.ACCEPT:
+        known = Ordering.SEQUENCE
     kinds = summary.sequence_kinds & ~MALFORMED_SEQUENCE  # records with a malformed header are quarantined
     if kinds == 0:
-        return committed_ordering
-    if kinds == VALID_SEQUENCE and committed_ordering is not Ordering.OFFSET:
+        return known
+    if kinds == VALID_SEQUENCE and known is not Ordering.OFFSET:
         return Ordering.SEQUENCE
-    if kinds == NO_SEQUENCE and committed_ordering is not Ordering.SEQUENCE:
+    if kinds == NO_SEQUENCE and known is not Ordering.SEQUENCE:
         return Ordering.OFFSET
-    expected = committed_ordering or (Ordering.SEQUENCE if kinds & VALID_SEQUENCE else Ordering.OFFSET)
+    expected = known or (Ordering.SEQUENCE if kinds & VALID_SEQUENCE else Ordering.OFFSET)
     raise RefusedError(
         f"topic {job.topic}: {_describe_mixture(expected)}; {_describe_example(records(), expected)}",
-        "find the producer of these records, because either all or none of the records must have a valid header; "
-        "see docs/materialization.md, Errors",
+        "run `outbox verify`, whose check kafka.source-sequence prints the commands that remove these records; or set "
+        f"unsequenced_records to {UnsequencedRecords.QUARANTINE}, so that records without the header change no row",
     )
 
 

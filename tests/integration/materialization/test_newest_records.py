@@ -112,6 +112,19 @@ def test_keeps_the_newest_record_per_key_and_counts_all(topic: Topic) -> None:
     ]
 
 
+@pytest.mark.parametrize("limit", [0, UNLIMITED])
+def test_required_header_is_malformed_if_it_is_missing(topic: Topic, limit: int) -> None:
+    for headers in (sequence(1), [], [("source_sequence", None)]):
+        topic.send(b"a", b"v", headers)
+    read = topic.range()
+    rows = read_newest(topic.spark, topic.kafka, read, limit, requires_sequence=True).orderBy("offset").collect()
+    assert [(row["offset"], row["__outbox_records"], row["__outbox_kinds"]) for row in rows] == [
+        (0, 1, 0b010),
+        (1, 1, 0b100),
+        (2, 1, 0b100),
+    ]
+
+
 def test_keeps_the_last_copy_of_equal_versions(topic: Topic) -> None:
     for value in (b"first", b"second", None):
         topic.send(b"a", value, sequence(7))

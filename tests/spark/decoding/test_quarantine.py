@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from msgspec import structs
 from tests.spark.kafka_log import Log, Schemas, framed, sequence
+from tests.spark.live_topic import LiveTopic
 from tests.spark.table_under_test import Target
 
 from outbox_events.errors import RefusedError
 from outbox_spark.errors import SchemaError
-from outbox_spark.jobs.model import MaterializeOptions, RecordFormat
+from outbox_spark.jobs.model import MaterializeOptions, Outcome, RecordFormat
+from outbox_spark.runs.materialize_table import materialize
 
 THING = {
     "type": "record",
@@ -30,6 +32,23 @@ SCHEMAS = Schemas({1: THING, 2: OTHER}, newest=1)
 
 def value(note: str | None = None, **more: Any) -> bytes:  # noqa: ANN401 - Avro values
     return framed(THING, 1, {"note": note, **more})
+
+
+def test_limit_applies_to_all_batches_of_a_run(postgres_target: Target) -> None:
+    log = Log("test.thing", partitions=1)
+    for number in range(4):
+        log.append("fine", value(), sequence(2 * number))
+        log.append("bad", b"?", sequence(2 * number + 1))
+    live = LiveTopic(postgres_target.spark, log, SCHEMAS)
+
+    def run(limit: int) -> Outcome:
+        job = structs.replace(postgres_target.job, options=MaterializeOptions(max_quarantined=limit))
+        return materialize(postgres_target.spark, job, lambda _: None, max_records=2, topic=live.topic())
+
+    with pytest.raises(RefusedError, match=r"4 records of this run .* max_quarantined is 3"):
+        run(3)
+    assert len(postgres_target.rows("__quarantine")) == 3
+    assert run(1).quarantined == 1
 
 
 def test_quarantines_each_kind_of_poison_with_its_reason(target: Target) -> None:

@@ -13,7 +13,14 @@ from outbox_events.errors import ConfigurationError
 from outbox_events.http_session import HttpEndpoint
 from outbox_kit.pipeline import environment
 from outbox_spark.jobs.from_pipeline import load_jobs
-from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, PostgresTarget, Target
+from outbox_spark.jobs.model import (
+    DeltaTarget,
+    MaterializeJob,
+    MaterializeOptions,
+    PostgresTarget,
+    Target,
+    UnsequencedRecords,
+)
 
 __all__ = ["pipeline"]  # the fixture
 
@@ -29,6 +36,7 @@ def test_creates_jobs_from_pipeline_and_environment(pipeline: Path) -> None:
         registry=HttpEndpoint("http://registry", "ru", "r3gistry"),
         target_name="warehouse",
         target=PostgresTarget("wh", 5433, "w", "m", "t4rget", "library"),
+        options=MaterializeOptions(unsequenced_records=UnsequencedRecords.REFUSE),
     )
     assert lake.target == DeltaTarget(str(pipeline.parent.parent / "build/lake"))
     assert not {"r3gistry", "t4rget"} & set(repr(actual).replace("'", " ").split())

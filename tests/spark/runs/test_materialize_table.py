@@ -15,6 +15,7 @@ from tests.spark.table_under_test import Target
 from outbox_events.contract.headers import SOURCE_SEQUENCE
 from outbox_events.errors import RefusedError
 from outbox_spark.decoding.framing import last_header
+from outbox_spark.jobs.model import Ordering, UnsequencedRecords
 
 THING_1 = {
     "type": "record",
@@ -162,6 +163,47 @@ def test_rejects_records_with_and_without_the_header(postgres_target: Target) ->
     with pytest.raises(RefusedError, match=r"without a source_sequence header.*partition 0, offset 0"):
         postgres_target.run(log, SCHEMAS)
     assert postgres_target.committed() is None
+
+
+def test_quarantines_records_without_the_header(target: Target) -> None:
+    """They neither change rows nor decide the ordering, even if they are the first records or cannot be decoded."""
+    target = target.with_unsequenced(UnsequencedRecords.QUARANTINE)
+    log = Log("test.thing")
+    log.append("a", thing(7)[0], None)
+    target.run(log, SCHEMAS)
+    assert target.rows() == []
+    put(log, "a", 1, 1)
+    log.append("a", None, None)
+    log.append("b", b"?", None)
+    put(log, "c", 3, 3)
+    target.run(log, SCHEMAS)
+    assert target.state("n") == {"a": {"n": 1}, "c": {"n": 3}}
+    quarantined = [(row["reason"], row["aggregate_id"]) for row in target.rows("__quarantine")]
+    assert quarantined == [("invalid:_sequence", None)] * 3
+    assert target.committed().ordering is Ordering.SEQUENCE  # type: ignore[union-attr]
+
+
+def test_first_record_without_the_header_is_refused(postgres_target: Target) -> None:
+    target = postgres_target.with_unsequenced(UnsequencedRecords.REFUSE)
+    log = Log("test.thing")
+    log.append("a", thing(7)[0], None)
+    with pytest.raises(RefusedError, match=r"without a source_sequence header.* offset 0"):
+        target.run(log, SCHEMAS)
+    assert target.committed() is None
+
+
+def test_table_ordered_by_offset_becomes_ordered_by_the_header(target: Target) -> None:
+    """A stray first record must not determine for ever how the table is ordered."""
+    log = Log("test.thing")
+    for key in ("a", "b"):
+        log.append(key, thing(9)[0], None)
+    target.run(log, SCHEMAS)
+    put(log, "a", 2, 2)
+    put(log, "a", 1, 1)
+    target = target.with_unsequenced(UnsequencedRecords.REFUSE)
+    target.run(log, SCHEMAS)
+    assert target.state("n") == {"a": {"n": 2}, "b": {"n": 9}}
+    assert target.committed().ordering is Ordering.SEQUENCE  # type: ignore[union-attr]
 
 
 def test_empty_topic_creates_an_empty_table(target: Target) -> None:

@@ -33,8 +33,12 @@ public final class NewestRecords {
   /** Offsets to read from one partition: `from` is inclusive, `until` is exclusive. */
   record Range(String topic, int partition, long from, long until) implements Serializable {}
 
-  /** Consumer settings, buffer limit and poll timeout of each task. */
-  record Settings(Map<String, Object> consumer, long bufferBytes, long timeoutMillis)
+  /** Consumer settings, buffer limit, handling of records and poll timeout of each task. */
+  record Settings(
+      Map<String, Object> consumer,
+      long bufferBytes,
+      boolean requiresSequence,
+      long timeoutMillis)
       implements Serializable {
     /** Omits the consumer settings, which may include passwords. */
     @Override
@@ -89,6 +93,8 @@ public final class NewestRecords {
    *     the plan can be executed repeatedly.
    * @param consumer settings of Kafka's consumer
    * @param bufferBytes maximum size of the records that one task buffers; 0 to return every record
+   * @param requiresSequence whether a record without source_sequence is handled as one with a
+   *     malformed source_sequence
    * @param timeoutMillis time limit for polls that neither return records nor advance the position
    */
   public static Dataset<Row> of(
@@ -97,9 +103,11 @@ public final class NewestRecords {
       int taskCount,
       Map<String, Object> consumer,
       long bufferBytes,
+      boolean requiresSequence,
       long timeoutMillis) {
     var classic = (org.apache.spark.sql.classic.SparkSession) session;
-    Settings settings = new Settings(Map.copyOf(consumer), bufferBytes, timeoutMillis);
+    Settings settings =
+        new Settings(Map.copyOf(consumer), bufferBytes, requiresSequence, timeoutMillis);
     List<Integer> tasks = IntStream.range(0, taskCount).boxed().toList();
     JavaRDD<InternalRow> rows =
         JavaSparkContext.fromSparkContext(classic.sparkContext())
@@ -115,6 +123,7 @@ public final class NewestRecords {
     TaskCompletionListener close =
         context -> reader.close(!context.isFailed() && !context.isInterrupted());
     TaskContext.get().addTaskCompletionListener(close);
-    return new RecordRows(reader, ranges.iterator(), settings.bufferBytesPerTask());
+    return new RecordRows(
+        reader, ranges.iterator(), settings.bufferBytesPerTask(), settings.requiresSequence());
   }
 }

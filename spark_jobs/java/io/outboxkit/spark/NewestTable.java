@@ -147,7 +147,7 @@ final class NewestTable {
     private long recordCount = 1;
     private int sequenceKinds;
 
-    Entry(ConsumerRecord<byte[], byte[]> record) {
+    Entry(ConsumerRecord<byte[], byte[]> record, boolean requiresSequence) {
       key = record.key();
       value = record.value();
       offset = record.offset();
@@ -163,7 +163,7 @@ final class NewestTable {
       }
       int keyBytes = key == null ? 0 : key.length;
       sizeInBytes = OVERHEAD_BYTES + keyBytes + (value == null ? 0 : value.length);
-      sequenceKinds = kindOf(sequence);
+      sequenceKinds = sequence == null && requiresSequence ? MALFORMED_SEQUENCE : kindOf(sequence);
       if (sequenceKinds == MALFORMED_SEQUENCE) {
         sequence = null;
       }

@@ -19,6 +19,7 @@ final class RecordRows implements Iterator<InternalRow> {
   private final PartitionReader reader;
   private final Iterator<NewestRecords.Range> ranges;
   private final long bufferBytes;
+  private final boolean requiresSequence;
   private final NewestTable.Entry[] chunk = new NewestTable.Entry[CHUNK_RECORDS];
   private int partition = -1; // no range has been opened
   private NewestTable table;
@@ -27,10 +28,14 @@ final class RecordRows implements Iterator<InternalRow> {
   private InternalRow nextRow;
 
   RecordRows(
-      PartitionReader reader, Iterator<NewestRecords.Range> ranges, long bufferBytes) {
+      PartitionReader reader,
+      Iterator<NewestRecords.Range> ranges,
+      long bufferBytes,
+      boolean requiresSequence) {
     this.reader = reader;
     this.ranges = ranges;
     this.bufferBytes = bufferBytes;
+    this.requiresSequence = requiresSequence;
     returnsEveryRecord = bufferBytes == 0;
   }
 
@@ -60,7 +65,7 @@ final class RecordRows implements Iterator<InternalRow> {
 
   private InternalRow nextRecordRow() {
     ConsumerRecord<byte[], byte[]> record = reader.next();
-    return record == null ? null : new NewestTable.Entry(record).toRow(partition);
+    return record == null ? null : new NewestTable.Entry(record, requiresSequence).toRow(partition);
   }
 
   private InternalRow findNextRow() {
@@ -104,7 +109,7 @@ final class RecordRows implements Iterator<InternalRow> {
     int count = 0;
     ConsumerRecord<byte[], byte[]> record;
     while (count < CHUNK_RECORDS && (record = reader.next()) != null) {
-      chunk[count++] = new NewestTable.Entry(record);
+      chunk[count++] = new NewestTable.Entry(record, requiresSequence);
     }
     return count;
   }
