@@ -241,8 +241,8 @@ def unsequenced_finding(deployment: Deployment, found: Mapping[str, Mapping[tupl
     remedies = [_remove_records(deployment, name, list(places.values())) for name, places in keys.items() if places]
     actual = f"{plural(len(records), 'record')} without source_sequence: {shortened_list(records, MAX_LISTED)}"
     remedy = f"stop the other producer; {'; '.join(remedies)}; {CLEANING}"
-    are_refused = any(entry.unsequenced_records == "refuse" for entry in pipeline.materializations)
-    severity = Severity.ERROR if are_refused else None
+    refused = {entry.aggregate for entry in pipeline.materializations if entry.unsequenced_records == "refuse"}
+    severity = Severity.ERROR if any(keys[name] for name in refused) else None
     return Finding(not records, actual if records else SAME_ORDER, SAME_ORDER, remedy, severity)
 
 
