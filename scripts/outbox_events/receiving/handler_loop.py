@@ -11,6 +11,8 @@ from traceback import StackSummary
 from types import FrameType
 from typing import Any, TypeVarTuple
 
+import psycopg
+
 from outbox_events.errors import ConfigurationError, RejectedError
 from outbox_events.limited_calls import ClientStuckError
 from outbox_events.receiving.function_bodies import never_run
@@ -19,6 +21,7 @@ from outbox_events.receiving.retries import is_outage
 
 CANCEL_S = 5.0
 TASKS_HINT = "await all tasks in the handler, for example in an asyncio.TaskGroup"
+ROLLBACK_HINT = "raise it inside `with connection.transaction():`, which undoes only the statements of that block"
 Arguments = TypeVarTuple("Arguments")
 
 
@@ -46,10 +49,14 @@ class HandlerLoop:
             return
         except BaseExceptionGroup as group:
             error = min(_errors(group), key=_rank)
-        except asyncio.CancelledError as cancelled:
-            error = cancelled
+        except (asyncio.CancelledError, psycopg.Rollback) as raised:
+            error = raised
         if isinstance(error, asyncio.CancelledError):  # would look like a cancellation of the receiver
             raise RejectedError("a handler raised CancelledError") from error
+        if isinstance(error, psycopg.Rollback):  # would end the receiver's transaction without an error
+            raise RejectedError(
+                "a handler raised psycopg.Rollback outside of its own savepoint", ROLLBACK_HINT
+            ) from error
         raise error  # not in the `except` block, which would replace the context of the error
 
     def stacks(self) -> str:

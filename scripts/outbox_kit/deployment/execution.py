@@ -199,7 +199,8 @@ def _apply_connect(
     changes = plan_connect(deployment, lock, [], database, recover=plan.recover)
     preconditions.refuse_unplanned_changes(plan, changes)
     start = start_position(deployment, lock, database)
-    if any(change.loss for change in changes):
+    skips_rows = any(change.kind == "offsets" and change.danger for change in changes)
+    if skips_rows or any(change.loss for change in changes):
         lock = _with_required_backfill(deployment, lock, plan.systems)
     if changes:
         connect_apply.refuse_invalid(client, name, config, progress=progress)

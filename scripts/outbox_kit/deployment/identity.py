@@ -42,7 +42,8 @@ IDENTITY_KEYS = (*NAME_KEYS, *DATABASE_KEYS)
 RECOVERED_KEYS = ("slot.name", "publication.name")
 """Names with which the connector starts at another position of the WAL."""
 ADDRESSES_HINT = (
-    "check -p and -e, or correct connector.name, the addresses or kafka.cluster_id in the files; nothing was changed"
+    "check -p and -e, or correct connector.name, the addresses or kafka.cluster_id in the files; if the files are "
+    "correct, run `outbox plan`, which shows how to change the connector; nothing was changed"
 )
 
 

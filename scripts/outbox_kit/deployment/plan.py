@@ -8,6 +8,7 @@ from collections.abc import Collection
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 
+from outbox_events.contract import lsn
 from outbox_events.errors import ConfigurationError, RejectedError, UnreachableError, WaitTimeoutError
 from outbox_kit.connect import apply as connect_apply
 from outbox_kit.connect import state as connect_state
@@ -42,6 +43,7 @@ from outbox_kit.kafka.topic_identity import types_with_pending_backfill
 from outbox_kit.linting import lint_deployment
 from outbox_kit.pipeline import Lock, LockedSchema, Pipeline
 from outbox_kit.pipeline.lock import RETAINED_VERSIONS
+from outbox_kit.postgres import ddl
 from outbox_kit.postgres import state as postgres_state
 from outbox_kit.postgres.replication_slot import Slot
 from outbox_kit.registry import apply as registry_apply
@@ -55,13 +57,19 @@ UNAVAILABLE = (UnreachableError, RejectedError, WaitTimeoutError)
 
 
 def make_plan(
-    deployment: Deployment, *, recover: bool = False, only: Collection[System] = (), takes_over: bool = False
+    deployment: Deployment,
+    *,
+    recover: bool = False,
+    only: Collection[System] = (),
+    takes_over: bool = False,
+    drops_slot: bool = False,
 ) -> Plan:
     """Return a plan with every pending change, in the order in which apply makes them.
 
     `recover` accepts a replaced slot. `only` names the systems to change; if these include `connect`, all
-    systems are read. With `takes_over`, the changed objects belong to the connector that the pipeline replaces. Raises
-    UnreachableError and ConfigurationError. Raises RefusedError if an apply would be unsafe.
+    systems are read. With `takes_over`, the changed objects belong to the connector that the pipeline replaces. With
+    `drops_slot`, the caller drops the slot before it applies the plan. Raises UnreachableError and ConfigurationError.
+    Raises RefusedError if an apply would be unsafe.
     """
     if recover and only:
         hint = "omit --only, because a recovery changes both the database and the connector"
@@ -73,7 +81,7 @@ def make_plan(
     has_only_relay = lock is not None and not lock.has_connector
     if requested_systems and not (has_only_relay and {"kafka", "registry"} <= set(systems)):
         refuse_other_prefix(deployment, lock)  # otherwise, the connector would write to the previous topics
-    plan = _plan_systems(deployment, lock, systems, recover=recover, takes_over=takes_over)
+    plan = _plan_systems(deployment, lock, systems, recover=recover, takes_over=takes_over, drops_slot=drops_slot)
     moves = list(plan_database(deployment, deployment.lock(), systems, plan.cluster_id, recover=recover))
     plan = replace(plan, changes=(*moves, *plan.changes), lock=lock)
     if not requested_systems:
@@ -90,7 +98,13 @@ def make_plan(
 
 
 def _plan_systems(
-    deployment: Deployment, lock: Lock | None, systems: Collection[System], *, recover: bool, takes_over: bool
+    deployment: Deployment,
+    lock: Lock | None,
+    systems: Collection[System],
+    *,
+    recover: bool,
+    takes_over: bool,
+    drops_slot: bool,
 ) -> Plan:
     """Return a plan with every pending change to `systems`."""
     # The database is read first, because most refusals depend only on the database.
@@ -99,6 +113,7 @@ def _plan_systems(
         refuse_missing_privileges(deployment)
         refuse_other_connector_address(deployment)
         database = deployment.read_database()
+        database = replace(database, slot=None) if drops_slot else database
     elif lock is not None and lock.has_connector:
         refuse_foreign_mark(deployment, lock)
     changes = plan_postgres(deployment, lock, database) if database else []
@@ -313,7 +328,10 @@ def plan_connect(
     recorded = lock or deployment.new_lock()
     changes = connect_state.diff(name, config, actual, recorded.unfinished, state=state, names=recorded.names)
     harmful_keys = harmful_foreign_keys(config, actual.config, lock.config if lock else None)
-    changes = _with_loss(changes, deployment.pipeline, harmful_keys) if harmful_keys else changes
+    if recover:
+        changes = _with_recovery_dangers(deployment, changes, actual, database)
+    if harmful_keys:
+        changes = _with_loss(changes, deployment.pipeline, harmful_keys)
     has_new_schema = any(change.kind == "schema" for change in changes_before)
     if changes and state == "running":
         refuse_running_relay(deployment, database)
@@ -353,6 +371,38 @@ def _with_loss(changes: list[Change], pipeline: Pipeline, keys: list[str]) -> li
     loss = f"{cause}; afterwards {resend_steps(pipeline)}"
     return [
         replace(change, loss=loss) if (change.kind, change.action) == ("connector", "update") else change
+        for change in changes
+    ]
+
+
+def _with_recovery_dangers(
+    deployment: Deployment, changes: list[Change], actual: ActualConnector, database: postgres_state.ActualDatabase
+) -> list[Change]:
+    """Add the danger of a slot that is beyond the discarded offset, and of a connector that this lock file is behind.
+
+    A connector with a higher source epoch was applied with another lock file. It can be that of another environment,
+    unless the publication has the mark of this deployment.
+    """
+    pipeline, recorded = deployment.pipeline, deployment.lock() or deployment.new_lock()
+    dangers = {}
+    confirmed = database.slot.confirmed_flush if database.slot else None
+    offset_lsn = connect_state.stored_lsn(actual)
+    if offset_lsn and confirmed is not None and confirmed > offset_lsn:
+        gap = f"rows between the offset at {lsn.describe(offset_lsn)} and the slot at {lsn.describe(confirmed)}"
+        dangers["offsets"] = f"{gap} are not sent to Kafka; afterwards {resend_steps(pipeline)}"
+    comment = (database.publication or {}).get("comment")
+    epoch = connect_state.epoch(actual.config)
+    marks = ddl.own_marks(pipeline, deployment.environment, recorded.cluster_id)
+    if epoch > recorded.source_epoch and comment not in marks:
+        dangers["connector"] = (
+            f"it has source epoch {epoch}, but the lock file has {recorded.source_epoch}, and publication "
+            f"{pipeline.source.publication} has no mark of this deployment: it may be that of another environment"
+        )
+    own = pipeline.connector.name
+    return [
+        replace(change, danger="; ".join(filter(None, [change.danger, dangers[change.kind]])))
+        if change.kind in dangers and change.name == own
+        else change
         for change in changes
     ]
 

@@ -64,11 +64,11 @@ class Plan:
 
     @property
     def dangerous(self) -> list[Change]:
-        """The changes that require --allow. `--recover` already allows a new slot and publication."""
+        """The changes that require --allow. `--recover` already allows a new slot, publication and offset."""
         return [
             change
             for change in self.changes
-            if change.danger and not (self.recover and change.system == "postgres" and change.action != "adopt")
+            if change.danger and not (self.recover and change.action != "adopt" and _is_implied(change))
         ]
 
 
@@ -135,3 +135,8 @@ def read_plan(path: Path) -> Plan:
     fields |= {"only": tuple(document.only), "waits_for": tuple(document.waits_for)}
     changes, roll_outs = tuple(change.to_change() for change in document.changes), tuple(fields.pop("rollout"))
     return Plan(**{**fields, "changes": changes, "roll_outs": roll_outs})
+
+
+def _is_implied(change: Change) -> bool:
+    """Return whether every recovery makes such a change."""
+    return change.system == "postgres" or change.kind == "offsets"

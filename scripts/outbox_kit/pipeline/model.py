@@ -317,12 +317,19 @@ class Connector(Model):
         return overrides
 
 
+# Suffixes of the tables that the Spark jobs create for a materialized table.
+COMPANION_SUFFIXES = ("__tombstones", "__quarantine", "__rebuild")
+
+
 class Materialization(Model):
     """One table, materialized from the topic of one aggregate type."""
 
     aggregate: str = Field(description="Aggregate type, a key of `aggregates`.")
     target: str = Field(description="Target, a key of `targets` in the environment file.")
-    table: Identifier = Field(description="Table name in the target.")
+    table: Identifier = Field(
+        description="Table name in the target. It must not end like the names of companion tables: "
+        f"{', '.join(COMPANION_SUFFIXES)}."
+    )
     mode: Literal["hard-delete", "soft-delete", "history"] = Field(
         default="hard-delete",
         description="Handling of a deleted key: `hard-delete` removes the row; `soft-delete` retains the last row and "
@@ -361,6 +368,16 @@ class Materialization(Model):
         description="Maximum number of quarantined records per run. The batch that exceeds this number is not written, "
         "and the run fails.",
     )
+
+    @field_validator("table")
+    @classmethod
+    def reject_companion_names(cls, table: str) -> str:
+        """Reject a name that a companion table of another materialized table can have."""
+        if table.endswith(COMPANION_SUFFIXES):
+            raise ValueError(
+                f"table {table!r} must not end with {' or '.join(COMPANION_SUFFIXES)}; choose another name"
+            )
+        return table
 
 
 class Pipeline(Model):

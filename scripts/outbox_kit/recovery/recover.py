@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from outbox_events.contract import lsn
-from outbox_events.errors import OutboxError, RefusedError
+from outbox_events.errors import OutboxError
 from outbox_events.text import format_size, plural
 from outbox_kit import backfill as backfills
 from outbox_kit.connect import lifecycle
@@ -15,9 +15,9 @@ from outbox_kit.delivery.preconditions import refuse_published_deletes
 from outbox_kit.deployment import Deployment, apply
 from outbox_kit.deployment.identity import refuse_other_owners
 from outbox_kit.deployment.plan import make_plan
-from outbox_kit.deployment.preconditions import refuse_unallowed
+from outbox_kit.deployment.plan_model import Plan
+from outbox_kit.deployment.preconditions import refuse_dangerous
 from outbox_kit.deployment.recorded_database import read_database
-from outbox_kit.deployment.recorded_objects import adoptions
 from outbox_kit.kafka.topic_identity import types_with_pending_backfill
 from outbox_kit.operations.preconditions import DEFAULT_LIMIT, DeletionLimit
 from outbox_kit.pipeline import Lock
@@ -36,13 +36,15 @@ class Recovery:
     """Result of a recovery. If `cause` is None, nothing was wrong, and nothing was changed.
 
     No connector has read the WAL from `unread_from` (None if unknown) to `unread_to` (None if there is no gap).
-    `resent` maps each type to the number of rows that were sent again. `unproven` lists possible losses and remedies.
+    `resent` maps each type to the number of rows that were sent again. `unrouted` contains those types that the
+    pipeline does not have. `unproven` lists possible losses and remedies.
     """
 
     cause: Cause | None
     unread_from: int | None = None
     unread_to: int | None = None
     resent: dict[str, int] = field(default_factory=dict)
+    unrouted: list[str] = field(default_factory=list)
     unproven: list[str] = field(default_factory=list)
 
     @property
@@ -61,10 +63,15 @@ class Recovery:
         if self.cause is None:
             return []
         rows = plural(sum(self.resent.values()), "outbox row")
+        dead = (
+            f"rows of {', '.join(self.unrouted)}, which the pipeline does not have, became dead letters: "
+            "run `outbox dead-letter list`"
+        )
         return [
             f"{self.cause.name}: {self.cause.text}",
             *([self.gap] if self.gap else []),
             f"{rows} sent again",
+            *([dead] if self.unrouted else []),
             *self.unproven,
         ]
 
@@ -91,9 +98,9 @@ def recover(
         found = read_database(deployment, None)
         allowed = [*allow, f"database {found.system_identifier}/{found.name}"]  # accepted by the caller
         refuse_other_owners(deployment)  # before the slot is dropped
-        _refuse_other_deployment(deployment, allowed, command)
+        plan = _refuse_unsafe(deployment, cause, allowed, command)
         pending = _pending_types(deployment)
-        _prepare(deployment, cause, progress)
+        _prepare(deployment, cause, plan, progress)
     recovery, rows = Recovery(cause), ResentRows()
 
     def before_start(lock: Lock) -> None:
@@ -102,6 +109,7 @@ def recover(
         if deployment.pipeline.source.uses_table:
             rows = resend_rows(deployment, lock, progress)
             recovery.resent = dict(rows.resent)
+            recovery.unrouted = sorted(rows.resent.keys() - deployment.pipeline.routed.keys())
 
     apply(deployment, progress, recover=True, allow=allowed, before_start=before_start, command=command)
     required = sorted(_pending_types(deployment) - pending)
@@ -111,21 +119,17 @@ def recover(
     return recovery
 
 
-def _refuse_other_deployment(deployment: Deployment, allow: Collection[str], command: str) -> None:
-    """Raise RefusedError if the objects may belong to another deployment, before its connector is stopped.
+def _refuse_unsafe(deployment: Deployment, cause: Cause, allow: Collection[str], command: str) -> Plan:
+    """Return the plan. Raises RefusedError for every reason for which `apply` would, before the connector is stopped.
 
     A connector with a higher source epoch than the lock file was applied with another lock file.
     """
     name, lock = deployment.pipeline.connector.name, deployment.lock()
     actual = connect_state.read_without_offsets(deployment.connect, name)
     connect_state.refuse_lower_epoch(name, actual, lock, increased=False)
-    try:
-        dangerous = make_plan(deployment, recover=True).dangerous
-    except RefusedError:  # because of the slot, which is dropped first; for another reason, `apply` raises it again
-        cluster_id, database = lock.cluster_id if lock else None, deployment.read_database()
-        adopted = adoptions(deployment, lock, ["postgres"], database, {}, cluster_id=cluster_id)
-        dangerous = [change for change in adopted if change.kind == "publication"]
-    refuse_unallowed(dangerous, allow, command)
+    plan = make_plan(deployment, recover=True, drops_slot=cause.drops_slot)
+    refuse_dangerous(plan, allow, command)
+    return plan
 
 
 def _pending_types(deployment: Deployment) -> set[str]:
@@ -133,8 +137,8 @@ def _pending_types(deployment: Deployment) -> set[str]:
     return set(types_with_pending_backfill(lock.topics)) if lock else set()
 
 
-def _prepare(deployment: Deployment, cause: Cause, progress: Reporter) -> None:
-    """Stop the connector, and drop a slot that cannot be used. Raises RefusedError, WaitTimeoutError."""
+def _prepare(deployment: Deployment, cause: Cause, plan: Plan, progress: Reporter) -> None:
+    """Stop the connector and its copies, and drop a slot that cannot be used. Raises RefusedError, WaitTimeoutError."""
     name, source = deployment.pipeline.connector.name, deployment.pipeline.source
     if source.uses_table:
         refuse_published_deletes(source, deployment.read_database())
@@ -143,10 +147,14 @@ def _prepare(deployment: Deployment, cause: Cause, progress: Reporter) -> None:
         if deployment.connect.config(name) is not None:
             progress(f"stop connector {name}")
             lifecycle.stop(deployment.connect, name)
+        for change in plan.changes_of("connect"):
+            if change.action == "delete":  # a copy can read the slot
+                progress(f"stop connector {change.name}")
+                lifecycle.stop(deployment.connect, change.name)
         with postgres_client.connected(deployment.environment.source) as connection:
             wait_inactive(connection, source.slot)
             slot = read_slot(connection, source.slot)
-            if slot is not None and (cause.drops_slot or slot.wal_status == "lost"):
+            if slot is not None and cause.drops_slot:
                 progress(f"drop slot {source.slot}")
                 postgres_client.drop_slot(connection, source.slot)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from uuid import uuid4
 
 import psycopg
@@ -97,21 +98,30 @@ def state(deployment: Deployment, source_dsn: str) -> object:
     return rows, topics, connect.config(name), status and status.text, connect.loggers()
 
 
+@contextmanager
+def commented(source_dsn: str, publication: str, comment: str | None) -> Iterator[None]:
+    """Replace the comment of the publication inside the block."""
+    statement = SQL("comment on publication {} is {}")
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        query = "select obj_description(oid, 'pg_publication') from pg_publication where pubname = %s"
+        [(own_mark,)] = connection.execute(query, [publication]).fetchall()
+        connection.execute(statement.format(Identifier(publication), Literal(comment)))
+        try:
+            yield
+        finally:
+            connection.execute(statement.format(Identifier(publication), Literal(own_mark)))
+
+
 def test_commands_change_nothing_if_the_publication_belongs_to_another_environment(
     outbox: Outbox, outbox_here: Outbox, deployment: Deployment, lock: Lock, source_dsn: str
 ) -> None:
     """The pipeline was destroyed and deployed as another environment, but an old checkout has the old lock file."""
     publication = deployment.pipeline.source.publication
     mark = f"outbox-kit: pipeline {NAME}, environment prod, prefix {NAME}, slot {deployment.pipeline.source.slot}"
-    comment = SQL("comment on publication {} is {}")
-    with psycopg.connect(source_dsn) as connection:
-        query = "select obj_description(oid, 'pg_publication') from pg_publication where pubname = %s"
-        [(own_mark,)] = connection.execute(query, [publication]).fetchall()
-        connection.execute(comment.format(Identifier(publication), Literal(mark)))
     before = state(deployment, source_dsn)
     commands = [(name, options) for name, options in CHANGING.items() if name not in ANY_DATABASE]
     commands += [("apply", (option, name, "--yes")) for option, name in ONLY] + [("apply", ("--recover", "--yes"))]
-    try:
+    with commented(source_dsn, publication, mark):
         for command, options in commands:
             run = outbox if command == "relay" else outbox_here
             done = run(*command.split(), *options, pipeline=NAME)
@@ -123,9 +133,6 @@ def test_commands_change_nothing_if_the_publication_belongs_to_another_environme
         deployment.write_lock(lock.model_copy(update={"source": created_again}))
         done = outbox_here("recover", "--new-database", "--yes", pipeline=NAME)
         assert (done.code, f'--allow "publication {publication}"' in done.stderr) == (1, True), done.output
-    finally:
-        with psycopg.connect(source_dsn) as connection:
-            connection.execute(comment.format(Identifier(publication), Literal(own_mark)))
     assert state(deployment, source_dsn) == before
 
 
@@ -139,6 +146,9 @@ def test_a_recovery_changes_nothing_if_the_connector_was_applied_with_another_lo
     before = state(deployment, source_dsn)
     done = outbox_here("recover", "--new-database", "--yes", pipeline=NAME)
     assert (done.code, "writes source epoch" in done.stderr) == (1, True), done.output
+    with commented(source_dsn, deployment.pipeline.source.publication, None):
+        done = outbox_here("apply", "--recover", "--yes", pipeline=NAME)
+    assert (done.code, f'--allow "connector {deployment.pipeline.connector.name}"' in done.stderr) == (1, True)
     assert state(deployment, source_dsn) == before
 
 

@@ -177,6 +177,70 @@ def test_sends_the_rows_that_another_client_confirmed(service: Service) -> None:
     assert service.delivered(key) == [event]
 
 
+def test_changes_nothing_if_the_apply_after_it_would_be_refused(service: Service) -> None:
+    """An unfinished edit of the files is found before the connector is stopped and the slot is dropped."""
+    names = service.deployment.pipeline.source, service.deployment.pipeline.connector.name
+    publication = f"publication {names[0].publication}"
+    [(mark,)] = service.sql(
+        f"select obj_description(oid, 'pg_publication') from pg_publication where pubname = '{names[0].publication}'"
+    )
+    service.sql(
+        f"drop {publication}",
+        f"create {publication} for table {TABLE} with (publish = 'insert')",
+        f"comment on {publication} is '{mark}'",
+    )
+    slot = service.sql(f"select slot_name, catalog_xmin::text from pg_replication_slots where slot_name = '{SLOT}'")
+    before = service.deployment.lock_file.read_bytes()
+    edit = ("--set", "aggregates.book.partitions=1")
+    done = in_process(service.deployment)("recover", "--yes", *edit, code=1)
+    assert f"topic {TOPIC} has {PARTITIONS} partitions" in done.stderr
+    assert connect_lifecycle.is_running(service.deployment.connect.status(names[1]))
+    assert [row[0] for row in slot] == [
+        row[0] for row in service.sql(f"select slot_name from pg_replication_slots where slot_name = '{SLOT}'")
+    ]
+    assert service.deployment.lock_file.read_bytes() == before
+    assert service.recover()["cause"]["name"] == "publication-recreated"
+
+
+def test_stops_an_allowed_copy_that_reads_the_slot(service: Service) -> None:
+    key, connect = str(uuid4()), service.deployment.connect
+    service.stop()
+    config = connect.config(service.deployment.pipeline.connector.name)
+    assert config is not None
+    connect.create_stopped("recover-copy", config | {"name": "recover-copy"})
+    connect.resume("recover-copy")
+    event = service.send(key)
+    wait_record(service.deployment, TOPIC, PARTITIONS, event)
+    refused = in_process(service.deployment)("recover", "--yes", code=1)
+    assert '--allow "connector recover-copy"' in refused.stderr
+    done = in_process(service.deployment)("recover", "--yes", "--allow", "connector recover-copy", "--output", "json")
+    assert document(done)["cause"]["name"] == "slot-ahead"
+    assert connect.config("recover-copy") is None
+    assert service.delivered(key)[0] == event
+    service.deliver(key)
+
+
+def test_apply_records_the_gap_of_an_advanced_slot(service: Service) -> None:
+    """`apply --recover` does not send the rows that another client has confirmed."""
+    service.stop()
+    service.send(str(uuid4()))
+    service.sql(f"select pg_replication_slot_advance('{SLOT}', pg_current_wal_lsn())")
+    [planned] = [change for change in make_plan(service.deployment, recover=True).changes if change.kind == "offsets"]
+    assert "are not sent to Kafka" in planned.danger
+    in_process(service.deployment)("apply", "--yes", "--recover")
+    assert service.pending() == ["book"]
+    in_process(service.deployment)("backfill", "--acknowledge", "book")
+
+
+def test_reports_rows_of_a_type_that_the_pipeline_does_not_have(service: Service) -> None:
+    service.drop_slot()
+    send(service.dsn, "magazine", str(uuid4()), {"id": "1"}, table=TABLE)
+    done = in_process(service.deployment)("recover", "--yes")
+    assert "rows of magazine, which the pipeline does not have, became dead letters" in done.stdout + done.stderr
+    service.sql(f"delete from {TABLE} where aggregate_type = 'magazine'")
+    in_process(service.deployment)("dead-letter", "drop", "--all", "--yes")
+
+
 def test_loses_and_duplicates_nothing_of_concurrent_writers(service: Service) -> None:
     service.drop_slot()
     with writing(service) as sent:

@@ -45,9 +45,9 @@ def test_a_connection_to_a_standby_is_replaced(service: Service, uses_session: b
         engine.dispose()
 
 
-@pytest.mark.parametrize("error", [EmptyError, InvalidError])
+@pytest.mark.parametrize("error", [EmptyError, InvalidError, psycopg.Rollback])
 @pytest.mark.parametrize("kind", [ProcessedEvents, StoredOffsets, WithoutDeduplication])
-def test_an_error_that_is_not_true_rolls_back(service: Service, kind: type[Any], error: type[Exception]) -> None:
+def test_an_error_that_psycopg_would_not_raise_rolls_back(service: Service, kind: type[Any], error: type[Exception]) -> None:
     recovered: list[str] = []
 
     def fail(event: Event, connection: psycopg.Connection) -> None:

@@ -260,6 +260,18 @@ def test_a_handler_that_is_cancelled_has_failed(loop: HandlerLoop, is_async: boo
     assert default_reaction(caught.value) is Reaction.RETRY
 
 
+@pytest.mark.parametrize("error", [psycopg.Rollback(), ExceptionGroup("tasks", [psycopg.Rollback()])])
+def test_a_handler_that_raises_rollback_has_failed(loop: HandlerLoop, error: Exception) -> None:
+    """psycopg would end the receiver's transaction without an error, and the events would be lost."""
+
+    def rolling_back() -> None:
+        raise error
+
+    with pytest.raises(RejectedError) as caught:
+        loop.call(rolling_back)
+    assert default_reaction(caught.value) is Reaction.RETRY
+
+
 def test_an_interrupt_ends_a_coroutine(loop: HandlerLoop) -> None:
     ended: list[str] = []
 
