@@ -47,7 +47,9 @@ def test_a_connection_to_a_standby_is_replaced(service: Service, uses_session: b
 
 @pytest.mark.parametrize("error", [EmptyError, InvalidError, psycopg.Rollback])
 @pytest.mark.parametrize("kind", [ProcessedEvents, StoredOffsets, WithoutDeduplication])
-def test_an_error_that_psycopg_would_not_raise_rolls_back(service: Service, kind: type[Any], error: type[Exception]) -> None:
+def test_an_error_that_psycopg_would_not_raise_rolls_back(
+    service: Service, kind: type[Any], error: type[Exception]
+) -> None:
     recovered: list[str] = []
 
     def fail(event: Event, connection: psycopg.Connection) -> None:
