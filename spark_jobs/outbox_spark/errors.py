@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from outbox_events.errors import OutboxError, RefusedError
 
+REBUILD_HINT = "run `outbox-rebuild` (with --restart if an earlier rebuild was interrupted)"
+
 
 class SchemaError(OutboxError):
     """A schema cannot be mapped to columns, or is incompatible with the existing table."""

@@ -27,13 +27,25 @@ class FakeKafka:
     def describe(self, names: Iterable[str]) -> dict[str, ActualTopic]:
         return {name: self.states[name] for name in names if name in self.states}
 
-    def create(self, name: str, *, partitions: int, replication_factor: int, config: dict[str, str]) -> None:
+    def create(
+        self,
+        name: str,
+        *,
+        partitions: int,
+        replication_factor: int,
+        config: dict[str, str],
+        only_validate: bool = False,
+    ) -> None:
+        if only_validate:
+            return
         self.states[name] = ActualTopic(partitions, replication_factor, config, f"new id of {name}")
 
     def add_partitions(self, name: str, partitions: int) -> None:
         self.states[name] = replace(self.states[name], partitions=partitions)
 
-    def set_config(self, name: str, config: dict[str, str]) -> None:
+    def set_config(self, name: str, config: dict[str, str], *, only_validate: bool = False) -> None:
+        if only_validate:
+            return
         self.states[name] = replace(self.states[name], config={**self.states[name].config, **config})
 
     def bounds(self, name: str) -> dict[int, Bounds]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,13 +18,15 @@ class StartPosition:
     """Start position of a connector: the topic prefix under which its offsets are stored, and the slot's confirmed LSN.
 
     `wal_position` is the server's LSN; None if unknown. `ignore_stored_offset` is set if the stored offset was written
-    for another slot or database, or by a deleted connector. LSNs are integers.
+    for another slot or database, or by a deleted connector. `record_gap` is called before the slot's LSN replaces an
+    earlier stored offset, if rows in between are not sent. LSNs are integers.
     """
 
     prefix: str
     slot_lsn: int
     wal_position: int | None = None
     ignore_stored_offset: bool = False
+    record_gap: Callable[[], None] = lambda: None
 
 
 def seed(lsn: int) -> dict[str, int]:
@@ -68,6 +71,8 @@ def ensure_offset(
     if offset:
         lsn = highest_lsn(offset)
         progress(f"set the offset of connector {name} from LSN {lsn} to the slot's LSN {start.slot_lsn}: {reason}")
+        if lsn < start.slot_lsn:
+            start.record_gap()
     write_offset(client, name, start.prefix, seed(start.slot_lsn), progress)
 
 

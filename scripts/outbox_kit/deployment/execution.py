@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from outbox_kit.connect import apply as connect_apply
@@ -21,7 +23,7 @@ from outbox_kit.deployment.identity import READ_LIMIT_S, names_of, refuse_wrong_
 from outbox_kit.deployment.lag import wait_until_reading
 from outbox_kit.deployment.plan import UNAVAILABLE, all_subjects, connector_config, make_plan, plan_connect
 from outbox_kit.deployment.plan_model import Plan
-from outbox_kit.deployment.preconditions import refuse_dangerous, refuse_missing_prerequisites
+from outbox_kit.deployment.preconditions import refuse_dangerous, refuse_invalid_topics, refuse_missing_prerequisites
 from outbox_kit.deployment.recorded_database import read_database
 from outbox_kit.kafka import apply as kafka_apply
 from outbox_kit.kafka import state as kafka_state
@@ -35,6 +37,7 @@ from outbox_kit.registry import apply as registry_apply
 from outbox_kit.registry import state as registry_state
 from outbox_kit.results import Reporter
 from outbox_kit.results.changes import Change, System
+from outbox_kit.results.repair_commands import resend_steps
 
 
 def apply(
@@ -68,6 +71,7 @@ def apply(
             preconditions.refuse_stale_plan(shown_plan, plan)
         refuse_missing_prerequisites(plan)
         refuse_dangerous(plan, allow, command)
+        refuse_invalid_topics(deployment, plan)
         _begin_recovery(deployment, plan, progress, requires_backfill=before_start is not None)
         lock = apply_prerequisites(deployment, plan, progress)
         if "connect" not in plan.systems:
@@ -199,6 +203,8 @@ def _apply_connect(
     changes = plan_connect(deployment, lock, [], database, recover=plan.recover)
     preconditions.refuse_unplanned_changes(plan, changes)
     start = start_position(deployment, lock, database)
+    if lock.config is not None or lock.unfinished == "recover":  # otherwise, another deployment stored the offset
+        start = replace(start, record_gap=partial(_record_gap, deployment, plan.systems, progress))
     skips_rows = any(change.kind == "offsets" and change.danger for change in changes)
     if skips_rows or any(change.loss for change in changes):
         lock = _with_required_backfill(deployment, lock, plan.systems)
@@ -214,15 +220,22 @@ def _apply_connect(
         connect_apply.apply(client, name, config, deletions, start=start, progress=progress, state=settings.state)
         if not connect_lifecycle.is_running(client.status(name)):
             # Until then, a connector with another name can advance the slot.
-            start = _position_after_release(deployment, lock)
+            start = replace(_position_after_release(deployment, lock), record_gap=start.record_gap)
         pending = [change for change in changes if change not in deletions]
     started = connect_apply.apply(client, name, config, pending, start=start, progress=progress, state=settings.state)
+    lock = deployment.lock() or lock
     has_run = _wait_or_roll_back(deployment, config, changes, lock.config, progress, started=started, rollback=rollback)
     update = {"unfinished": None, "names": names_of(config), "config": config if has_run else lock.config}
     final_lock = lock.model_copy(update=update)
     if final_lock != lock:
         deployment.write_lock(final_lock)
     return changes
+
+
+def _record_gap(deployment: Deployment, systems: Collection[System], progress: Reporter) -> None:
+    """Record that every topic needs a backfill, because the connector starts after rows that it has not sent."""
+    _with_required_backfill(deployment, deployment.lock() or deployment.new_lock(), systems)
+    progress(f"rows before the slot's LSN are not sent to Kafka; afterwards {resend_steps(deployment.pipeline)}")
 
 
 def _wait_or_roll_back(

@@ -328,8 +328,8 @@ def plan_connect(
     recorded = lock or deployment.new_lock()
     changes = connect_state.diff(name, config, actual, recorded.unfinished, state=state, names=recorded.names)
     harmful_keys = harmful_foreign_keys(config, actual.config, lock.config if lock else None)
-    if recover:
-        changes = _with_recovery_dangers(deployment, changes, actual, database)
+    if lock is not None and is_recovery:
+        changes = _with_recovery_dangers(deployment, lock, changes, actual, database)
     if harmful_keys:
         changes = _with_loss(changes, deployment.pipeline, harmful_keys)
     has_new_schema = any(change.kind == "schema" for change in changes_before)
@@ -376,12 +376,16 @@ def _with_loss(changes: list[Change], pipeline: Pipeline, keys: list[str]) -> li
 
 
 def _with_recovery_dangers(
-    deployment: Deployment, changes: list[Change], actual: ActualConnector, database: postgres_state.ActualDatabase
+    deployment: Deployment,
+    lock: Lock,
+    changes: list[Change],
+    actual: ActualConnector,
+    database: postgres_state.ActualDatabase,
 ) -> list[Change]:
     """Add the danger of a slot that is beyond the discarded offset, and of a connector that this lock file is behind.
 
-    A connector with a higher source epoch was applied with another lock file. It can be that of another environment,
-    unless the publication has the mark of this deployment.
+    A higher source epoch than that of the lock file was written with another lock file. It can be that of another
+    environment, unless the publication has the mark of this deployment. `lock` has the epoch of the recovery.
     """
     pipeline, recorded = deployment.pipeline, deployment.lock() or deployment.new_lock()
     dangers = {}
@@ -391,12 +395,13 @@ def _with_recovery_dangers(
         gap = f"rows between the offset at {lsn.describe(offset_lsn)} and the slot at {lsn.describe(confirmed)}"
         dangers["offsets"] = f"{gap} are not sent to Kafka; afterwards {resend_steps(pipeline)}"
     comment = (database.publication or {}).get("comment")
-    epoch = connect_state.epoch(actual.config)
-    marks = ddl.own_marks(pipeline, deployment.environment, recorded.cluster_id)
-    if epoch > recorded.source_epoch and comment not in marks:
+    marks = ddl.own_marks(pipeline, deployment.environment, recorded.cluster_id or deployment.kafka.cluster_id())
+    written_epoch = lock.source_epoch - 1
+    if written_epoch > recorded.source_epoch and comment not in marks:
         dangers["connector"] = (
-            f"it has source epoch {epoch}, but the lock file has {recorded.source_epoch}, and publication "
-            f"{pipeline.source.publication} has no mark of this deployment: it may be that of another environment"
+            f"records or connector have source epoch {written_epoch}, but the lock file has {recorded.source_epoch}, "
+            f"and publication {pipeline.source.publication} has no mark of this deployment: another environment may "
+            "have written them"
         )
     own = pipeline.connector.name
     return [

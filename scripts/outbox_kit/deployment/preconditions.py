@@ -8,6 +8,7 @@ from outbox_events.contract import lsn
 from outbox_events.contract.source_sequence import WalPosition
 from outbox_events.errors import RefusedError, WaitTimeoutError
 from outbox_events.text import plural
+from outbox_kit.connect import apply as connect_apply
 from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment.deployment import Deployment
@@ -15,6 +16,8 @@ from outbox_kit.deployment.identity import refuse_foreign_publication, refuse_un
 from outbox_kit.deployment.plan_model import EXCLUDED_OBJECTS_MESSAGE, Plan
 from outbox_kit.deployment.recorded_objects import has_own_connector, is_recorded_slot
 from outbox_kit.deployment.source_epochs import highest_epoch, highest_version
+from outbox_kit.kafka import apply as kafka_apply
+from outbox_kit.kafka import state as kafka_state
 from outbox_kit.pipeline import Lock, LockedSchema, LockedSource
 from outbox_kit.pipeline.lock import RETAINED_VERSIONS
 from outbox_kit.postgres import client as postgres_client
@@ -23,6 +26,7 @@ from outbox_kit.postgres import state as postgres_state
 from outbox_kit.postgres.count_undelivered import count_between
 from outbox_kit.postgres.replication_slot import Slot, read_counters, wait_inactive
 from outbox_kit.postgres.state import ActualDatabase
+from outbox_kit.results import Reporter
 from outbox_kit.results.changes import Change
 from outbox_kit.results.checks import Check, Severity, Status
 from outbox_kit.results.repair_commands import APPLY_RECOVER_HINT
@@ -192,10 +196,11 @@ def refuse_dangerous(plan: Plan, allowed: Collection[str], command: str = "") ->
 
 def refuse_unallowed(changes: Iterable[Change], allowed: Collection[str], command: str) -> None:
     """Raise RefusedError for a change whose object is not in `allowed`. `command` makes the changes."""
+    changes = list(changes)
     refused_changes = [change for change in changes if change.object not in allowed]
     if refused_changes:
         dangers = "; ".join(f"{change.object}: {change.danger}" for change in refused_changes)
-        words = [command, *(f'--allow "{change.object}"' for change in refused_changes)]
+        words = [command, *(f'--allow "{change.object}"' for change in changes)]
         hint = f"to allow these changes, run `{' '.join(words)}`"
         raise RefusedError(f"no change of the plan was made, because it contains dangerous changes: {dangers}", hint)
 
@@ -207,6 +212,21 @@ def refuse_missing_prerequisites(plan: Plan) -> None:
             f"{EXCLUDED_OBJECTS_MESSAGE}: {', '.join(plan.waits_for)}",
             "run `outbox apply` without --only, or run it first with --only for the systems of these objects",
         )
+
+
+def refuse_invalid_topics(deployment: Deployment, plan: Plan) -> None:
+    """Raise RejectedError if the brokers would reject a topic or its settings, before any system is changed."""
+    topics = kafka_state.desired_topics(deployment.pipeline, deployment.environment)
+    kafka_apply.validate(deployment.kafka, topics, plan.changes_of("kafka"))
+
+
+def refuse_invalid_config(deployment: Deployment, plan: Plan, progress: Reporter) -> None:
+    """Raise RefusedError if Connect would reject the connector config, as far as the config and the login exist."""
+    created = {change.kind for change in plan.changes_of("postgres")} - {"slot", "publication"}
+    if plan.lock is None or created or plan.changes_of("registry"):
+        return
+    config = deployment.render(plan.lock.model_copy(update={"schemas": plan.schemas}))
+    connect_apply.refuse_invalid(deployment.connect, deployment.pipeline.connector.name, config, progress=progress)
 
 
 def refuse_stale_plan(shown_plan: Plan, current_plan: Plan) -> None:

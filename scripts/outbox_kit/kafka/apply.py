@@ -30,6 +30,20 @@ def apply(client: KafkaClient, topics: list[Topic], changes: list[Change], progr
         client.set_config(topic.name, topic.config)
 
 
+def validate(client: KafkaClient, topics: list[Topic], changes: list[Change]) -> None:
+    """Raise RejectedError if the brokers would reject a topic to create, or the settings of a topic to change."""
+    topics_by_name = {topic.name: topic for topic in topics}
+    for change in changes:
+        topic = topics_by_name[change.name]
+        if change.action == "create":
+            count, factor = topic.partitions, topic.replication_factor
+            client.create(
+                topic.name, partitions=count, replication_factor=factor, config=topic.config, only_validate=True
+            )
+        else:
+            client.set_config(topic.name, topic.config, only_validate=True)
+
+
 def recorded_topics(
     client: KafkaClient, topics: list[Topic], changes: list[Change], recorded: RecordedTopics
 ) -> dict[str, LockedTopic]:

@@ -124,13 +124,22 @@ class KafkaClient:
             configs = topic_requests.configs(self._admin, existing, seconds=self._timeout_s)
         return {name: ActualTopic(*topics[name], configs[name], described[name][0]) for name in existing}
 
-    def create(self, topic: str, *, partitions: int, replication_factor: int, config: dict[str, str]) -> None:
+    def create(
+        self,
+        topic: str,
+        *,
+        partitions: int,
+        replication_factor: int,
+        config: dict[str, str],
+        only_validate: bool = False,
+    ) -> None:
+        """Create a topic. With `only_validate`, the brokers only check whether they would create it."""
         new_topic = NewTopic(topic, num_partitions=partitions, replication_factor=replication_factor, config=config)
-        futures = self._admin.create_topics([new_topic], request_timeout=self._timeout_s)
+        futures = self._admin.create_topics([new_topic], request_timeout=self._timeout_s, validate_only=only_validate)
         self._result(futures[topic], f"create topic {topic}")
 
-    def set_config(self, topic: str, config: dict[str, str]) -> None:
-        """Set the settings in `config`. The topic's other settings do not change."""
+    def set_config(self, topic: str, config: dict[str, str], *, only_validate: bool = False) -> None:
+        """Set the settings in `config`. The topic's other settings do not change. `only_validate` is as in create()."""
         entries = [
             ConfigEntry(
                 key, value, source=ConfigSource.DYNAMIC_TOPIC_CONFIG, incremental_operation=AlterConfigOpType.SET
@@ -138,7 +147,9 @@ class KafkaClient:
             for key, value in config.items()
         ]
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-        futures = self._admin.incremental_alter_configs([resource], request_timeout=self._timeout_s)
+        futures = self._admin.incremental_alter_configs(
+            [resource], request_timeout=self._timeout_s, validate_only=only_validate
+        )
         self._result(futures[resource], f"configure topic {topic}")
 
     def add_partitions(self, topic: str, partitions: int) -> None:

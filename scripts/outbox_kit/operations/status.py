@@ -299,7 +299,8 @@ def _next_step(status: PipelineStatus, lock: Lock | None) -> str:
     if status.connect_responded and (lock is None or lock.source is None):
         return "run `outbox apply`"
     slot_is_lost = status.slot is None or status.slot.wal_status == "lost" or not status.publication_exists
-    if status.server is not None and (slot_is_lost or (status.position or 0) > status.server):
+    is_unusable = status.server is not None and (slot_is_lost or (status.position or 0) > status.server)
+    if is_unusable or (lock is not None and lock.unfinished == "recover"):
         return "run `outbox recover`"
     if "FAILED" in states:
         return "fix the root cause, then run `outbox restart --failed`"

@@ -6,22 +6,30 @@ from typing import LiteralString
 
 from psycopg import sql
 
+from outbox_events.errors import RejectedError
 from outbox_kit.pipeline import Source
 from outbox_kit.postgres import ddl
-from outbox_kit.postgres.client import Connection
+from outbox_kit.postgres.client import DOCTOR_HINT, Connection
 from outbox_kit.postgres.verify_queries import last_pages
 
 SEQUENCE: LiteralString = """
-    select name, coalesce(pg_sequence_last_value(name::regclass), 0) as last
-    from (select pg_get_serial_sequence(%(table)s, attname) as name from pg_attribute
-          where attrelid = to_regclass(%(table)s) and attname = 'seq' and not attisdropped) as sequence"""
+    select is_readable, case when is_readable then coalesce(pg_sequence_last_value(name::regclass), 0) end as last
+    from (select name, has_sequence_privilege(name, 'usage, select') as is_readable
+          from (select pg_get_serial_sequence(%(table)s, attname) as name from pg_attribute
+                where attrelid = to_regclass(%(table)s) and attname = 'seq' and not attisdropped) as column_sequence
+          where name is not null) as sequence"""
 HIGHEST: LiteralString = "select max(seq) as seq from {table} where ctid >= {first}::tid"
 
 
 def last_number(connection: Connection, source: Source) -> int | None:
-    """Return the last value of the sequence of `seq`; None if the table has no column `seq` with a sequence."""
+    """Return the last value of the sequence of `seq`; None if the table has no column `seq` with a sequence.
+
+    Raises RejectedError if the sequence cannot be read.
+    """
     row = connection.execute(SEQUENCE, {"table": ddl.quoted_text(source.table)}).fetchone()
-    return None if row is None or row["name"] is None else int(row["last"])
+    if row is not None and not row["is_readable"]:
+        raise RejectedError(f"permission denied for the sequence of {source.table}.seq", DOCTOR_HINT)
+    return None if row is None else int(row["last"])
 
 
 def sequence_repair(connection: Connection, source: Source) -> str:

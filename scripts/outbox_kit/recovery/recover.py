@@ -16,7 +16,7 @@ from outbox_kit.deployment import Deployment, apply
 from outbox_kit.deployment.identity import refuse_other_owners
 from outbox_kit.deployment.plan import make_plan
 from outbox_kit.deployment.plan_model import Plan
-from outbox_kit.deployment.preconditions import refuse_dangerous
+from outbox_kit.deployment.preconditions import refuse_dangerous, refuse_invalid_config, refuse_invalid_topics
 from outbox_kit.deployment.recorded_database import read_database
 from outbox_kit.kafka.topic_identity import types_with_pending_backfill
 from outbox_kit.operations.preconditions import DEFAULT_LIMIT, DeletionLimit
@@ -27,6 +27,7 @@ from outbox_kit.recovery import completion
 from outbox_kit.recovery.diagnosis import Cause, diagnose
 from outbox_kit.recovery.resend_rows import ResentRows, resend_rows
 from outbox_kit.results import Reporter
+from outbox_kit.results.repair_commands import backfill_steps
 
 PROOF_WAIT_S = 120
 
@@ -61,7 +62,7 @@ class Recovery:
     def lines(self) -> list[str]:
         """Description of the result, one fact per line."""
         if self.cause is None:
-            return []
+            return ["", *self.unproven]
         rows = plural(sum(self.resent.values()), "outbox row")
         dead = (
             f"rows of {', '.join(self.unrouted)}, which the pipeline does not have, became dead letters: "
@@ -94,11 +95,11 @@ def recover(
     with deployment.exclusive("recover", progress):
         cause = diagnose(deployment)
         if cause is None:
-            return Recovery(None)
+            return Recovery(None, unproven=unfinished_steps(deployment))
         found = read_database(deployment, None)
         allowed = [*allow, f"database {found.system_identifier}/{found.name}"]  # accepted by the caller
         refuse_other_owners(deployment)  # before the slot is dropped
-        plan = _refuse_unsafe(deployment, cause, allowed, command)
+        plan = _refuse_unsafe(deployment, cause, allowed, progress, command)
         pending = _pending_types(deployment)
         _prepare(deployment, cause, plan, progress)
     recovery, rows = Recovery(cause), ResentRows()
@@ -119,7 +120,9 @@ def recover(
     return recovery
 
 
-def _refuse_unsafe(deployment: Deployment, cause: Cause, allow: Collection[str], command: str) -> Plan:
+def _refuse_unsafe(
+    deployment: Deployment, cause: Cause, allow: Collection[str], progress: Reporter, command: str
+) -> Plan:
     """Return the plan. Raises RefusedError for every reason for which `apply` would, before the connector is stopped.
 
     A connector with a higher source epoch than the lock file was applied with another lock file.
@@ -129,7 +132,15 @@ def _refuse_unsafe(deployment: Deployment, cause: Cause, allow: Collection[str],
     connect_state.refuse_lower_epoch(name, actual, lock, increased=False)
     plan = make_plan(deployment, recover=True, drops_slot=cause.drops_slot)
     refuse_dangerous(plan, allow, command)
+    refuse_invalid_topics(deployment, plan)
+    refuse_invalid_config(deployment, plan, progress)
     return plan
+
+
+def unfinished_steps(deployment: Deployment) -> list[str]:
+    """Return the commands that remain if an earlier recovery was interrupted before it had sent all states."""
+    types = sorted(_pending_types(deployment))
+    return [f"a backfill is pending: {backfill_steps(deployment.pipeline, types)}"] if types else []
 
 
 def _pending_types(deployment: Deployment) -> set[str]:

@@ -242,7 +242,7 @@ def unsequenced_finding(deployment: Deployment, found: Mapping[str, Mapping[tupl
     actual = f"{plural(len(records), 'record')} without source_sequence: {shortened_list(records, MAX_LISTED)}"
     remedy = f"stop the other producer; {'; '.join(remedies)}; {CLEANING}"
     refused = {entry.aggregate for entry in pipeline.materializations if entry.unsequenced_records == "refuse"}
-    severity = Severity.ERROR if any(keys[name] for name in refused) else None
+    severity = Severity.ERROR if any(keys.get(name) for name in refused) else None
     return Finding(not records, actual if records else SAME_ORDER, SAME_ORDER, remedy, severity)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 
 import psycopg
@@ -11,13 +13,24 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, PySparkException
 
 from outbox_common.error_text import first_line, postgres_message, traceback_text
-from outbox_events.errors import OutboxError
+from outbox_events.errors import OutboxError, RefusedError
+from outbox_spark.errors import REBUILD_HINT
 
 _JAVA_FRAME = re.compile(r"\s+at [\w.$/<>]+\(|\s+\.\.\. \d+ more$")
 _LOST_ROWS_EXCEPTION = "PersistedRows$LostException"
 _DEBUG_HINT = "run the command again; if the error persists, add --debug to print the traceback"
 _LOST_ROWS_HINT = "run the command again"
 _POSTGRES_HINT = "check the PostgreSQL server and its log, then run the command again"
+_POSTGRES_HINTS: Mapping[tuple[type[psycopg.Error], ...], str] = {
+    (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn): f"restore the table, or {REBUILD_HINT}",
+    (psycopg.errors.InvalidColumnReference,): "restore the primary key, or drop the table and run `outbox-materialize`",
+    (psycopg.errors.InsufficientPrivilege,): "grant the missing privilege to the user of the target",
+    (psycopg.errors.DiskFull,): "free space on the PostgreSQL server, then run the command again",
+}
+"""Hints for errors that a retry cannot correct."""
+_NO_SPACE = "No space left on device"
+_NOT_FOUND = re.compile(r"No such file|does not exist|not found", re.IGNORECASE)
+_TABLE_FILE = re.compile(r"[^\s'\"]+\.(parquet|avro|bin|metadata\.json)\b")
 
 
 def redacted(error: Exception) -> OutboxError:
@@ -28,9 +41,32 @@ def redacted(error: Exception) -> OutboxError:
         message = "persisted rows of a batch were lost, perhaps because an executor failed; the topic may have changed"
         return OutboxError(message, _LOST_ROWS_HINT)
     name, detail = type(error).__name__, _detail(error)
-    if isinstance(error, psycopg.OperationalError):
-        return OutboxError(f"PostgreSQL: {name}: {detail}", _POSTGRES_HINT)
-    return OutboxError(f"{name}: {detail}" if detail else name, _DEBUG_HINT)
+    if isinstance(error, psycopg.Error):
+        return postgres_error(error, f"PostgreSQL: {name}")
+    message = f"{name}: {detail}" if detail else name
+    # Delta raises an AnalysisException if another job changes the schema of a table while it is read.
+    if isinstance(error, AnalysisException) and "SCHEMA_CHANGE" not in message:
+        return RefusedError(message, "add --debug to print the traceback")
+    return _storage_error(error) or OutboxError(message, _DEBUG_HINT)
+
+
+def postgres_error(error: psycopg.Error, subject: str) -> OutboxError:
+    """Return the error with `subject` as prefix. It is not retryable if somebody must first correct the server."""
+    message = f"{subject}: {postgres_message(error)}"
+    hint = next((hint for classes, hint in _POSTGRES_HINTS.items() if isinstance(error, classes)), None)
+    return OutboxError(message, _POSTGRES_HINT) if hint is None else RefusedError(message, hint)
+
+
+def _storage_error(error: Exception) -> OutboxError | None:
+    """Return the error for a full disk or a missing file of a table; None for any other error."""
+    messages = [message for _, message in _java_causes(error)]
+    is_full = isinstance(error, OSError) and error.errno == errno.ENOSPC
+    if is_full or any(_NO_SPACE in message for message in messages):
+        return RefusedError("a disk is full", "free space in the target and in spark.local.dir, then run again")
+    for message in messages:
+        if _NOT_FOUND.search(message) and (found := _TABLE_FILE.search(message)):
+            return RefusedError(f"file {found[0]} of the table is missing", f"restore the file, or {REBUILD_HINT}")
+    return None
 
 
 def debug_traceback(error: BaseException) -> str:
@@ -68,11 +104,18 @@ def _detail(error: Exception) -> str:
 
 
 def _java_classes(error: Exception) -> list[str]:
-    """Return the class names of the Java exception of `error` and of its causes; empty if it has no Java exception."""
+    return [name for name, _ in _java_causes(error)]
+
+
+def _java_causes(error: Exception) -> list[tuple[str, str]]:
+    """Return class name and message of the Java exception of `error` and of its causes; empty if there is none.
+
+    The messages can contain values of records.
+    """
     cause = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    names: list[str] = []
-    with suppress(Exception):  # the JVM may have ended; return the names that were read
+    causes: list[tuple[str, str]] = []
+    with suppress(Exception):  # the JVM may have ended; return the causes that were read
         while cause is not None:
-            names.append(str(cause.getClass().getName()))
+            causes.append((str(cause.getClass().getName()), str(cause.getMessage())))
             cause = cause.getCause()
-    return names
+    return causes

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from outbox_spark.decoding.columns import DELETED_AT_COLUMN, KEY_COLUMN, METADATA_COLUMNS, Column
-from outbox_spark.errors import SchemaError
+from outbox_spark.errors import REBUILD_HINT, SchemaError
 from outbox_spark.jobs.model import TableProgress, WriteCounts
 from outbox_spark.session.persisted import DecodedCounts
 
@@ -26,7 +26,6 @@ DIFFERENT_COLUMNS = "__outbox_columns"
 """Names of the columns in which a stored row differs from the decoded row of its key."""
 RetryResult = tuple[int, int, str | None]
 """Partition and offset of a retried record, and why it cannot be read (None for a record that can now be read)."""
-REBUILD_HINT = "run `outbox-rebuild` (with --restart if an earlier rebuild was interrupted)"
 
 
 def check_earlier_rows(
@@ -42,6 +41,17 @@ def check_earlier_rows(
         if any(name in current or name in removed for name in names):
             message = f"the rows of {label} lack the values of field {column.name}, which was renamed or added again"
             raise SchemaError(message, REBUILD_HINT)
+
+
+def check_stored_columns(fields: Collection[str], actual: Collection[str], label: str) -> None:
+    """Raise SchemaError if a column that earlier runs wrote is missing: adding it would leave its values empty.
+
+    `fields` contains the field names of the table's last write, and `actual` the names of the table's columns.
+    """
+    existing = {name.lower() for name in actual}
+    if missing := [name for name in (KEY_COLUMN, *METADATA_COLUMNS, *sorted(fields)) if name.lower() not in existing]:
+        message = f"{label} lacks columns that outbox-materialize had created: {', '.join(missing)}"
+        raise SchemaError(message, f"restore the table, or {REBUILD_HINT}")
 
 
 @dataclass(frozen=True)

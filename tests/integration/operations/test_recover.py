@@ -177,7 +177,15 @@ def test_sends_the_rows_that_another_client_confirmed(service: Service) -> None:
     assert service.delivered(key) == [event]
 
 
-def test_changes_nothing_if_the_apply_after_it_would_be_refused(service: Service) -> None:
+@pytest.mark.parametrize(
+    ("edit", "problem"),
+    [
+        ("aggregates.book.partitions=1", f"topic {TOPIC} has {PARTITIONS} partitions"),
+        ('aggregates.book.topic={"segment.ms": "abc"}', "Invalid value abc for configuration segment.ms"),
+        ('connector.overrides={"poll.interval.ms": "-5x"}', "poll.interval.ms"),
+    ],
+)
+def test_changes_nothing_if_the_apply_after_it_would_be_refused(service: Service, edit: str, problem: str) -> None:
     """An unfinished edit of the files is found before the connector is stopped and the slot is dropped."""
     names = service.deployment.pipeline.source, service.deployment.pipeline.connector.name
     publication = f"publication {names[0].publication}"
@@ -191,9 +199,8 @@ def test_changes_nothing_if_the_apply_after_it_would_be_refused(service: Service
     )
     slot = service.sql(f"select slot_name, catalog_xmin::text from pg_replication_slots where slot_name = '{SLOT}'")
     before = service.deployment.lock_file.read_bytes()
-    edit = ("--set", "aggregates.book.partitions=1")
-    done = in_process(service.deployment)("recover", "--yes", *edit, code=1)
-    assert f"topic {TOPIC} has {PARTITIONS} partitions" in done.stderr
+    done = in_process(service.deployment)("recover", "--yes", "--set", edit, code=1)
+    assert problem in done.stderr
     assert connect_lifecycle.is_running(service.deployment.connect.status(names[1]))
     assert [row[0] for row in slot] == [
         row[0] for row in service.sql(f"select slot_name from pg_replication_slots where slot_name = '{SLOT}'")
@@ -228,6 +235,35 @@ def test_apply_records_the_gap_of_an_advanced_slot(service: Service) -> None:
     [planned] = [change for change in make_plan(service.deployment, recover=True).changes if change.kind == "offsets"]
     assert "are not sent to Kafka" in planned.danger
     in_process(service.deployment)("apply", "--yes", "--recover")
+    assert service.pending() == ["book"]
+    remaining = in_process(service.deployment)("recover", "--yes", code=1)  # as after an interrupted recovery
+    assert "a backfill is pending" in remaining.stderr
+    in_process(service.deployment)("backfill", "--acknowledge", "book")
+
+
+def test_apply_after_an_interrupted_recovery_asks_for_the_gap(service: Service) -> None:
+    service.stop()
+    service.send(str(uuid4()))
+    service.sql(f"select pg_replication_slot_advance('{SLOT}', pg_current_wal_lsn())")
+    lock = service.deployment.lock()
+    assert lock is not None
+    update = {"source": None, "source_epoch": lock.source_epoch + 1, "unfinished": "recover"}
+    service.deployment.write_lock(lock.model_copy(update=update))
+    name = f"offsets {service.deployment.pipeline.connector.name}"
+    assert f'--allow "{name}"' in in_process(service.deployment)("apply", "--yes", code=1).stderr
+    in_process(service.deployment)("apply", "--yes", "--allow", name)
+    assert service.pending() == ["book"]
+    in_process(service.deployment)("backfill", "--acknowledge", "book")
+
+
+def test_apply_records_the_gap_of_a_deleted_connector(service: Service) -> None:
+    """Connect keeps the offset of the connector, so the gap is known when the connector exists again."""
+    service.stop()
+    service.send(str(uuid4()))
+    service.sql(f"select pg_replication_slot_advance('{SLOT}', pg_current_wal_lsn())")
+    service.deployment.connect.delete(service.deployment.pipeline.connector.name)
+    done = in_process(service.deployment)("apply", "--yes")
+    assert "are not sent to Kafka" in done.stderr
     assert service.pending() == ["book"]
     in_process(service.deployment)("backfill", "--acknowledge", "book")
 

@@ -291,7 +291,10 @@ def test_names_a_sequence_that_is_behind_the_rows(database: Database) -> None:
     database.sql(insert, insert, "alter table outbox_event alter column seq restart with 1")
     try:
         assert "postgres.row-sequence" in database.failing_checks()
-        database.sql(insert)
+        database.sql("set role reader")  # which has no privilege for the sequence
+        with pytest.raises(RejectedError, match="permission denied for the sequence"):
+            sequence_repair(database.connection, database.pipeline.source)
+        database.sql("reset role", insert)
         remedy = database.checks()["postgres.row-sequence"].remedy
         database.sql(remedy.removeprefix("run `").removesuffix("`"))
         assert "postgres.row-sequence" not in database.failing_checks()

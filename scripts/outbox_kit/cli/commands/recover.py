@@ -57,7 +57,7 @@ def recover(
         if cause is not None:
             print_message(f"{cause.name}: {cause.text}")
             confirm(common, deployment, _action(deployment, cause), hint="check the cause above, then add --yes")
-        result = Recovery(None)
+        result = Recovery(None, unproven=recovery.unfinished_steps(deployment))
         if cause is not None:
             result = recovery.recover(
                 deployment,
@@ -85,12 +85,13 @@ def _print_result(result: Recovery, output: Output) -> None:
                 "cause": dataclasses.asdict(result.cause) if result.cause else None,
                 "unread": {"from": lsn.as_json(result.unread_from), "to": lsn.as_json(result.unread_to)},
                 "resent": result.resent,
+                "unrouted": result.unrouted,
                 "unproven": result.unproven,
             }
         )
     for line in result.lines[1:]:
         print_message(line)
     if result.cause is None:
-        print_message("nothing to recover: the connector can continue at its slot; `outbox verify` finds lost rows")
+        print_message("the connector can continue at its slot; `outbox verify` finds lost rows")
     elif not result.unproven:
         print_message("recovered: no event is lost")

@@ -14,6 +14,7 @@ from typing import Any, Self
 from pyspark.sql import DataFrame, SparkSession
 
 from outbox_events.errors import RefusedError
+from outbox_spark.errors import REBUILD_HINT
 from outbox_spark.jobs.model import DeltaTarget, Mode, Reporter, TableProgress
 from outbox_spark.session.run_session import without_rows
 from outbox_spark.session.settings import changed_settings
@@ -22,7 +23,7 @@ from outbox_spark.sinks.lake.lease import LEASE_SUFFIX, Lease
 from outbox_spark.sinks.lake.merge_sql import MergeStatement
 from outbox_spark.sinks.lake.single_writer import check_delta_target
 from outbox_spark.sinks.lake.table import PROGRESS_KEY, ChangeCounts, LakeTable
-from outbox_spark.sinks.target_table import QUARANTINE_SUFFIX, REBUILD_HINT
+from outbox_spark.sinks.target_table import QUARANTINE_SUFFIX
 
 TRANSACTION_ID = "outbox-materialize"
 _MERGE_SETTINGS = {

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from outbox_common.object_stores import hadoop_warehouse
 from outbox_events.errors import RefusedError
+from outbox_spark.errors import REBUILD_HINT
 from outbox_spark.jobs.model import IcebergTarget, Mode, Reporter
 from outbox_spark.session.run_session import without_rows
 from outbox_spark.session.settings import changed_settings
@@ -25,7 +26,7 @@ from outbox_spark.sinks.lake.merge_sql import MergeStatement, literal, quoted
 from outbox_spark.sinks.lake.single_writer import check_iceberg_target
 from outbox_spark.sinks.lake.table import PROGRESS_KEY, ChangeCounts, LakeTable
 from outbox_spark.sinks.lake.tombstone_ledger import LEDGER_ID
-from outbox_spark.sinks.target_table import QUARANTINE_SUFFIX, REBUILD_HINT, TOMBSTONES_SUFFIX
+from outbox_spark.sinks.target_table import QUARANTINE_SUFFIX, TOMBSTONES_SUFFIX
 
 _MAIN_BRANCH = "main"
 _BRANCH_PREFIX = "outbox_"

@@ -33,7 +33,7 @@ from outbox_spark.decoding.columns import (
 )
 from outbox_spark.decoding.json_text import JSON_OPTIONS
 from outbox_spark.decoding.rows import defaults
-from outbox_spark.errors import ForeignTableError, OverlapError, SchemaError
+from outbox_spark.errors import REBUILD_HINT, ForeignTableError, OverlapError, SchemaError
 from outbox_spark.jobs.model import Mode, TableProgress, WriteCounts
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.session.persisted import persist
@@ -56,18 +56,20 @@ from outbox_spark.sinks.lake.value_equality import differs
 from outbox_spark.sinks.target_table import (
     DIFFERENT_COLUMNS,
     QUARANTINE_SUFFIX,
-    REBUILD_HINT,
     STORED_VERSION,
     TOMBSTONES_SUFFIX,
     Batch,
     RetryResult,
     TargetTable,
     check_earlier_rows,
+    check_stored_columns,
 )
 
 PROGRESS_KEY = "outbox"
 """Key of the progress in the user metadata of a commit (Delta) or the summary of a snapshot (Iceberg)."""
 
+_COMPANIONS = "companions"
+"""Key, in the progress, of the suffixes of the companion tables that exist."""
 _REMOVED_COLUMNS = "removed_columns"
 """Key, in the progress, of the names of fields that only earlier schemas had."""
 _STORED, _EXPECTED, _IS_QUARANTINED = "__outbox_stored", "__outbox_expected", "__outbox_is_quarantined"
@@ -137,6 +139,8 @@ class LakeTable(TargetTable, ABC):
         previous = self._progress or {}
         check_earlier_rows(columns, previous.get("columns", ()), previous.get(_REMOVED_COLUMNS, ()), self._label)
         types = self._storage.column_types()
+        if self._progress is not None:
+            check_stored_columns(previous.get("columns", ()), types, self._label)
         for column in columns:
             actual, expected = types.get(column.name.lower()), schema[column.name].dataType.simpleString()
             if actual is not None and actual != expected:
@@ -195,7 +199,7 @@ class LakeTable(TargetTable, ABC):
     def write(self, batch: Batch) -> WriteCounts:
         """Write the ledger and the quarantine, then write the rows and the progress in one commit."""
         self._check_lease()
-        progress = self._progress_with(batch)
+        progress = self._progress_with(batch, self._existing_companions())
         with self._raising_conflicts():
             if batch.rewrites:
                 upserts = self._rewrite(batch, progress)
@@ -399,13 +403,28 @@ class LakeTable(TargetTable, ABC):
         previous = self._progress or {}
         return {*previous.get("columns", ()), *previous.get(_REMOVED_COLUMNS, ())}
 
-    def _progress_with(self, batch: Batch) -> dict[str, Any]:
+    def _existing_companions(self) -> list[str]:
+        """Return the suffixes of the existing companion tables. Raises RefusedError if one of them was dropped.
+
+        Without its ledger, a table would show a deleted key again if an older record of the key is replayed.
+        """
+        existing = [suffix for suffix in (TOMBSTONES_SUFFIX, QUARANTINE_SUFFIX) if self._storage.exists(suffix)]
+        for suffix in (self._progress or {}).get(_COMPANIONS, ()):
+            if suffix not in existing:
+                message = f"table {self._label}{suffix} is missing, although {self._label} has written to it"
+                raise RefusedError(message, f"restore the table, or {REBUILD_HINT}")
+        return existing
+
+    def _progress_with(self, batch: Batch, companions: Sequence[str]) -> dict[str, Any]:
         names = [column.name for column in batch.columns]
+        added = {TOMBSTONES_SUFFIX: batch.counts.tombstones, QUARANTINE_SUFFIX: batch.counts.quarantined}
+        written = [suffix for suffix, count in added.items() if count and not batch.rewrites]
         return {
             **batch.committed.to_json(),
             "columns": names,
             _REMOVED_COLUMNS: sorted(self._field_names().difference(names)),
             "mode": self._mode,
+            _COMPANIONS: sorted({*companions, *written}),
             LEDGER_ID: self._ledger.id,
             "token": secrets.token_hex(8),
         }
@@ -423,7 +442,8 @@ class LakeTable(TargetTable, ABC):
             raise RefusedError(message, "run `outbox-rebuild` again")
         self._ledger.copy_from(shadow._ledger)
         self._quarantine.copy_from(shadow._quarantine)
-        return shadow._progress
+        existing = [suffix for suffix in (TOMBSTONES_SUFFIX, QUARANTINE_SUFFIX) if self._storage.exists(suffix)]
+        return {**shadow._progress, _COMPANIONS: existing}
 
     def _check_lease(self) -> None:
         if self._lease is not None:

@@ -35,9 +35,10 @@ from outbox_spark.decoding.columns import (
 )
 from outbox_spark.decoding.json_text import JSON_OPTIONS
 from outbox_spark.decoding.rows import defaults
-from outbox_spark.errors import OverlapError, SchemaError
+from outbox_spark.errors import REBUILD_HINT, OverlapError, SchemaError
 from outbox_spark.jobs.model import Mode, PostgresTarget, TableProgress, WriteCounts
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
+from outbox_spark.session.error_redaction import postgres_error
 from outbox_spark.session.persisted import DecodedCounts, persist
 from outbox_spark.session.run_session import active_session
 from outbox_spark.session.stage_metrics import OBSERVATION
@@ -88,13 +89,13 @@ from outbox_spark.sinks.postgres.staging import (
 from outbox_spark.sinks.postgres.statements import STATE_TYPES, TableStatements, column_type, identifiers
 from outbox_spark.sinks.target_table import (
     DIFFERENT_COLUMNS,
-    REBUILD_HINT,
     STORED_VERSION,
     Batch,
     RetryResult,
     StagedRows,
     TargetTable,
     check_earlier_rows,
+    check_stored_columns,
 )
 
 # Matches \u0000 in JSON text, unless the backslash itself is escaped. jsonb rejects this escape, as text rejects NUL.
@@ -185,6 +186,7 @@ class PostgresTable(TargetTable):
             if column.name in types and column.name not in created.all:
                 message = f"outbox-materialize did not create column {label}.{column.name}"
                 raise SchemaError(f"{message}, but the schema has this field", "rename or drop the column")
+        check_stored_columns(created.current, types, label)
         check_earlier_rows(columns, created.current, created.removed, label)
         for name, (is_not_null, default) in column_constraints(self._connection, self._tables.target).items():
             if is_not_null and default is None and name not in created.all:
@@ -483,6 +485,5 @@ class PostgresTable(TargetTable):
         elif is_constraint:
             message = f"PostgreSQL rejects rows of {self._tables.label}: {postgres_message(error)}"
         else:
-            message = f"PostgreSQL failed to write {self._tables.label}: {postgres_message(error)}"
-            return OutboxError(message, "correct the cause, then run the command again")
+            return postgres_error(error, f"PostgreSQL failed to write {self._tables.label}")
         return RefusedError(message, "remove the constraint or trigger; the table must accept every state of the topic")
