@@ -17,9 +17,14 @@ from outbox_events.errors import OutboxError, RefusedError
 from outbox_spark.errors import REBUILD_HINT
 
 _JAVA_FRAME = re.compile(r"\s+at [\w.$/<>]+\(|\s+\.\.\. \d+ more$")
-_LOST_ROWS_EXCEPTION = "PersistedRows$LostException"
+_READER_PACKAGE = "io.outboxkit.spark."
 _DEBUG_HINT = "run the command again; if the error persists, add --debug to print the traceback"
-_LOST_ROWS_HINT = "run the command again"
+_READER_ERRORS: Mapping[str, tuple[type[OutboxError], str]] = {
+    "LostException": (OutboxError, "run the command again"),
+    "MissingRecordsException": (OutboxError, "check the brokers, then run the command again"),
+    "TopicDeletedException": (RefusedError, "run `outbox apply`, then see docs/materialization.md, Errors"),
+}
+"""Exceptions of outbox-spark.jar, whose messages contain no values, with the kind of error and its hint."""
 _POSTGRES_HINT = "check the PostgreSQL server and its log, then run the command again"
 _POSTGRES_HINTS: Mapping[tuple[type[psycopg.Error], ...], str] = {
     (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn): f"restore the table, or {REBUILD_HINT}",
@@ -37,9 +42,10 @@ def redacted(error: Exception) -> OutboxError:
     """Return an OutboxError whose message contains no values of records. Return an OutboxError unchanged."""
     if isinstance(error, OutboxError):
         return error
-    if _is_lost_rows_error(error):
-        message = "persisted rows of a batch were lost, perhaps because an executor failed; the topic may have changed"
-        return OutboxError(message, _LOST_ROWS_HINT)
+    for name, message in _java_causes(error):
+        if name.startswith(_READER_PACKAGE) and name.rpartition("$")[2] in _READER_ERRORS:
+            kind, hint = _READER_ERRORS[name.rpartition("$")[2]]
+            return kind(message, hint)
     name, detail = type(error).__name__, _detail(error)
     if isinstance(error, psycopg.Error):
         return postgres_error(error, f"PostgreSQL: {name}")
@@ -79,12 +85,6 @@ def _debug_message(error: BaseException) -> str:
         return str(error)
     frames = [line for line in str(error).splitlines() if _JAVA_FRAME.match(line)]
     return "\n".join([redacted(error).message, *frames])
-
-
-def _is_lost_rows_error(error: Exception) -> bool:
-    with suppress(Exception):  # str() can raise, see _detail
-        return isinstance(error, (PySparkException, Py4JError)) and _LOST_ROWS_EXCEPTION in str(error)
-    return False
 
 
 def _detail(error: Exception) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
@@ -215,6 +216,23 @@ def test_times_out_when_the_broker_sends_nothing(topic: Topic) -> None:
     range_beyond_end = ReadRange(read.topic, read.topic_id, 0, dict(read.start), {**read.end, 0: 5})
     with pytest.raises(Exception, match=r"no record .* offset 1 arrived within 1 s; the range ends at offset 5"):
         read_newest(topic.spark, topic.kafka, range_beyond_end, timeout_millis=1_000).collect()
+
+
+def test_topic_that_is_deleted_while_it_is_read_is_named(topic: Topic) -> None:
+    topic.send(b"a", b"v")
+    read = topic.range()
+    range_beyond_end = ReadRange(read.topic, read.topic_id, 0, dict(read.start), {**read.end, 0: 5})
+    rows = read_newest(topic.spark, topic.kafka, range_beyond_end)
+    topic.admin.delete_topics([topic.name])[topic.name].result(30)
+    started = time.monotonic()
+    try:
+        with pytest.raises(Exception, match="was deleted") as raised:
+            rows.collect()
+    finally:
+        topic.admin.create_topics([NewTopic(topic.name, 1, 1)])[topic.name].result(30)  # for the fixture
+    assert time.monotonic() - started < 30
+    error = redacted(raised.value)  # type: ignore[arg-type]
+    assert (error.message, error.transient) == (f"topic {topic.name} was deleted while it was read", False)
 
 
 def test_cancelled_task_ends(topic: Topic, spark: SparkSession) -> None:

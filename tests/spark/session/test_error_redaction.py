@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import psycopg
@@ -40,7 +41,7 @@ def test_redacts_errors_of_postgres(postgres: psycopg.conninfo.ConninfoDict, sta
     arguments: dict[str, Any] = dict(postgres)
     with psycopg.connect(**arguments) as connection, pytest.raises(psycopg.Error) as caught:
         connection.execute(statement.encode())
-    assert message_of(caught.value) == message
+    assert message_of(caught.value) == f"PostgreSQL: {message}"
     assert SECRET not in debug_traceback(caught.value)
 
 
@@ -55,6 +56,7 @@ def test_redacts_errors_of_spark(spark: SparkSession) -> None:
     with pytest.raises(AnalysisException) as analysis:
         spark.table("nowhere")
     assert message_of(analysis.value).startswith("AnalysisException: [TABLE_OR_VIEW_NOT_FOUND]")
+    assert not redacted(analysis.value).transient
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
@@ -101,3 +103,17 @@ def test_reports_a_lost_connection_only() -> None:
     assert actual.message.startswith("PostgreSQL: AdminShutdown")
     assert "run the command again" in actual.hint
     assert actual.transient
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        psycopg.errors.DiskFull("could not extend file"),
+        psycopg.errors.InsufficientPrivilege("permission denied for table t"),
+        psycopg.errors.UndefinedColumn("column does not exist"),
+    ],
+)
+def test_errors_that_a_retry_cannot_correct_are_not_retryable(error: Exception) -> None:
+    assert not redacted(error).transient
+    assert "--debug" not in redacted(error).hint

@@ -23,6 +23,9 @@ import org.apache.spark.TaskKilledException;
 final class PartitionReader {
   private static final Duration POLL_TIMEOUT = Duration.ofSeconds(1);
 
+  /** Time without a record after which the brokers are asked whether the topic still exists. */
+  private static final Duration MAX_SILENCE = Duration.ofSeconds(5);
+
   /** Size in bytes of the records of later ranges above which no more of them are fetched. */
   private static final long MAX_PREFETCHED_BYTES = 64L << 20;
 
@@ -36,6 +39,24 @@ final class PartitionReader {
   private Queue<ConsumerRecord<byte[], byte[]>> current;
   private long prefetchedBytes;
   private boolean isAtEnd = true;
+
+  /** Thrown if the records of a range do not arrive. The message contains no values of records. */
+  public static final class MissingRecordsException extends IllegalStateException {
+    private static final long serialVersionUID = 1;
+
+    MissingRecordsException(String message) {
+      super(message);
+    }
+  }
+
+  /** Thrown if the topic was deleted while it is read. The message contains no values of records. */
+  public static final class TopicDeletedException extends IllegalStateException {
+    private static final long serialVersionUID = 1;
+
+    TopicDeletedException(String topic) {
+      super("topic %s was deleted while it was read".formatted(topic));
+    }
+  }
 
   PartitionReader(NewestRecords.Settings settings, List<NewestRecords.Range> ranges) {
     timeoutMillis = settings.timeoutMillis();
@@ -73,7 +94,10 @@ final class PartitionReader {
     }
   }
 
-  /** Returns the next record, or null at the end. Throws IllegalStateException on a timeout. */
+  /**
+   * Returns the next record, or null at the end. Throws MissingRecordsException on a timeout, and
+   * TopicDeletedException.
+   */
   ConsumerRecord<byte[], byte[]> next() {
     while (!isAtEnd) {
       ConsumerRecord<byte[], byte[]> record = current.poll();
@@ -92,7 +116,9 @@ final class PartitionReader {
 
   private void poll() {
     long offset = consumer.position(partition);
-    long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(timeoutMillis);
+    long start = System.nanoTime();
+    long deadline = start + TimeUnit.MILLISECONDS.toNanos(timeoutMillis);
+    boolean isChecked = false;
     do {
       if (TaskContext.get().isInterrupted()) {
         throw new TaskKilledException("the Spark task was cancelled");
@@ -102,8 +128,14 @@ final class PartitionReader {
       if (!current.isEmpty() || consumer.position(partition) > offset) {
         return;
       }
+      if (!isChecked && System.nanoTime() - start > MAX_SILENCE.toNanos()) {
+        isChecked = true;
+        if (!consumer.listTopics(MAX_SILENCE).containsKey(partition.topic())) {
+          throw new TopicDeletedException(partition.topic());
+        }
+      }
     } while (System.nanoTime() < deadline);
-    throw new IllegalStateException(
+    throw new MissingRecordsException(
         "%s: no record at or after offset %d arrived within %d s; the range ends at offset %d"
             .formatted(
                 partition, offset, TimeUnit.MILLISECONDS.toSeconds(timeoutMillis), range.until()));

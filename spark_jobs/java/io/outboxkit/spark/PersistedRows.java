@@ -22,7 +22,7 @@ public final class PersistedRows {
     private static final long serialVersionUID = 1;
 
     LostException() {
-      super("persisted rows are lost, and the topic must not be read again");
+      super("persisted rows of a batch were lost, perhaps because an executor failed");
     }
   }
 
