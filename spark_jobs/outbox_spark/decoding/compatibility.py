@@ -6,7 +6,7 @@ import json
 
 from outbox_common.avro_evolution import differences
 from outbox_events.schemas.avro_schema import Node, load, short_name
-from outbox_spark.errors import SchemaError
+from outbox_spark.errors import REBUILD_HINT, SchemaError
 
 
 def check_writer(writer_schema: str, reader_schema: str, subject: str) -> None:
@@ -24,12 +24,14 @@ def check_writer(writer_schema: str, reader_schema: str, subject: str) -> None:
         if entry.readable:
             raise SchemaError(
                 f"{message}, and would read a different value",
-                "restore the previous type in the reader schema, or give the field with the new type a different name",
+                "register a schema in which the field has its previous type, and another field the new type; then send "
+                "the states again with `outbox backfill --restart`",
             )
         if has_same_name:
             raise SchemaError(
                 f"{message}, and cannot read the field",
-                "give the field a compatible type or a default, or set `schema_version` to one that can read the field",
+                "register a schema in which the field has a default or reads both types, such as a union; then, if the "
+                f"run asks for it, {REBUILD_HINT}; or set `schema_version` to a version that reads the field",
             )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from typing import Any
 
@@ -29,6 +30,8 @@ _TABLE_PROPERTIES = {
     # Every commit writes a metadata file, so the oldest of these files are deleted.
     "write.metadata.delete-after-commit.enabled": "true",
 }
+_WIDENINGS = frozenset({("int", "bigint"), ("float", "double")})
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _AGE_PROPERTY = "history.expire.max-snapshot-age-ms"
 _DEFAULT_AGE_DAYS = 5  # the default of the property in Iceberg
 _DAY_MILLIS = 86_400_000
@@ -43,6 +46,12 @@ class IcebergStorage(LakeStorage):
         super().__init__(spark)
         self.catalog = configure_catalog(spark, target)
         self._target, self._table = target, table
+
+    def can_widen(self, actual: str, desired: str) -> bool:
+        precisions = _DECIMAL.fullmatch(actual), _DECIMAL.fullmatch(desired)
+        if precisions[0] and precisions[1]:
+            return precisions[0][2] == precisions[1][2] and int(precisions[0][1]) < int(precisions[1][1])
+        return (actual, desired) in _WIDENINGS
 
     def sql_name(self, suffix: str = "") -> str:
         return table_name(self.spark, self._target, self._table + suffix)

@@ -55,6 +55,10 @@ class LakeStorage(ABC):
     def compact(self, suffix: str) -> str:
         """Rewrite small files and remove obsolete data. Return text with the numbers of files."""
 
+    def can_widen(self, actual: str, desired: str) -> bool:  # noqa: ARG002 - for subclasses
+        """Return whether the format can change a column of Spark type `actual` to `desired` without a rewrite."""
+        return False
+
     def execute(self, statement: str) -> None:
         self.spark.sql(statement).collect()
 
@@ -65,7 +69,7 @@ class LakeStorage(ABC):
         return {field.name.lower(): field.dataType.simpleString() for field in self.read().schema.fields}
 
     def add_columns(self, types: Mapping[str, str], comments: Mapping[str, str]) -> None:
-        """Add the columns that the table lacks, and update the column comments that differ from `comments`."""
+        """Add the columns that the table lacks, widen types, and update the comments that differ from `comments`."""
         actual_fields = {field.name.lower(): field for field in self.read().schema.fields}
         missing = [name for name in types if name.lower() not in actual_fields]
         if missing:
@@ -74,6 +78,9 @@ class LakeStorage(ABC):
                 for name in missing
             )
             self.execute(f"ALTER TABLE {self.sql_name()} ADD COLUMNS ({definitions})")
+        for name in types.keys() - missing:
+            if self.can_widen(actual_fields[name.lower()].dataType.simpleString(), types[name]):
+                self.execute(f"ALTER TABLE {self.sql_name()} ALTER COLUMN {quoted(name)} TYPE {types[name]}")
         for name, comment in comments.items():
             if name not in missing and actual_fields[name.lower()].metadata.get("comment") != comment:
                 self.execute(f"ALTER TABLE {self.sql_name()} ALTER COLUMN {quoted(name)} COMMENT {literal(comment)}")

@@ -143,7 +143,7 @@ class LakeTable(TargetTable, ABC):
             check_stored_columns(previous.get("columns", ()), types, self._label)
         for column in columns:
             actual, expected = types.get(column.name.lower()), schema[column.name].dataType.simpleString()
-            if actual is not None and actual != expected:
+            if actual is not None and actual != expected and not self._storage.can_widen(actual, expected):
                 message = f"column {column.name} of {self._label} has type {actual}; the schema requires {expected}"
                 raise SchemaError(message, f"restore the field's type in the schema, or {REBUILD_HINT}")
 
