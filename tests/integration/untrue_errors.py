@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import psycopg
+
 
 class EmptyError(Exception):
     """An exception whose truth value is false."""
+
+    def __len__(self) -> int:
+        return 0
+
+
+class EmptyRollback(psycopg.Rollback):
+    """psycopg's exception with a truth value that is false."""
 
     def __len__(self) -> int:
         return 0

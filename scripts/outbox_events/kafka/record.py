@@ -32,6 +32,7 @@ class Record:
 
     def __post_init__(self) -> None:
         """Raises ConfigurationError unless key and value are bytes or None, and the values of the headers are bytes."""
+        object.__setattr__(self, "headers", tuple(self.headers))  # a list could be changed before it is produced
         contents = (("key", self.key), ("value", self.value))
         wrong = [(name, content) for name, content in contents if not isinstance(content, bytes | None)]
         wrong += [(f"header {name}", content) for name, content in self.headers if not isinstance(content, bytes)]

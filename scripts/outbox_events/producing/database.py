@@ -86,8 +86,8 @@ def rolling_back_transaction(
         with type(connection).transaction(connection, savepoint_name, force_rollback) as transaction:
             try:
                 yield transaction
-            except psycopg.Rollback:
-                raise
+            except psycopg.Rollback as rollback:
+                raise psycopg.Rollback(rollback.transaction) from None  # because a subclass can have a truth value
             except BaseException as error:
                 failure = error
                 raise psycopg.Rollback(transaction) from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Generic, NoReturn
 
@@ -55,6 +55,10 @@ class Event(Generic[Value]):
         if self.raw_value is not None and self.decode is not None:
             value = self.decode(self)
         return value  # type: ignore[no-any-return]
+
+    def copy(self) -> Event[Value]:
+        """Return the event as it was received, because handlers can change the decoded value and the headers."""
+        return replace(self, headers=dict(self.headers))
 
     @property
     def aggregate_id(self) -> str:

@@ -356,7 +356,7 @@ class Receiver(Generic[Context]):
 
     def _in_transaction(self, events: Sequence[Event]) -> None:
         start = time.monotonic()
-        with self._strategy.transaction(events) as work:
+        with self._strategy.transaction([event.copy() for event in events]) as work:
             unhandled = self._handlers.apply(work.events, work.context, self._call, self.counters.observe)
             for event in work.duplicates:  # after the events, because a batch can contain an event and its duplicate
                 self._handlers.handle_duplicate(event, work.context, self._call)
@@ -389,7 +389,7 @@ class Receiver(Generic[Context]):
     def _recover(self, last: Attempt, error: Exception, attempts: int) -> None:
         """Run the recoverer. If the recoverer fails, it is retried without a limit, with increasing delays."""
         event = last.event
-        recoverer_error = _error_of(self._run_recoverer, Failure(event, error, attempts, self._group))
+        recoverer_error = _error_of(self._run_recoverer, Failure(event.copy(), error, attempts, self._group))
         if recoverer_error is None or isinstance(recoverer_error, AlreadyAppliedError):
             self._done([event])
             self.counters.add("duplicates" if recoverer_error else "recovered")

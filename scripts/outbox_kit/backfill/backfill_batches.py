@@ -25,13 +25,17 @@ ESTIMATE_SQL: LiteralString = "select reltuples::bigint as row_count from pg_cla
 
 @dataclass(frozen=True)
 class BackfillOptions:
-    """Options of `outbox backfill`. With `delete`, each outbox row is deleted in the transaction that inserts it."""
+    """Options of `outbox backfill`. With `delete`, each outbox row is deleted in the transaction that inserts it.
+
+    With `stays_pending`, the lock file still contains the pending backfill afterwards.
+    """
 
     batch_size: int = 500
     rows_per_second: float | None = None
     restart: bool = False
     delete: bool = False
     lock_seconds: float = LOCK_TIMEOUT_S
+    stays_pending: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,8 @@ def _backfill_type(
         meter.update(state)
         if options.rows_per_second:
             meter.limit_rate(options.rows_per_second)
-    _record_end(session, aggregate_type, state)
+    if not options.stays_pending:
+        _record_end(session, aggregate_type, state)
     return meter.finish(state)
 
 

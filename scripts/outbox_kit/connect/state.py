@@ -146,7 +146,7 @@ def diff(
     accepted = names if unfinished == "recover" else None
     changes += _config_changes(name, desired, actual.config, accepted)
     if unfinished == "recover" or _was_interrupted(actual, unfinished, state):
-        reason = "an apply or a recovery was interrupted" if unfinished else "the connector has never run"
+        reason = "an apply or a recovery was interrupted" if unfinished else "the connector has not written an offset"
         changes.append(Change("connect", "start", name, "create", reason, after=after))
     elif actual.status and not is_in_state(state, actual.status):
         reason = f"connector.state of the environment file is {state}"

@@ -28,6 +28,7 @@ from outbox_kit.deployment.identity import (
 )
 from outbox_kit.deployment.plan_model import SYSTEMS, Plan, RollOut
 from outbox_kit.deployment.preconditions import (
+    refuse_epoch_behind_records,
     refuse_lost_lock,
     refuse_missing_privileges,
     refuse_reader_elsewhere,
@@ -321,6 +322,8 @@ def plan_connect(
     actual = connect_state.read_actual(deployment.connect, name)
     is_recovery = lock is not None and lock.unfinished == "recover"
     connect_state.refuse_lower_epoch(name, actual, lock, increased=recover)
+    if actual.config is None and lock is not None and not is_recovery:
+        refuse_epoch_behind_records(deployment, lock)
     if not is_recovery:
         _refuse_inconsistent_offset(deployment, lock, actual, database)
     config = connector_config(deployment, lock)

@@ -105,6 +105,17 @@ def refuse_lost_lock(deployment: Deployment, lock: Lock | None) -> None:
         )
 
 
+def refuse_epoch_behind_records(deployment: Deployment, lock: Lock) -> None:
+    """Raise RefusedError if records have a higher source epoch than a connector that is created from the lock file."""
+    written_epoch = highest_epoch(deployment)
+    if written_epoch > lock.source_epoch:
+        raise RefusedError(
+            f"topics have records of source epoch {written_epoch}, but the lock file {deployment.lock_file} has "
+            f"{lock.source_epoch}: sinks would ignore new states",
+            f"restore the newest lock file from version control; if it is lost, {APPLY_RECOVER_HINT}",
+        )
+
+
 def refuse_used_slot(deployment: Deployment, slot: Slot | None) -> None:
     """Raise RefusedError if a client has read the slot, and the lock file does not record it.
 

@@ -360,7 +360,8 @@ class Materialization(Model):
     unsequenced_records: Literal["refuse", "quarantine"] = Field(
         default="refuse",
         description="Handling of records without the header source_sequence, which another producer wrote: "
-        "`refuse` rejects the run; `quarantine` quarantines these records, so that they change no row.",
+        "`refuse` rejects the run if other records have the header; `quarantine` quarantines these records, so that "
+        "they change no row.",
     )
     max_quarantined: int = Field(
         default=1000,

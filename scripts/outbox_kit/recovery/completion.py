@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from outbox_events.errors import OutboxError, RefusedError
 from outbox_events.text import plural
 from outbox_kit import backfill as backfills
+from outbox_kit.backfill import pending_backfills
 from outbox_kit.backfill.pending_backfills import is_pending
 from outbox_kit.deployment import Deployment
 from outbox_kit.operations import stuck
@@ -66,8 +67,11 @@ def send_states(deployment: Deployment, limit: DeletionLimit, progress: Reporter
     if not names:
         return
     try:
-        backfills.backfill(deployment, names, progress, backfills.BackfillOptions(restart=True))
+        options = backfills.BackfillOptions(restart=True, stays_pending=True)
+        backfills.backfill(deployment, names, progress, options)
         _resend_stuck(deployment, names, limit, progress)
+        for name in names:  # until then, an interrupted recovery can be recognized
+            pending_backfills.finish(deployment, name)
     except OutboxError as error:
         yield f"{', '.join(names)}: {error.message}; {error.hint}"
 

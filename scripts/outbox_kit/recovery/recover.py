@@ -27,7 +27,7 @@ from outbox_kit.recovery import completion
 from outbox_kit.recovery.diagnosis import Cause, diagnose
 from outbox_kit.recovery.resend_rows import ResentRows, resend_rows
 from outbox_kit.results import Reporter
-from outbox_kit.results.repair_commands import backfill_steps
+from outbox_kit.results.repair_commands import resend_steps
 
 PROOF_WAIT_S = 120
 
@@ -140,7 +140,7 @@ def _refuse_unsafe(
 def unfinished_steps(deployment: Deployment) -> list[str]:
     """Return the commands that remain if an earlier recovery was interrupted before it had sent all states."""
     types = sorted(_pending_types(deployment))
-    return [f"a backfill is pending: {backfill_steps(deployment.pipeline, types)}"] if types else []
+    return [f"a backfill is pending: {resend_steps(deployment.pipeline, types)}"] if types else []
 
 
 def _pending_types(deployment: Deployment) -> set[str]:

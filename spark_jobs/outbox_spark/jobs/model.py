@@ -58,10 +58,8 @@ class MissedTombstones(StrEnum):
 class UnsequencedRecords(StrEnum):
     """What a run does with records that have no source_sequence header."""
 
-    ACCEPT = "accept"
-    """If the first records of a topic have no header, order the table by offset."""
     REFUSE = "refuse"
-    """Fail."""
+    """Fail if a record with the header was read before, or is in the same batch."""
     QUARANTINE = "quarantine"
     """Quarantine them. They change no row."""
 
@@ -143,7 +141,7 @@ class MaterializeOptions(JobSettings, frozen=True):
     tombstone_ttl: int = 30 * 24 * 3600
     """Retention of deletions in the ledger, in seconds."""
     missed_tombstones: MissedTombstones = MissedTombstones.RECONCILE
-    unsequenced_records: UnsequencedRecords = UnsequencedRecords.ACCEPT
+    unsequenced_records: UnsequencedRecords = UnsequencedRecords.REFUSE
     max_quarantined: int = 1000
     """Maximum number of unreadable records in a run. The batch that exceeds it is not written, and the run fails."""
 

@@ -251,39 +251,30 @@ def ordering_of(
 ) -> Ordering | None:
     """Return the ordering of the table after this range; None if no record has been read yet.
 
-    Raises RefusedError if records with and without source_sequence would be mixed in one table, because their order is
-    undefined. `records` is called only in this case, to find the location of an example. A table that was ordered by
-    offset can become ordered by source_sequence, because its rows have the lowest source_sequence.
+    A table that was ordered by offset can become ordered by source_sequence, because its rows have the lowest
+    source_sequence. Raises RefusedError if records without source_sequence follow records that have it, because their
+    order is undefined. `records` is called only in this case, to find the location of an example.
     """
     known = committed.ordering if committed else None
-    if job.options.unsequenced_records is not UnsequencedRecords.ACCEPT:
-        known = Ordering.SEQUENCE
     kinds = summary.sequence_kinds & ~MALFORMED_SEQUENCE  # records with a malformed header are quarantined
     if kinds == 0:
         return known
-    if kinds == VALID_SEQUENCE and known is not Ordering.OFFSET:
+    if kinds == VALID_SEQUENCE:
         return Ordering.SEQUENCE
     if kinds == NO_SEQUENCE and known is not Ordering.SEQUENCE:
         return Ordering.OFFSET
-    expected = known or (Ordering.SEQUENCE if kinds & VALID_SEQUENCE else Ordering.OFFSET)
     raise RefusedError(
-        f"topic {job.topic}: {_describe_mixture(expected)}; {_describe_example(records(), expected)}",
+        f"topic {job.topic}: records without a {SOURCE_SEQUENCE} header in a table that is ordered by this header; "
+        f"{_describe_example(records())}",
         "run `outbox verify`, whose check kafka.source-sequence prints the commands that remove these records; or set "
         f"unsequenced_records to {UnsequencedRecords.QUARANTINE}, so that records without the header change no row",
     )
 
 
-def _describe_mixture(expected: Ordering) -> str:
-    if expected is Ordering.SEQUENCE:
-        return f"records without a {SOURCE_SEQUENCE} header in a table that is ordered by this header"
-    return f"records with a {SOURCE_SEQUENCE} header in a table that is ordered by offset"
-
-
-def _describe_example(records: DataFrame, expected: Ordering) -> str:
-    other_kind = NO_SEQUENCE if expected is Ordering.SEQUENCE else VALID_SEQUENCE
+def _describe_example(records: DataFrame) -> str:
     row = (
         records.select("partition", "offset", "__outbox_kinds")
-        .where(F.col("__outbox_kinds") == other_kind)
+        .where(F.col("__outbox_kinds") == NO_SEQUENCE)
         .orderBy("partition", "offset")
         .first()
     )

@@ -24,6 +24,7 @@ from outbox_kit.deployment import Deployment, make_plan
 from outbox_kit.kafka.topic_identity import types_with_pending_backfill
 from outbox_kit.postgres.client import connected
 from outbox_kit.postgres.replication_slot import read_slot, wait_inactive
+from outbox_kit.recovery import completion
 from outbox_kit.results import silent
 from outbox_kit.results.checks import Status
 from outbox_kit.verification import verify
@@ -241,6 +242,26 @@ def test_apply_records_the_gap_of_an_advanced_slot(service: Service) -> None:
     in_process(service.deployment)("backfill", "--acknowledge", "book")
 
 
+def test_a_connector_is_not_created_with_an_older_epoch(service: Service) -> None:
+    """The lock file is from before a recovery, and somebody has deleted the connector."""
+    name, before = service.deployment.pipeline.connector.name, service.deployment.lock()
+    assert before is not None
+    service.drop_slot()
+    service.recover()
+    service.deliver(str(uuid4()))
+    after = service.deployment.lock()
+    assert after is not None
+    service.stop()
+    service.deployment.connect.delete(name)
+    service.deployment.write_lock(after.model_copy(update={"source_epoch": before.source_epoch}))
+    done = in_process(service.deployment)("apply", "--yes", code=1)
+    assert f"records of source epoch {after.source_epoch}, but the lock file" in done.stderr
+    assert service.deployment.connect.config(name) is None
+    service.deployment.write_lock(after)
+    in_process(service.deployment)("apply", "--yes")
+    service.deliver(str(uuid4()))
+
+
 def test_apply_after_an_interrupted_recovery_asks_for_the_gap(service: Service) -> None:
     service.stop()
     service.send(str(uuid4()))
@@ -358,7 +379,9 @@ def test_reports_states_that_a_restore_has_undone(service: Service) -> None:
     in_process(service.deployment)("backfill", "--acknowledge", "book")
 
 
-def test_sends_the_states_of_a_type_with_backfill(deploy: Deploy, source_dsn: str) -> None:
+def test_sends_the_states_of_a_type_with_backfill(
+    deploy: Deploy, source_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Even without outbox rows, the business table shows lost states and lost deletions."""
     backfill = {
         "table": "public.recover2_book",
@@ -376,11 +399,23 @@ def test_sends_the_states_of_a_type_with_backfill(deploy: Deploy, source_dsn: st
         service.stop()
         connection.execute("select pg_drop_replication_slot('recover2_s')")
         connection.execute("delete from recover2_event")
+    with monkeypatch.context() as patch:
+        patch.setattr(completion.stuck, "list_stuck", interrupt)
+        in_process(deployment)("recover", "--yes", code=130)
+    interrupted = document(in_process(deployment)("recover", "--yes", "--output", "json", code=1))
+    assert "outbox stuck --resend" in interrupted["unproven"][0]
+    service.stop()
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        connection.execute("select pg_drop_replication_slot('recover2_s')")
     refused = document(in_process(deployment)("recover", "--yes", "--output", "json", code=1))
     assert "--max-deletions" in refused["unproven"][0]
     wait_for_keys(deployment, {lost, deleted})
     in_process(deployment)("stuck", "--older-than", "1", "--resend", "--max-deletions", "1", "--yes")
     wait_for_keys(deployment, {lost})
+
+
+def interrupt(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
 
 
 def wait_for_keys(deployment: Deployment, expected: set[str]) -> None:

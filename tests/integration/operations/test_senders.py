@@ -62,6 +62,8 @@ def test_senders_that_do_not_start_again_are_recovered(outbox_here: Outbox, worl
         [(transaction_id,)] = connection.execute("select pg_current_xact_id()::text").fetchall()
         store.save(transaction_id, [world.record("saved")])
         DeliveryProof().save(connection, [world.record("unproven")])
+    young = outbox_here("senders", "recover", "", "--yes")
+    assert (young.code, "younger than 60 s" in young.stderr) == (1, True), young.output
     with world.connect(autocommit=True) as connection:
         connection.execute("begin")
         connection.execute(f"prepare transaction '{FOREIGN}'")

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Session, sessionmaker
 from tests.integration.receiving.service import Service, run_until
-from tests.integration.untrue_errors import EmptyError, InvalidError
+from tests.integration.untrue_errors import EmptyError, EmptyRollback, InvalidError
 
 from outbox_events import Event, ProcessedEvents, Retries, StoredOffsets, WithoutDeduplication, recoverers
 
@@ -45,7 +45,7 @@ def test_a_connection_to_a_standby_is_replaced(service: Service, uses_session: b
         engine.dispose()
 
 
-@pytest.mark.parametrize("error", [EmptyError, InvalidError, psycopg.Rollback])
+@pytest.mark.parametrize("error", [EmptyError, InvalidError, psycopg.Rollback, EmptyRollback])
 @pytest.mark.parametrize("kind", [ProcessedEvents, StoredOffsets, WithoutDeduplication])
 def test_an_error_that_psycopg_would_not_raise_rolls_back(
     service: Service, kind: type[Any], error: type[Exception]

@@ -129,6 +129,30 @@ def test_stop_leaves_the_event_and_everything_after_it(service: Service) -> None
     assert sorted(map(int, service.effects())) == list(range(60))
 
 
+def test_another_attempt_gets_the_event_as_it_was_received(service: Service) -> None:
+    """A handler can change the decoded value and the headers, and the transaction of a batch is then rolled back."""
+    failures: list[Any] = []
+
+    @service.handlers.otherwise
+    def change(event: Event, connection: psycopg.Connection) -> None:
+        event.value["id"] += "!"
+        event.headers["event_id"] += "!"  # type: ignore[index]
+        service.write_effect(event, connection)
+        if event.value["id"] == "bad!":
+            raise ValueError("broken")
+
+    def recover(failure: recoverers.Failure, _: object, /) -> None:
+        failures.append(failure.event.value.pop("id"))
+        if len(failures) < 2:
+            raise ConnectionError("dead letter topic is down")
+
+    service.send(("a", "1"), ("a", "bad"), ("a", "2"), partition=0)
+    options = {"retries": FAST, "recoverer": recover, "decode": lambda event: {"id": event.raw_value.decode()}}
+    with service.receiver(once(service), **options) as receiver:
+        run_until(receiver, "the effects", lambda: service.effects() == ["1!", "2!"])
+    assert failures == ["bad", "bad"]
+
+
 def test_a_failing_recoverer_is_repeated(service: Service) -> None:
     service.send(("a", "poison"), ("a", "next"), partition=0)
     failures: list[int] = []

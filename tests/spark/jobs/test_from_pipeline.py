@@ -16,10 +16,8 @@ from outbox_spark.jobs.from_pipeline import load_jobs
 from outbox_spark.jobs.model import (
     DeltaTarget,
     MaterializeJob,
-    MaterializeOptions,
     PostgresTarget,
     Target,
-    UnsequencedRecords,
 )
 
 __all__ = ["pipeline"]  # the fixture
@@ -36,7 +34,6 @@ def test_creates_jobs_from_pipeline_and_environment(pipeline: Path) -> None:
         registry=HttpEndpoint("http://registry", "ru", "r3gistry"),
         target_name="warehouse",
         target=PostgresTarget("wh", 5433, "w", "m", "t4rget", "library"),
-        options=MaterializeOptions(unsequenced_records=UnsequencedRecords.REFUSE),
     )
     assert lake.target == DeltaTarget(str(pipeline.parent.parent / "build/lake"))
     assert not {"r3gistry", "t4rget"} & set(repr(actual).replace("'", " ").split())

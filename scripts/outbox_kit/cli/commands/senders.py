@@ -14,6 +14,7 @@ from confluent_kafka import KafkaException
 
 from outbox_events.errors import OutboxError, RefusedError
 from outbox_events.producing import delivery_proof, recovery_store
+from outbox_events.producing.delivery_proof import MIN_AGE_S
 from outbox_events.producing.unfinished import UnfinishedSender, recover_sender, unfinished_senders
 from outbox_events.text import plural
 from outbox_kit.cli import exit_codes
@@ -164,4 +165,15 @@ def _recover(deployment: Deployment, connection: postgres_client.Connection, ent
         return False
     counts = ", ".join(f"{key} {value}" for key, value in result.items() if value)
     print_message(f"{entry.sender} ({entry.way}): {counts or 'nothing to recover'}")
-    return not any(result.get(name) for name in ("undecided", "missing_topics", "rejected"))
+    if any(result.get(name) for name in ("undecided", "missing_topics", "rejected")):
+        return False
+    skipped = _count_left(connection, entry) - result["resent"] if entry.way == "delivery-proof" else 0
+    if skipped > 0:
+        print_message(f"{plural(skipped, 'record')} younger than {MIN_AGE_S:g} s: run the command again later")
+    return skipped <= 0
+
+
+def _count_left(connection: postgres_client.Connection, entry: UnfinishedSender) -> int:
+    """Return the number of rows that the sender has left in the table of the proof."""
+    found = unfinished_senders(connection, proof_table=entry.table)
+    return sum(left.count for left in found if (left.way, left.sender) == (entry.way, entry.sender))
