@@ -99,9 +99,11 @@ def recover(
         found = read_database(deployment, None)
         allowed = [*allow, f"database {found.system_identifier}/{found.name}"]  # accepted by the caller
         refuse_other_owners(deployment)  # before the slot is dropped
-        plan = _refuse_unsafe(deployment, cause, allowed, progress, command)
+        slot = deployment.read_database().slot
+        drops_slot = slot is not None and (cause.drops_slot or slot.wal_status == "lost")
+        plan = _refuse_unsafe(deployment, allowed, progress, command, drops_slot=drops_slot)
         pending = _pending_types(deployment)
-        _prepare(deployment, cause, plan, progress)
+        _prepare(deployment, plan, progress, drops_slot=drops_slot)
     recovery, rows = Recovery(cause), ResentRows()
 
     def before_start(lock: Lock) -> None:
@@ -121,7 +123,7 @@ def recover(
 
 
 def _refuse_unsafe(
-    deployment: Deployment, cause: Cause, allow: Collection[str], progress: Reporter, command: str
+    deployment: Deployment, allow: Collection[str], progress: Reporter, command: str, *, drops_slot: bool
 ) -> Plan:
     """Return the plan. Raises RefusedError for every reason for which `apply` would, before the connector is stopped.
 
@@ -130,7 +132,7 @@ def _refuse_unsafe(
     name, lock = deployment.pipeline.connector.name, deployment.lock()
     actual = connect_state.read_without_offsets(deployment.connect, name)
     connect_state.refuse_lower_epoch(name, actual, lock, increased=False)
-    plan = make_plan(deployment, recover=True, drops_slot=cause.drops_slot)
+    plan = make_plan(deployment, recover=True, drops_slot=drops_slot)
     refuse_dangerous(plan, allow, command)
     refuse_invalid_topics(deployment, plan)
     refuse_invalid_config(deployment, plan, progress)
@@ -148,8 +150,8 @@ def _pending_types(deployment: Deployment) -> set[str]:
     return set(types_with_pending_backfill(lock.topics)) if lock else set()
 
 
-def _prepare(deployment: Deployment, cause: Cause, plan: Plan, progress: Reporter) -> None:
-    """Stop the connector and its copies, and drop a slot that cannot be used. Raises RefusedError, WaitTimeoutError."""
+def _prepare(deployment: Deployment, plan: Plan, progress: Reporter, *, drops_slot: bool) -> None:
+    """Stop the connector and its copies, and drop the slot if necessary. Raises RefusedError, WaitTimeoutError."""
     name, source = deployment.pipeline.connector.name, deployment.pipeline.source
     if source.uses_table:
         refuse_published_deletes(source, deployment.read_database())
@@ -164,8 +166,7 @@ def _prepare(deployment: Deployment, cause: Cause, plan: Plan, progress: Reporte
                 lifecycle.stop(deployment.connect, change.name)
         with postgres_client.connected(deployment.environment.source) as connection:
             wait_inactive(connection, source.slot)
-            slot = read_slot(connection, source.slot)
-            if slot is not None and cause.drops_slot:
+            if drops_slot:
                 progress(f"drop slot {source.slot}")
                 postgres_client.drop_slot(connection, source.slot)
 

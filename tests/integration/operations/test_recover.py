@@ -242,6 +242,18 @@ def test_apply_records_the_gap_of_an_advanced_slot(service: Service) -> None:
     in_process(service.deployment)("backfill", "--acknowledge", "book")
 
 
+def test_completes_an_interrupted_recovery_whose_slot_was_invalidated(service: Service) -> None:
+    lock, key = service.deployment.lock(), str(uuid4())
+    assert lock is not None
+    service.invalidate_slot()
+    update = {"source": None, "source_epoch": lock.source_epoch + 1, "unfinished": "recover"}
+    service.deployment.write_lock(lock.model_copy(update=update))
+    event = service.send(key)
+    assert service.recover(code=1)["cause"]["name"] == "recovery-interrupted"
+    assert service.delivered(key) == [event]
+    in_process(service.deployment)("backfill", "--acknowledge", "book")
+
+
 def test_a_connector_is_not_created_with_an_older_epoch(service: Service) -> None:
     """The lock file is from before a recovery, and somebody has deleted the connector."""
     name, before = service.deployment.pipeline.connector.name, service.deployment.lock()
