@@ -49,7 +49,7 @@ final class PartitionReader {
     }
   }
 
-  /** Thrown if the topic was deleted while it is read. The message contains no values of records. */
+  /** Thrown if the topic is deleted while it is read. The message has no values of records. */
   public static final class TopicDeletedException extends IllegalStateException {
     private static final long serialVersionUID = 1;
 
