@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -68,29 +69,52 @@ def test_every_change_of_a_type_has_a_way_out(request: pytest.FixtureRequest, ki
         run()
         assert target.state("n") == {"a": {"n": converted}, "b": {"n": new_value}}
         return
-    with pytest.raises(SchemaError) as caught:
-        run()
-    expected: dict[str, Any] = {"a": {"n": converted}, "b": {"n": new_value}}
-    if "another field" in caught.value.hint:
-        schemas.by_number[3] = schema(n=["null", previous], m=["null", new])
-        schemas.newest = 3
-        # As `outbox backfill --restart` does, the state is sent again.
-        log.append("b", framed(schemas.by_number[3], 3, {"n": None, "m": new_value}), sequence(3))
-        run()
-        assert target.state("m") == {"a": {"m": None}, "b": {"m": new_value}}
-        return
-    if "union" in caught.value.hint:
-        schemas.by_number[3] = schema(n=[previous, new])
-        schemas.newest = 3
-        log.append("b", framed(schemas.by_number[3], 3, {"n": new_value}), sequence(3))
-        with pytest.raises(SchemaError, match="has type") as caught:
-            run()
-        expected = {}  # the values are JSON or structs
-    assert "`outbox-rebuild`" in caught.value.hint
-    job = structs.replace(target.job, options=structs.replace(target.job.options, tombstone_ttl=3650 * 86400))
-    rebuild(target.spark, job, lambda _: None, topic=live.topic())
+    follow_hints(target, live, schemas, CHANGES[change], run)
+    column = "m" if "m" in target.rows()[0] else "n"
     assert set(target.state()) == {"a", "b"}
-    assert target.state("n") == (expected or target.state("n"))
-    log.append("c", framed(schemas.by_number[schemas.newest], schemas.newest, {"n": new_value}), sequence(4))
+    if converted is not None:
+        assert target.state("n") == {"a": {"n": converted}, "b": {"n": new_value}}
+    newest = schemas.by_number[schemas.newest]
+    value = {"n": None, "m": new_value} if column == "m" else {"n": new_value}
+    log.append("c", framed(newest, schemas.newest, value), sequence(4))
     run()
     assert len(target.rows()) == 3
+
+
+def follow_hints(target: Target, live: LiveTopic, schemas: Schemas, change: Change, run: Callable[[], None]) -> None:
+    """Run until there is no error, and do after each error what its hint says."""
+    previous, new, _, new_value, _ = change
+
+    def rebuild_and_run() -> None:
+        options = structs.replace(target.job.options, tombstone_ttl=3650 * 86400)
+        job = structs.replace(target.job, options=options)
+        rebuild(target.spark, job, lambda _: None, restart=True, topic=live.topic())
+        run()
+
+    step = run
+    for _attempt in range(5):
+        hint = hint_of(step)
+        if not hint:
+            return
+        if "another field" in hint:
+            schemas.by_number[3] = schema(n=["null", previous], m=["null", new])
+            value = {"n": None, "m": new_value}
+        elif "union" in hint:
+            schemas.by_number[3] = schema(n=[previous, new])
+            value = {"n": new_value}
+        else:
+            assert "`outbox-rebuild`" in hint
+            step = rebuild_and_run
+            continue
+        schemas.newest = 3
+        # As `outbox backfill --restart` does, the state is sent again.
+        live.log.append("b", framed(schemas.by_number[3], 3, value), sequence(3))
+    pytest.fail("the hints lead to no working table")
+
+
+def hint_of(run: Callable[[], None]) -> str:
+    try:
+        run()
+    except SchemaError as error:
+        return error.hint
+    return ""
