@@ -397,10 +397,10 @@ def _with_recovery_dangers(
     if offset_lsn and confirmed is not None and confirmed > offset_lsn:
         gap = f"rows between the offset at {lsn.describe(offset_lsn)} and the slot at {lsn.describe(confirmed)}"
         dangers["offsets"] = f"{gap} are not sent to Kafka; afterwards {resend_steps(pipeline)}"
-    comment = (database.publication or {}).get("comment")
     marks = ddl.own_marks(pipeline, deployment.environment, recorded.cluster_id or deployment.kafka.cluster_id())
+    is_unmarked = database.publication is not None and database.publication["comment"] not in marks
     written_epoch = lock.source_epoch - 1
-    if written_epoch > recorded.source_epoch and comment not in marks:
+    if written_epoch > recorded.source_epoch and is_unmarked:
         dangers["connector"] = (
             f"records or connector have source epoch {written_epoch}, but the lock file has {recorded.source_epoch}, "
             f"and publication {pipeline.source.publication} has no mark of this deployment: another environment may "

@@ -152,7 +152,7 @@ def test_applies_the_declared_state(
     key = str(uuid4())
     event_id = send(source_dsn, "book", key, book(key), table="public.halting_event")
     (paused,) = applied("paused")
-    assert (paused["object"], paused["why"]) == ("start halting", "the connector has never run")
+    assert (paused["object"], paused["why"]) == ("start halting", "the connector has not written an offset")
     (resumed,) = applied("running")
     assert (resumed["object"], resumed["before"], resumed["after"]) == ("state halting", "PAUSED", "RUNNING")
     with open_deployment(path, "halting") as deployment:
