@@ -87,7 +87,9 @@ def rolling_back_transaction(
             try:
                 yield transaction
             except psycopg.Rollback as rollback:
-                raise psycopg.Rollback(rollback.transaction) from None  # because a subclass can have a truth value
+                if _is_true(rollback):
+                    raise
+                raise psycopg.Rollback(getattr(rollback, "transaction", None)) from None
             except BaseException as error:
                 failure = error
                 raise psycopg.Rollback(transaction) from None
@@ -96,6 +98,14 @@ def rolling_back_transaction(
             raise
     if failure is not None:
         raise failure
+
+
+def _is_true(error: Exception) -> bool:
+    """Return the truth value of the exception; False if it raises an error."""
+    try:
+        return bool(error)
+    except Exception:
+        return False
 
 
 def has_open_statement(connection: Connection) -> bool:

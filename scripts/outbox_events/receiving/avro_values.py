@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import threading
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,8 @@ class AvroValues:
             HttpEndpoint(registry) if isinstance(registry, str) else registry, seconds=seconds
         )
         self._reader_schema = None if reader_schema is None else _parsed_reader_schema(reader_schema)
+        # fastavro returns the default of the schema itself, and the caller can change a value.
+        self._shares_defaults = _has_mutable_default(self._reader_schema)
         self._writer_schemas: dict[int, Schema] = {}
         self._lock = threading.Lock()  # only one thread at a time may use the HTTP session
 
@@ -62,6 +65,8 @@ class AvroValues:
         schema = self._writer_schemas.get(found_id) or self._fetched(found_id, event.place)
         try:
             value = fastavro.schemaless_reader(body, schema, self._reader_schema)
+            if self._shares_defaults:
+                value = deepcopy(value)
         except Exception as error:  # for damaged bytes, fastavro raises many classes, with payload in the text
             reason = f"cannot be decoded with schema id {found_id} ({type(error).__name__})"
             fields = self._unresolved_fields(event.raw_value, schema, error)
@@ -131,3 +136,12 @@ def _parsed_reader_schema(schema: dict[str, Any] | str | Path) -> Schema:
 def _parsed(schema: Any) -> Schema:  # noqa: ANN401 - JSON
     parsed: Schema = fastavro.parse_schema(schema)
     return parsed
+
+
+def _has_mutable_default(schema: object) -> bool:
+    """Return whether a field in the schema has an array or an object as its default."""
+    if isinstance(schema, list):
+        return any(map(_has_mutable_default, schema))
+    if not isinstance(schema, dict):
+        return False
+    return isinstance(schema.get("default"), list | dict) or any(map(_has_mutable_default, schema.values()))

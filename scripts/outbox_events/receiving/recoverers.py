@@ -87,6 +87,10 @@ def log_and_continue(failure: Failure, context: object, /) -> None:
     log.error("event %s skipped: %s", event.place, describe(failure.error), extra=extra)
 
 
+_Sent = tuple[int, int, bytes | None, bytes | None]
+"""Offset, timestamp, key and value of an event, which a recoverer cannot change."""
+
+
 class DeadLetterTopic:
     """Sends the record's key, value and headers to a dead letter topic, and adds headers that state the cause.
 
@@ -104,19 +108,23 @@ class DeadLetterTopic:
         self._producer = producer
         self._topic = topic
         self._seconds = seconds
-        self._last: dict[tuple[str, str, int], tuple[Event, Deliveries]] = {}
+        self._last: dict[tuple[str, str, int], tuple[_Sent, Deliveries]] = {}
 
     def __call__(self, failure: Failure, context: object, /) -> None:
         record = dead_letter_record(failure, self._topic)
         if isinstance(context, KafkaTransaction):
             context.send(record)
             return
-        partition = (failure.group, *failure.event.source)
+        event = failure.event
+        partition, current = (
+            (failure.group, *event.source),
+            (event.offset, event.timestamp_ms, event.key, event.raw_value),
+        )
         sent, deliveries = self._last.get(partition, (None, None))
-        if deliveries is None or deliveries.has_failed or sent != failure.event:
+        if deliveries is None or deliveries.has_failed or sent != current:
             deliveries = Deliveries(self._producer, seconds=self._seconds)
             deliveries.send(record)
-            self._last[partition] = failure.event, deliveries
+            self._last[partition] = current, deliveries
         deliveries.wait()
 
 

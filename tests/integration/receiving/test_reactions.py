@@ -68,6 +68,32 @@ def test_an_error_that_psycopg_would_not_raise_rolls_back(
     assert recovered == ["bad"]
 
 
+class OutOfStock(psycopg.Rollback):
+    """A subclass whose constructor does not call that of psycopg."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
+def test_a_subclass_of_rollback_undoes_the_savepoint_and_keeps_its_attributes(service: Service) -> None:
+    reasons: list[str] = []
+
+    def handle(event: Event, connection: psycopg.Connection) -> None:
+        try:
+            with connection.transaction():
+                service.write_effect(event, connection)
+                raise OutOfStock("no stock")
+        except OutOfStock as error:
+            reasons.append(error.reason)
+        service.write_effect(event, connection)
+
+    service.handlers.otherwise(handle)
+    service.send(("a", "1"))
+    with service.receiver(ProcessedEvents(service.connect), retries=FAST) as receiver:
+        run_until(receiver, "the effect", lambda: service.effects() == ["1"])
+    assert reasons == ["no stock"]
+
+
 def test_an_error_of_a_statement_uses_up_the_attempts(service: Service) -> None:
     def fail(event: Event, connection: psycopg.Connection) -> None:
         if event.event_id == "bad":

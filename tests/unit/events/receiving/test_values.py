@@ -115,6 +115,16 @@ def test_reader_schema_hides_other_fields_and_adds_defaults(registry: FakeRegist
         assert decode(event(encoded(AUTHOR, AUTHOR_VALUE))) == {"name": "Ursula", "country": "?"}
 
 
+def test_values_do_not_share_a_default_of_the_reader_schema(registry: FakeRegistry) -> None:
+    """A handler can change the value, and fastavro returns the default of the schema itself."""
+    tags = {"name": "tags", "type": {"type": "array", "items": "string"}, "default": []}
+    decode = AvroValues(registry.url, reader_schema={**SHORT, "fields": [*SHORT["fields"], tags]})
+    for _ in range(2):
+        value = decode(event(encoded(AUTHOR, AUTHOR_VALUE)))
+        assert value["tags"] == []
+        value["tags"].append("changed")
+
+
 def test_schema_with_a_reference(registry: FakeRegistry) -> None:
     registry.add(2, BOOK, references=[{"name": "Country", "subject": "country", "version": 3}])
     registry.responses["/subjects/country/versions/3"] = (200, {"version": 3, "id": 1, "schema": json.dumps(COUNTRY)})
