@@ -116,10 +116,8 @@ class DeadLetterTopic:
             context.send(record)
             return
         event = failure.event
-        partition, current = (
-            (failure.group, *event.source),
-            (event.offset, event.timestamp_ms, event.key, event.raw_value),
-        )
+        partition = (failure.group, *event.source)
+        current = (event.offset, event.timestamp_ms, event.key, event.raw_value)
         sent, deliveries = self._last.get(partition, (None, None))
         if deliveries is None or deliveries.has_failed or sent != current:
             deliveries = Deliveries(self._producer, seconds=self._seconds)

@@ -91,13 +91,18 @@ def refuse_inconsistent_offset(name: str, actual: ActualConnector, lock: Lock | 
         )
 
 
+def is_beyond_offset(confirmed: int | None, offset_lsn: int | None) -> bool:
+    """Return whether the slot's confirmed LSN is beyond the connector's offset; False if there is no offset (0)."""
+    return bool(offset_lsn) and confirmed is not None and confirmed > (offset_lsn or 0)
+
+
 def refuse_advanced_slot(name: str, slot: str, offset_lsn: int | None, confirmed: int | None) -> None:
     """Raise RefusedError if the slot's confirmed LSN is beyond the connector's offset.
 
     The connector confirms an LSN only after its offset was stored, so another client advanced the slot. `offset_lsn`
     must be read after `confirmed`, because both increase while the connector runs.
     """
-    if offset_lsn and confirmed is not None and confirmed > offset_lsn:
+    if is_beyond_offset(confirmed, offset_lsn):
         raise RefusedError(
             f"slot {slot!r} is at {lsn.describe(confirmed)}, beyond the offset of connector {name!r} at "
             f"{lsn.describe(offset_lsn)}: the slot was recreated, advanced, or used by another client, and the "

@@ -394,7 +394,7 @@ def _with_recovery_dangers(
     dangers = {}
     confirmed = database.slot.confirmed_flush if database.slot else None
     offset_lsn = connect_state.stored_lsn(actual)
-    if offset_lsn and confirmed is not None and confirmed > offset_lsn:
+    if connect_state.is_beyond_offset(confirmed, offset_lsn):
         gap = f"rows between the offset at {lsn.describe(offset_lsn)} and the slot at {lsn.describe(confirmed)}"
         dangers["offsets"] = f"{gap} are not sent to Kafka; afterwards {resend_steps(pipeline)}"
     marks = ddl.own_marks(pipeline, deployment.environment, recorded.cluster_id or deployment.kafka.cluster_id())

@@ -60,16 +60,15 @@ class Recovery:
 
     @property
     def lines(self) -> list[str]:
-        """Description of the result, one fact per line."""
+        """Description of the result without its cause, one fact per line."""
         if self.cause is None:
-            return ["", *self.unproven]
+            return self.unproven
         rows = plural(sum(self.resent.values()), "outbox row")
         dead = (
             f"rows of {', '.join(self.unrouted)}, which the pipeline does not have, became dead letters: "
             "run `outbox dead-letter list`"
         )
         return [
-            f"{self.cause.name}: {self.cause.text}",
             *([self.gap] if self.gap else []),
             f"{rows} sent again",
             *([dead] if self.unrouted else []),

@@ -99,7 +99,7 @@ _WIDENINGS = frozenset(
         (ColumnType.REAL, ColumnType.DOUBLE),
     }
 )
-_NUMERIC_PATTERN = re.compile(r"numeric\((\d+),(\d+)\)")
+_DECIMAL_PATTERN = re.compile(r"(?:numeric|decimal)\((\d+),(\d+)\)")
 
 
 @dataclass(frozen=True)
@@ -232,9 +232,12 @@ def is_widening(actual: str, desired: str) -> bool:
     The change from bigint to double precision is included, although doubles are exact only up to 2^53, because every
     Avro reader with the newest schema reads such a field as a double.
     """
-    if (actual, desired) in _WIDENINGS:
-        return True
-    actual_numeric, desired_numeric = _NUMERIC_PATTERN.fullmatch(actual), _NUMERIC_PATTERN.fullmatch(desired)
-    if actual_numeric is None or desired_numeric is None:
+    return (actual, desired) in _WIDENINGS or has_greater_precision(actual, desired)
+
+
+def has_greater_precision(actual: str, desired: str) -> bool:
+    """Return whether `desired` is a decimal type with more digits than `actual`, and with the same scale."""
+    actual_decimal, desired_decimal = _DECIMAL_PATTERN.fullmatch(actual), _DECIMAL_PATTERN.fullmatch(desired)
+    if actual_decimal is None or desired_decimal is None:
         return False
-    return actual_numeric[2] == desired_numeric[2] and int(actual_numeric[1]) < int(desired_numeric[1])
+    return actual_decimal[2] == desired_decimal[2] and int(actual_decimal[1]) < int(desired_decimal[1])

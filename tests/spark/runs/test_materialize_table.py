@@ -181,7 +181,7 @@ def test_quarantines_records_without_the_header(target: Target) -> None:
 
 
 def test_table_ordered_by_offset_becomes_ordered_by_the_header(target: Target) -> None:
-    """A stray first record must not determine for ever how the table is ordered."""
+    """A stray first record does not determine the order of the table permanently."""
     log = Log("test.thing")
     for key in ("a", "b"):
         log.append(key, thing(9)[0], None)

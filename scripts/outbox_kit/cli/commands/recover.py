@@ -89,7 +89,7 @@ def _print_result(result: Recovery, output: Output) -> None:
                 "unproven": result.unproven,
             }
         )
-    for line in result.lines[1:]:
+    for line in result.lines:
         print_message(line)
     if result.cause is None:
         print_message("the connector can continue at its slot; `outbox verify` finds lost rows")

@@ -11,13 +11,11 @@ from typing import Annotated
 import psycopg
 import typer
 from confluent_kafka import KafkaException
-from psycopg import sql
 
 from outbox_events.errors import OutboxError, RefusedError
 from outbox_events.producing import delivery_proof, recovery_store
 from outbox_events.producing.delivery_proof import MIN_AGE_S
-from outbox_events.producing.stored_record import identifier
-from outbox_events.producing.unfinished import UnfinishedSender, recover_sender, unfinished_senders
+from outbox_events.producing.unfinished import UnfinishedSender, count_skipped, recover_sender, unfinished_senders
 from outbox_events.text import plural
 from outbox_kit.cli import exit_codes
 from outbox_kit.cli.confirmation import confirm
@@ -169,14 +167,7 @@ def _recover(deployment: Deployment, connection: postgres_client.Connection, ent
     print_message(f"{entry.sender} ({entry.way}): {counts or 'nothing to recover'}")
     if any(result.get(name) for name in ("undecided", "missing_topics", "rejected")):
         return False
-    skipped = _count_young(connection, entry) if entry.way == "delivery-proof" else 0
+    skipped = count_skipped(connection, entry)
     if skipped:
         print_message(f"{plural(skipped, 'record')} younger than {MIN_AGE_S:g} s: run the command again later")
     return not skipped
-
-
-def _count_young(connection: postgres_client.Connection, entry: UnfinishedSender) -> int:
-    """Return the number of rows that the recovery has skipped, because a running process might send their records."""
-    query = "select count(*) as rows from {} where sender = %s and created_at > now() - make_interval(secs => %s)"
-    statement = sql.SQL(query).format(identifier(entry.table))
-    return int(connection.execute(statement, (entry.sender, MIN_AGE_S)).fetchall()[0]["rows"])

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from typing import Any
 
 from pyspark.sql import DataFrame, DataFrameWriterV2, SparkSession
 
+from outbox_spark.decoding.columns import has_greater_precision
 from outbox_spark.jobs.model import IcebergTarget
 from outbox_spark.sinks.iceberg.catalog import configure_catalog, table_name
 from outbox_spark.sinks.lake.merge_sql import quoted
@@ -31,7 +31,6 @@ _TABLE_PROPERTIES = {
     "write.metadata.delete-after-commit.enabled": "true",
 }
 _WIDENINGS = frozenset({("int", "bigint"), ("float", "double")})
-_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _AGE_PROPERTY = "history.expire.max-snapshot-age-ms"
 _DEFAULT_AGE_DAYS = 5  # the default of the property in Iceberg
 _DAY_MILLIS = 86_400_000
@@ -48,10 +47,7 @@ class IcebergStorage(LakeStorage):
         self._target, self._table = target, table
 
     def can_widen(self, actual: str, desired: str) -> bool:
-        precisions = _DECIMAL.fullmatch(actual), _DECIMAL.fullmatch(desired)
-        if precisions[0] and precisions[1]:
-            return precisions[0][2] == precisions[1][2] and int(precisions[0][1]) < int(precisions[1][1])
-        return (actual, desired) in _WIDENINGS
+        return (actual, desired) in _WIDENINGS or has_greater_precision(actual, desired)
 
     def sql_name(self, suffix: str = "") -> str:
         return table_name(self.spark, self._target, self._table + suffix)

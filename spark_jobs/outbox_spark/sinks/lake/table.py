@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -199,7 +199,9 @@ class LakeTable(TargetTable, ABC):
     def write(self, batch: Batch) -> WriteCounts:
         """Write the ledger and the quarantine, then write the rows and the progress in one commit."""
         self._check_lease()
-        progress = self._progress_with(batch, self._existing_companions())
+        companions = self._companions()
+        self._refuse_missing_companions(companions)
+        progress = self._progress_with(batch, companions)
         with self._raising_conflicts():
             if batch.rewrites:
                 upserts = self._rewrite(batch, progress)
@@ -224,8 +226,7 @@ class LakeTable(TargetTable, ABC):
         """Compact the table, its ledger and its quarantine. Return one line that reports the results."""
         if self.committed() is None:
             return f"{self._label}: the table does not exist yet"
-        suffixes = filter(self._storage.exists, ("", TOMBSTONES_SUFFIX, QUARANTINE_SUFFIX))
-        main, *companions = map(self._storage.compact, suffixes)
+        main, *companions = map(self._storage.compact, ["", *self._companions()])
         return f"{self._label}: rewrote {main}" + (f"; companion tables: {'; '.join(companions)}" if companions else "")
 
     def _create(self, batch: Batch, progress: dict[str, Any]) -> tuple[int, int]:
@@ -403,17 +404,19 @@ class LakeTable(TargetTable, ABC):
         previous = self._progress or {}
         return {*previous.get("columns", ()), *previous.get(_REMOVED_COLUMNS, ())}
 
-    def _existing_companions(self) -> list[str]:
-        """Return the suffixes of the existing companion tables. Raises RefusedError if one of them was dropped.
+    def _companions(self) -> list[str]:
+        """Return the suffixes of the companion tables that exist."""
+        return [suffix for suffix in (TOMBSTONES_SUFFIX, QUARANTINE_SUFFIX) if self._storage.exists(suffix)]
+
+    def _refuse_missing_companions(self, existing: Collection[str]) -> None:
+        """Raise RefusedError if a companion table is not among the `existing` ones, so that it was dropped.
 
         Without its ledger, a table would show a deleted key again if an older record of the key is replayed.
         """
-        existing = [suffix for suffix in (TOMBSTONES_SUFFIX, QUARANTINE_SUFFIX) if self._storage.exists(suffix)]
         for suffix in (self._progress or {}).get(_COMPANIONS, ()):
             if suffix not in existing:
                 message = f"table {self._label}{suffix} is missing, although {self._label} has written to it"
                 raise RefusedError(message, f"restore the table, or {REBUILD_HINT}")
-        return existing
 
     def _progress_with(self, batch: Batch, companions: Sequence[str]) -> dict[str, Any]:
         names = [column.name for column in batch.columns]
@@ -442,8 +445,7 @@ class LakeTable(TargetTable, ABC):
             raise RefusedError(message, "run `outbox-rebuild` again")
         self._ledger.copy_from(shadow._ledger)
         self._quarantine.copy_from(shadow._quarantine)
-        existing = [suffix for suffix in (TOMBSTONES_SUFFIX, QUARANTINE_SUFFIX) if self._storage.exists(suffix)]
-        return {**shadow._progress, _COMPANIONS: existing}
+        return {**shadow._progress, _COMPANIONS: self._companions()}
 
     def _check_lease(self) -> None:
         if self._lease is not None:

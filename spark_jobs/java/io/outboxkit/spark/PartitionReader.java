@@ -96,7 +96,7 @@ final class PartitionReader {
 
   /**
    * Returns the next record, or null at the end. Throws MissingRecordsException on a timeout, and
-   * TopicDeletedException.
+   * TopicDeletedException if the topic no longer exists.
    */
   ConsumerRecord<byte[], byte[]> next() {
     while (!isAtEnd) {
