@@ -46,6 +46,7 @@ READ = sql.SQL(
     "select extract(epoch from created_at)::float8, topic, partition, key, value, headers from {table} "
     "where sender = %s::text and created_at <= clock_timestamp() - make_interval(secs => %s::float8) order by position"
 )
+REMAINING = sql.SQL("select count(*) from {table} where sender = %s::text and event_id <> all(%s::text[])")
 STATES = sql.SQL(
     "select event_id, is_superseded or exists (select from {table} as newer where newer.topic = older.topic "
     "and newer.key = older.key and newer.position > older.position) from {table} as older "
@@ -185,7 +186,10 @@ class DeliveryProof:
             if missing:
                 with locked(connection, self._locks[1], seconds=seconds):
                     resent = self._resend(connection, producer, settings, missing)
-        return replace(resent, proven=proven, missing_topics=tuple(sorted(found.missing_topics)))
+            with connection.transaction():
+                [(skipped,)] = rows_of(connection, REMAINING.format(table=self._table), [self.sender, [*records]])
+        missing_topics = tuple(sorted(found.missing_topics))
+        return replace(resent, proven=proven, missing_topics=missing_topics, skipped=skipped)
 
     def _resend(
         self, connection: Connection, producer: Producer, settings: Mapping[str, Any], missing: Mapping[str, Record]

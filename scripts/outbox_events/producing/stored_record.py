@@ -54,6 +54,7 @@ class Recovered:
     transaction did not commit. `superseded`: the record was missing but was not sent, because its topic is compacted
     and a newer record of its key was sent. `missing_topics`: these topics do not exist. The rows of their records
     remain. `rejected`: the client rejects these records, for example because of their size. Their rows remain.
+    `skipped`: the records were too young, or were saved while the recovery ran. Their rows remain.
     """
 
     proven: int = 0
@@ -64,6 +65,7 @@ class Recovered:
     superseded: tuple[str, ...] = ()
     missing_topics: tuple[str, ...] = ()
     rejected: tuple[str, ...] = ()
+    skipped: int = 0
 
 
 def event_id(record: Record) -> str:

@@ -22,7 +22,6 @@ ROWS = sql.SQL(
     "select sender, count(*), array_agg(distinct topic), extract(epoch from min(created_at))::float8 from {} "
     "group by sender order by sender"
 )
-YOUNG = sql.SQL("select count(*) from {} where sender = %s and created_at > now() - make_interval(secs => %s)")
 
 Way = Literal["recovery-store", "delivery-proof", "two-phase"]
 
@@ -98,15 +97,3 @@ def recover_sender(
         raise RefusedError(message, "log in as the role in pg_prepared_xacts.owner, or as a superuser") from error
     finally:
         connection.autocommit = True
-
-
-def count_skipped(connection: Connection, unfinished: UnfinishedSender) -> int:
-    """Return the number of rows that a recovery skips, because a running process might be about to send their records.
-
-    Only the proof has such rows.
-    """
-    if unfinished.way != "delivery-proof":
-        return 0
-    statement = YOUNG.format(identifier(unfinished.table))
-    [(count,)] = rows_of(connection, statement, [unfinished.sender, delivery_proof.MIN_AGE_S])
-    return int(count)

@@ -16,10 +16,9 @@ from outbox_events.contract.wire_format import PREFIX, schema_id
 from outbox_events.errors import ConfigurationError, RejectedError, UnreachableError
 from outbox_events.http_session import HttpEndpoint
 from outbox_events.receiving.event import Event, InvalidRecordError
+from outbox_events.schemas.avro_defaults import Schema, parse_with_decoded_defaults
 from outbox_events.schemas.registry_reader import MissingReferenceError, RegistryReader
 
-Schema = dict[str, Any] | list[Any] | str
-"""Avro schema that fastavro has parsed."""
 RESOLUTION_HINT = "use the writer's types in reader_schema, and set a default for fields that the writer does not have"
 
 
@@ -27,8 +26,8 @@ class AvroValues:
     """Decodes values in Confluent's wire format with the schema that the id in the value identifies.
 
     With `reader_schema`, each value is read with this schema, regardless of the version that its writer used, so a
-    service sees new fields only when its own schema changes. Dates, timestamps, decimals and UUIDs are decoded to
-    fastavro's types. Thread-safe.
+    service sees new fields only when its own schema changes. Dates, timestamps, decimals and UUIDs, also those of
+    defaults, are decoded to fastavro's types. Thread-safe.
     """
 
     def __init__(
@@ -125,7 +124,7 @@ def _parsed_reader_schema(schema: dict[str, Any] | str | Path) -> Schema:
     """Parse the reader schema. Raises ConfigurationError."""
     try:
         text = schema.read_text(encoding="utf-8") if isinstance(schema, Path) else schema
-        return _parsed(json.loads(text) if isinstance(text, str) else text)
+        return parse_with_decoded_defaults(json.loads(text) if isinstance(text, str) else text)
     except OSError as error:
         raise ConfigurationError(f"reader_schema: cannot read {schema}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, fastavro.schema.SchemaParseException) as error:

@@ -18,10 +18,11 @@ from decimal import Decimal
 from typing import Any
 
 import fastavro
-from fastavro.read import LOGICAL_READERS, SchemaResolutionError
+from fastavro.read import SchemaResolutionError
 
 from outbox_events.contract import wire_format
 from outbox_events.contract.source_sequence import Version
+from outbox_events.schemas.avro_defaults import parse_with_decoded_defaults
 from outbox_kit.pipeline import Lock
 from outbox_kit.pipeline.avro import SCHEMA_ERRORS
 
@@ -89,7 +90,7 @@ def _name(schema: Any) -> str | None:  # noqa: ANN401
 def _parsed(text: str | None) -> Any:  # noqa: ANN401
     """Parse a schema. Return None for a schema with references: its types are in other subjects."""
     try:
-        return None if text is None else fastavro.parse_schema(json.loads(text))
+        return None if text is None else parse_with_decoded_defaults(json.loads(text))
     except SCHEMA_ERRORS:
         return None
 
@@ -98,13 +99,8 @@ def _different_fields(schema_fields: Iterable[Any], state: Mapping[str, Any], re
     return [
         field["name"]
         for field in schema_fields
-        if field["name"] in state and not _is_same(field["type"], state[field["name"]], _field_value(field, record))
+        if field["name"] in state and not _is_same(field["type"], state[field["name"]], record[field["name"]])
     ]
-
-
-def _field_value(field: Any, record: Mapping[str, Any]) -> Any:  # noqa: ANN401
-    """Return the value of a field. A record that is a default value can lack fields, which have their own defaults."""
-    return record[field["name"]] if field["name"] in record else field["default"]
 
 
 def _is_same(avro_type: Any, state: Any, value: Any) -> bool:  # noqa: ANN401 - parsed JSON and a decoded value
@@ -120,22 +116,13 @@ def _is_same(avro_type: Any, state: Any, value: Any) -> bool:  # noqa: ANN401 - 
     if isinstance(kind, dict | list):
         return _is_same(kind, state, value)
     compare = _CONTAINERS.get(kind)
-    return compare(avro_type, state, value) if compare else _is_same_scalar(kind, state, value, avro_type)
+    return compare(avro_type, state, value) if compare else _is_same_scalar(kind, state, value)
 
 
-def _logical_value(avro_type: Any, value: Any) -> Any:  # noqa: ANN401
-    """Convert a default value, which fastavro returns as in the schema, to the Python type of the logical type."""
-    convert = LOGICAL_READERS.get(f"{avro_type['type']}-{avro_type.get('logicalType')}")
-    if convert is None or not isinstance(value, int | str):
-        return value
-    is_binary = avro_type["type"] in ("bytes", "fixed")
-    return convert(value.encode("latin-1") if isinstance(value, str) and is_binary else value, avro_type, None)
-
-
-def _is_same_scalar(kind: str, state: Any, value: Any, avro_type: Any = None) -> bool:  # noqa: ANN401
+def _is_same_scalar(kind: str, state: Any, value: Any) -> bool:  # noqa: ANN401
     compare = _SCALARS.get(kind)
     try:
-        return compare is None or compare(state, _logical_value(avro_type, value) if avro_type else value)
+        return compare is None or compare(state, value)
     except PARSING_ERRORS:
         return True
 

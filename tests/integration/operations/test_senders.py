@@ -63,7 +63,7 @@ def test_senders_that_do_not_start_again_are_recovered(outbox_here: Outbox, worl
         store.save(transaction_id, [world.record("saved")])
         DeliveryProof().save(connection, [world.record("unproven")])
     young = outbox_here("senders", "recover", "", "--yes")
-    assert (young.code, "younger than 60 s" in young.stderr) == (1, True), young.output
+    assert (young.code, "in the last 60 s" in young.stderr) == (1, True), young.output
     with world.connect(autocommit=True) as connection:
         connection.execute("begin")
         connection.execute(f"prepare transaction '{FOREIGN}'")

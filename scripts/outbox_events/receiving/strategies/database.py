@@ -113,6 +113,9 @@ class Database(Generic[Connected]):
             return cast(Connected, self._connection)
         connected = self._connect()
         if isinstance(connected, psycopg.Connection):
+            if connected.closed:
+                hint = "open a new connection in each call, for example `lambda: psycopg.connect(dsn)`"
+                raise ReceiverStoppedError("connect returned a closed connection", hint)
             if _has_status(connected, TransactionStatus.IDLE):
                 connected.execute(LIMIT_IDLE.replace(":limit", "%s"), [str(self._idle_limit_ms)])
                 connected.commit()

@@ -41,7 +41,7 @@ class StatementLeftOpenError(TransactionEndedError):
 def refused(transaction: object, *methods: str) -> Iterator[Callable[..., NoReturn]]:
     """Replace methods of the object in the block by a function that raises ReceiverStoppedError. Yield this function.
 
-    The error is raised again at the end of the block if a handler has ignored it.
+    The error is raised again at the end of the block if a handler has ignored it or replaced it by another error.
     """
     is_called = False
 
@@ -55,6 +55,12 @@ def refused(transaction: object, *methods: str) -> Iterator[Callable[..., NoRetu
     vars(transaction).update(dict.fromkeys(methods, refuse))
     try:
         yield refuse
+    except ReceiverStoppedError:
+        raise
+    except Exception:
+        if is_called:
+            refuse()
+        raise
     finally:
         for method in methods:
             del vars(transaction)[method]

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException
 from outbox_events.errors import OutboxError, RefusedError
 from outbox_events.producing import delivery_proof, recovery_store
 from outbox_events.producing.delivery_proof import MIN_AGE_S
-from outbox_events.producing.unfinished import UnfinishedSender, count_skipped, recover_sender, unfinished_senders
+from outbox_events.producing.unfinished import UnfinishedSender, recover_sender, unfinished_senders
 from outbox_events.text import plural
 from outbox_kit.cli import exit_codes
 from outbox_kit.cli.confirmation import confirm
@@ -165,9 +165,6 @@ def _recover(deployment: Deployment, connection: postgres_client.Connection, ent
         return False
     counts = ", ".join(f"{key} {value}" for key, value in result.items() if value)
     print_message(f"{entry.sender} ({entry.way}): {counts or 'nothing to recover'}")
-    if any(result.get(name) for name in ("undecided", "missing_topics", "rejected")):
-        return False
-    skipped = count_skipped(connection, entry)
-    if skipped:
-        print_message(f"{plural(skipped, 'record')} younger than {MIN_AGE_S:g} s: run the command again later")
-    return not skipped
+    if skipped := result.get("skipped"):
+        print_message(f"{plural(skipped, 'record')} saved in the last {MIN_AGE_S:g} s: run the command again later")
+    return not any(result.get(name) for name in ("undecided", "missing_topics", "rejected", "skipped"))

@@ -108,6 +108,27 @@ def ignore_refusal_of_statement(session: Session) -> None:
         run(session, "commit")
 
 
+def roll_back_after_an_error(connection: Any) -> None:  # noqa: ANN401
+    try:
+        run(connection, "select 1 / 0")
+    except Exception:
+        with suppress(ReceiverStoppedError):
+            connection.rollback()
+        raise
+
+
+def ignore_an_error_and_a_refusal(connection: Any) -> None:  # noqa: ANN401
+    with suppress(psycopg.Error, DBAPIError):
+        run(connection, "select 1 / 0")
+    ignore_refusal(connection)
+
+
+def fail_after_a_refusal(connection: Any) -> None:  # noqa: ANN401
+    with suppress(ReceiverStoppedError):
+        connection.commit()
+    raise ValueError
+
+
 def leave_pipeline(connection: psycopg.Connection[Any]) -> None:
     LEFT_OPEN.append(connection.pipeline())
     LEFT_OPEN[-1].__enter__()
@@ -182,6 +203,9 @@ def test_an_error_while_rows_are_read_is_retried(
         (False, lambda connection: connection.rollback()),
         (False, lambda connection: connection.close()),
         (False, ignore_refusal),
+        (False, roll_back_after_an_error),
+        (False, ignore_an_error_and_a_refusal),
+        (False, fail_after_a_refusal),
         (True, lambda session: session.rollback()),
         (True, lambda session: session.close()),
         (True, lambda session: session.reset()),
@@ -193,6 +217,9 @@ def test_an_error_while_rows_are_read_is_retried(
         (True, lambda session: run(session, "/* all */ commit")),
         (True, lambda session: run(session, "rollback")),
         (True, ignore_refusal),
+        (True, roll_back_after_an_error),
+        (True, ignore_an_error_and_a_refusal),
+        (True, fail_after_a_refusal),
         (True, ignore_refusal_of_commit),
         (True, ignore_refusal_of_statement),
     ],
@@ -215,6 +242,17 @@ def test_a_call_that_would_end_the_transaction_stops_the_receiver(
         run_until(receiver, "the events", lambda: receiver.counters.handled == 3)
         assert receiver.counters.recovered == 0
     assert service.effects() == ["1", "bad", "2"]
+
+
+def test_a_connection_that_is_already_closed_stops_the_receiver(service: Service) -> None:
+    connection = service.connect()
+    connection.close()
+    service.send(("a", "1"))
+    with (
+        service.receiver(StoredOffsets(lambda: connection)) as receiver,
+        pytest.raises(ReceiverStoppedError, match="closed connection"),
+    ):
+        run_until(receiver, "an error", lambda: False)
 
 
 def raw(session: Session) -> psycopg.Connection[Any]:

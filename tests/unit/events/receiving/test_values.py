@@ -45,6 +45,7 @@ SHORT = {
     "name": "Author",
     "fields": [{"name": "name", "type": "string"}, {"name": "country", "type": "string", "default": "?"}],
 }
+INVALID_DEFAULT = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "bytes", "default": 1}]}
 COUNTRY = {"type": "enum", "name": "Country", "symbols": ["US", "PL"]}
 BOOK = {"type": "record", "name": "Book", "fields": [{"name": "country", "type": "Country"}]}
 
@@ -123,6 +124,31 @@ def test_values_do_not_share_a_default_of_the_reader_schema(registry: FakeRegist
         value = decode(event(encoded(AUTHOR, AUTHOR_VALUE)))
         assert value["tags"] == []
         value["tags"].append("changed")
+
+
+def test_defaults_of_the_reader_schema_are_decoded(registry: FakeRegistry) -> None:
+    day = {"type": "int", "logicalType": "date"}
+    price = {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}
+    owner = {"type": "record", "name": "Owner", "fields": [{"name": "since", "type": day, "default": 1}]}
+    fields = [
+        {"name": "day", "type": ["null", day], "default": None},
+        {"name": "days", "type": {"type": "array", "items": day}, "default": [0]},
+        {"name": "prices", "type": {"type": "map", "values": price}, "default": {"a": "\u0004\u00e2"}},
+        {"name": "owner", "type": owner, "default": {}},
+        {"name": "heir", "type": "Owner", "default": {"since": 2}},
+        {"name": "until", "type": [day, "null"], "default": 3},
+        {"name": "raw", "type": {"type": "fixed", "name": "F", "size": 1}, "default": "\u00ff"},
+    ]
+    decode = AvroValues(registry.url, reader_schema={**SHORT, "fields": fields})
+    assert decode(event(encoded(AUTHOR, AUTHOR_VALUE))) == {
+        "day": None,
+        "days": [date(1970, 1, 1)],
+        "prices": {"a": Decimal("12.50")},
+        "owner": {"since": date(1970, 1, 2)},
+        "heir": {"since": date(1970, 1, 3)},
+        "until": date(1970, 1, 4),
+        "raw": b"\xff",
+    }
 
 
 def test_schema_with_a_reference(registry: FakeRegistry) -> None:
@@ -211,7 +237,7 @@ def test_unreachable_registry() -> None:
         AvroValues("http://127.0.0.1:1", seconds=2)(event(encoded(AUTHOR, AUTHOR_VALUE)))
 
 
-@pytest.mark.parametrize("schema", ["{", "{}", {"type": "nothing"}, Path("/missing/author.avsc")])
+@pytest.mark.parametrize("schema", ["{", "{}", {"type": "nothing"}, INVALID_DEFAULT, Path("/missing/author.avsc")])
 def test_invalid_reader_schema(schema: dict[str, Any] | str | Path) -> None:
     with pytest.raises(ConfigurationError):
         AvroValues("http://127.0.0.1:1", reader_schema=schema)
