@@ -44,6 +44,17 @@ def persist(stack: ExitStack, frame: DataFrame) -> DataFrame:
     return frame
 
 
+def checkpoint(stack: ExitStack, frame: DataFrame) -> DataFrame:
+    """Return a frame whose first action stores its rows on disk until `stack` is closed.
+
+    Unlike a frame of `persist`, it is not evaluated again after a write to one of the tables that it was read from.
+    """
+    frame = frame.localCheckpoint(eager=False, storageLevel=StorageLevel.DISK_ONLY)
+    java_frame: Any = frame._jdf
+    stack.callback(java_frame.queryExecution().logical().rdd().unpersist, False)
+    return frame
+
+
 def forbid_topic_reads(stack: ExitStack, spark: SparkSession) -> None:
     """Make jobs of this thread fail if they read a topic outside `allow_topic_reads`, until `stack` is closed.
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import LiteralString
 
 import psycopg
@@ -13,9 +14,12 @@ from tests.benchmarks.benchmark_stack import PARTITIONS
 from tests.benchmarks.materialize.events import marker_key
 from tests.benchmarks.materialize.spark_bench import SparkBench
 
+from outbox_events.waiting import Observation, wait_for
 from outbox_kit.connect import lifecycle as connect_lifecycle
+from outbox_kit.connect.client import ConnectClient
 
-POLL_SECONDS = 0.05
+MARKERS = [marker_key(partition).decode() for partition in range(PARTITIONS)]
+POLL_SECONDS = 0.005
 LIMIT_SECONDS = 600.0
 # The sink fails on the schema's default for an array, so it cannot create the table. Connect represents a timestamp in
 # microseconds as a number.
@@ -43,6 +47,41 @@ def running(bench: SparkBench, topic: str, table: str) -> Iterator[None]:
         connection.execute(SQL("create table {} ({})").format(Identifier(table), SQL(COLUMNS)))
     with _connector(bench, table, {**_config(bench, topic, table), "consumer.override.fetch.min.bytes": "1"}):
         yield
+
+
+@contextmanager
+def batches(bench: SparkBench, topic: str, table: str) -> Iterator[Callable[[], float]]:
+    """Let the sink write the topic, and pause it. Yield a function that resumes it until the records are written.
+
+    The function returns the seconds since the sink was resumed, and pauses the sink again. The last records of the
+    topic are the markers of all partitions.
+    """
+    client = bench.bench_stack.deployment.connect
+    name = Identifier(table)
+
+    def run() -> float:
+        connection.execute(SQL("delete from {} where aggregate_id = any(%s)").format(name), [MARKERS])
+        started = time.perf_counter()
+        client.resume(table)
+        _wait(bench, connection, table, PARTITIONS)
+        seconds = time.perf_counter() - started
+        client.pause(table)
+        wait_for("the pause of the sink", partial(_paused, client, table), seconds=LIMIT_SECONDS)
+        return seconds
+
+    with running(bench, topic, table), bench.warehouse() as connection:
+        _wait(bench, connection, table, PARTITIONS)
+        client.pause(table)
+        wait_for("the pause of the sink", partial(_paused, client, table), seconds=LIMIT_SECONDS)
+        yield run
+
+
+def _paused(client: ConnectClient, name: str) -> Observation[bool]:
+    status = client.status(name)
+    if status is None:
+        return Observation(None, "no status")
+    is_paused = {status.connector_state, *status.task_states} == {"PAUSED"}
+    return Observation(is_paused or None, status.text)
 
 
 def _config(bench: SparkBench, topic: str, table: str) -> dict[str, str]:
@@ -97,9 +136,8 @@ def _wait(bench: SparkBench, connection: psycopg.Connection[tuple[object, ...]],
     """Wait until the table has a row (`expected` is 1), or the marker of each partition (PARTITIONS)."""
     query = SQL("select count(*) from (select 1 from {} {} limit %s) matches")
     name = Identifier(table)
-    markers = [marker_key(partition).decode() for partition in range(PARTITIONS)]
     statement = query.format(name, SQL("") if expected == 1 else SQL("where aggregate_id = any(%s)"))
-    values: list[object] = [expected] if expected == 1 else [markers, expected]
+    values: list[object] = [expected] if expected == 1 else [MARKERS, expected]
     deadline = time.perf_counter() + LIMIT_SECONDS
     checked = time.perf_counter()
     while True:

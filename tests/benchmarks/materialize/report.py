@@ -19,10 +19,11 @@ RATES = (
     ("postgres_vs_naive", "postgres", "naive", 2.0, 2.0),
 )
 SECONDS = (
-    ("batch10k_postgres", 2.0, 1.0),
-    ("batch10k_delta", 6.0, 3.0),
-    ("batch10k_iceberg", 4.0, 2.0),
+    ("batch10k_postgres", 0.8, 0.4),
+    ("batch10k_delta", 3.5, 2.5),
+    ("batch10k_iceberg", 2.2, 1.5),
 )
+BATCH_OF_SINK = ("batch10k_postgres", "batch10k_jdbc-sink", 4.0, 2.0)
 MEMORY_GB = 2.0
 
 
@@ -77,6 +78,10 @@ class Results:
             for name, must, goal in SECONDS
             if name in self.batches
         ]
+        batch, sink, must, goal = BATCH_OF_SINK
+        if sink in self.batches:
+            ratio = statistics.median(self.batches[batch]) / statistics.median(self.batches[sink])
+            limits.append(Bound("batch10k_postgres_vs_jdbc_sink", ratio, must, goal, at_most=True))
         if self.peaks:
             largest = max(self.peaks, key=lambda peak: peak.records)
             limits.append(Bound("driver_peak_gb", largest.gb, MEMORY_GB, MEMORY_GB, at_most=True))

@@ -33,6 +33,7 @@ from outbox_spark.kafka.offset_ranges import TopicDescription, resolve_range
 from outbox_spark.sinks import DeltaTable, IcebergTable, PostgresTable
 from outbox_spark.sinks.delta.storage import DeltaStorage
 from outbox_spark.sinks.iceberg.storage import IcebergStorage
+from outbox_spark.sinks.lake import table as lake_table
 from outbox_spark.sinks.lake.quarantine import Quarantine
 from outbox_spark.sinks.lake.table import LakeTable
 from outbox_spark.sinks.lake.tombstone_ledger import LEDGER_ID, Ledger
@@ -105,6 +106,7 @@ class Machine(RuleBasedStateMachine):
         self.quarantined: set[oracle.RecordLocation] = set()
         self.versions: dict[str, oracle.Version] = {}
         self.fields: list[str] = []
+        self.max_filtered_keys = lake_table._MAX_FILTERED_KEYS
 
     # --- changes of the topic
 
@@ -206,6 +208,11 @@ class Machine(RuleBasedStateMachine):
                 return
         self.was_committed(read_range)
 
+    @rule(number=st.sampled_from([0, lake_table._MAX_FILTERED_KEYS]))
+    def change_size_of_filtered_batches(self, number: int) -> None:
+        """Treat the following batches as large ones, whose keys do not filter the table, or as small ones again."""
+        self.max_filtered_keys = number
+
     def cut(self, upto: list[float]) -> ReadRange:
         """Return a range from the committed offsets, at least to the end of the last crashed run."""
         ends = self.log.end()
@@ -225,7 +232,8 @@ class Machine(RuleBasedStateMachine):
         self.was_committed(read_range)
 
     def target_run(self, read_range: ReadRange) -> None:
-        with self.target.open() as table:
+        with pytest.MonkeyPatch.context() as patch, self.target.open() as table:
+            patch.setattr(lake_table, "_MAX_FILTERED_KEYS", self.max_filtered_keys)
             self.target.apply(table, table.committed(), read_range, self.log, self.schemas)
 
     def was_committed(self, read_range: ReadRange) -> None:

@@ -61,18 +61,22 @@ class MergeStatement:
     has_quarantined: bool = False  # whether the source has the column `__outbox_quarantined`
     rewrites: bool = False
     """Whether the statement replaces the values of rows whose version is equal to that of a source row."""
+    key_filter: str | None = None
+    """SQL function that returns whether a key may be in the source (see storage.key_filter)."""
 
     def sql(self, target: str, source: str) -> str:
         """Return the MERGE statement. `target` and `source` are the SQL names of tables or views."""
         is_history = self.mode is Mode.HISTORY
         identity = [KEY_COLUMN, *(VERSION_COLUMNS if is_history or self.rewrites else [])]
-        same_identity = " AND ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in identity)
+        conditions = [f"t.{quoted(name)} = s.{quoted(name)}" for name in identity]
+        if self.key_filter is not None:
+            conditions.append(f"{self.key_filter}(t.{quoted(KEY_COLUMN)})")
         clauses = self._history_clauses() if is_history else self._current_clauses()
         if self.rewrites:
             clauses = self._rewrite_clauses()
         if self.column_defaults:
             clauses.append(f"WHEN NOT MATCHED BY SOURCE THEN {self._update({})}")
-        return f"MERGE INTO {target} t USING {source} s ON {same_identity} {' '.join(clauses)}"
+        return f"MERGE INTO {target} t USING {source} s ON {' AND '.join(conditions)} {' '.join(clauses)}"
 
     def _current_clauses(self) -> list[str]:
         """Return the clauses for one row per key. Rows that are not newer only set stale flags and new columns."""

@@ -6,10 +6,11 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame, SparkSession
 
+from outbox_spark.decoding.columns import KEY_COLUMN
 from outbox_spark.sinks.lake.merge_sql import literal, quoted
 
 
@@ -22,6 +23,26 @@ def temporary_view(rows: DataFrame) -> Iterator[str]:
         yield name
     finally:
         rows.sparkSession.catalog.dropTempView(name)
+
+
+@contextmanager
+def key_filter(rows: DataFrame, column: str, count: int) -> Iterator[str]:
+    """Yield the name of a SQL function that is true for the keys in a column of `rows`, and false for most other keys.
+
+    `count` is the approximate number of keys.
+    """
+    spark: Any = rows.sparkSession
+    name = f"outbox_may_contain_{secrets.token_hex(4)}"
+    spark._jvm.io.outboxkit.spark.KeyFilter.register(name, rows._jdf, column, count)
+    try:
+        yield name
+    finally:
+        spark.sql(f"DROP TEMPORARY FUNCTION IF EXISTS {name}")
+
+
+def with_keys(rows: DataFrame, may_contain: str | None) -> DataFrame:
+    """Return the rows for whose key the function of `key_filter` is true; all rows if there is no function."""
+    return rows if may_contain is None else rows.where(f"{may_contain}({KEY_COLUMN})")
 
 
 class LakeStorage(ABC):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import reduce
@@ -36,7 +36,8 @@ from outbox_spark.decoding.rows import defaults
 from outbox_spark.errors import REBUILD_HINT, ForeignTableError, OverlapError, SchemaError
 from outbox_spark.jobs.model import Mode, TableProgress, WriteCounts
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
-from outbox_spark.session.persisted import persist
+from outbox_spark.session.persisted import checkpoint, persist
+from outbox_spark.session.settings import changed_settings
 from outbox_spark.sinks.lake import history
 from outbox_spark.sinks.lake.lease import Lease
 from outbox_spark.sinks.lake.merge_sql import (
@@ -50,8 +51,8 @@ from outbox_spark.sinks.lake.merge_sql import (
     table_columns,
 )
 from outbox_spark.sinks.lake.quarantine import Quarantine
-from outbox_spark.sinks.lake.storage import LakeStorage, temporary_view
-from outbox_spark.sinks.lake.tombstone_ledger import LEDGER_ID, Ledger
+from outbox_spark.sinks.lake.storage import LakeStorage, key_filter, temporary_view, with_keys
+from outbox_spark.sinks.lake.tombstone_ledger import LEDGER_ID, SUPERSEDED, Ledger
 from outbox_spark.sinks.lake.value_equality import differs
 from outbox_spark.sinks.target_table import (
     DIFFERENT_COLUMNS,
@@ -72,6 +73,11 @@ _COMPANIONS = "companions"
 """Key, in the progress, of the suffixes of the companion tables that exist."""
 _REMOVED_COLUMNS = "removed_columns"
 """Key, in the progress, of the names of fields that only earlier schemas had."""
+_MAX_FILTERED_KEYS = 500_000
+"""Number of rows up to which the keys of a batch select the stored rows that are joined with it."""
+_SMALL_ROWS = 20_000
+_SMALL_SETTINGS = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "2"}
+"""Settings for the statements of small batches, in which adaptive execution takes longer than it saves."""
 _STORED, _EXPECTED, _IS_QUARANTINED = "__outbox_stored", "__outbox_expected", "__outbox_is_quarantined"
 
 
@@ -202,19 +208,27 @@ class LakeTable(TargetTable, ABC):
         companions = self._companions()
         self._refuse_missing_companions(companions)
         progress = self._progress_with(batch, companions)
-        with self._raising_conflicts():
+        with self._raising_conflicts(), ExitStack() as stack:
+            may_contain = self._key_filter(stack, batch)
+            if may_contain is not None and batch.counts.rows <= _SMALL_ROWS:
+                stack.enter_context(changed_settings(self._storage.spark, _SMALL_SETTINGS))
             if batch.rewrites:
-                upserts = self._rewrite(batch, progress)
+                upserts = self._rewrite(batch, progress, may_contain)
                 self._progress = progress
                 return WriteCounts(upserts)
             quarantined = self._quarantine.add(batch)
-            tombstones = self._ledger.add(batch)
             if self._mode is Mode.HISTORY:
-                upserts, deletes = self._write_history(batch, progress)
-            elif batch.previous is None:
-                upserts, deletes = self._create(batch, progress)
+                tombstones = self._ledger.add_versions(batch)
+                upserts, deletes = self._write_history(batch, progress, may_contain)
             else:
-                upserts, deletes = self._merge(batch, progress)
+                source = self._merge_source(batch, may_contain)
+                if may_contain is not None:  # otherwise the rows may be many, and evaluating them twice is as fast
+                    source = checkpoint(stack, source)
+                tombstones = self._ledger.add(source) if batch.counts.tombstones else 0
+                if batch.previous is None:
+                    upserts, deletes = self._create(batch, source, progress), 0
+                else:
+                    upserts, deletes = self._merge(batch, source, progress, may_contain)
         self._progress = progress
         return WriteCounts(upserts, deletes, tombstones, quarantined)
 
@@ -229,23 +243,33 @@ class LakeTable(TargetTable, ABC):
         main, *companions = map(self._storage.compact, ["", *self._companions()])
         return f"{self._label}: rewrote {main}" + (f"; companion tables: {'; '.join(companions)}" if companions else "")
 
-    def _create(self, batch: Batch, progress: dict[str, Any]) -> tuple[int, int]:
-        """Create the table with the rows of the batch in one commit. Return (upserts, deletes)."""
-        rows = self._merge_source(batch, flag_other_keys=False).where(~F.col("__outbox_deleted"))
-        return self._commit_creation(self._rows_of_new_table(rows, batch), progress).inserted, 0
+    def _key_filter(self, stack: ExitStack, batch: Batch) -> str | None:
+        """Return a SQL function that is false for nearly all keys that are not in the batch, until `stack` is closed.
 
-    def _merge(self, batch: Batch, progress: dict[str, Any]) -> tuple[int, int]:
+        Return None if all rows of the table must be read, or if the filter would take longer than it saves.
+        """
+        flags_other_keys = batch.counts.quarantined > 0
+        if batch.previous is None or flags_other_keys or not 0 < batch.counts.rows <= _MAX_FILTERED_KEYS:
+            return None
+        return stack.enter_context(key_filter(batch.rows, KEY_COLUMN, batch.counts.rows))
+
+    def _create(self, batch: Batch, source: DataFrame, progress: dict[str, Any]) -> int:
+        """Create the table with the rows of the batch in one commit. Return their number."""
+        rows = self._rows_of_new_table(source.where(~F.col("__outbox_deleted")), batch)
+        return self._commit_creation(rows, progress).inserted
+
+    def _merge(
+        self, batch: Batch, source: DataFrame, progress: dict[str, Any], may_contain: str | None
+    ) -> tuple[int, int]:
         column_defaults = self._add_columns(batch)
         if not batch.counts.rows and not column_defaults:
             self._commit_progress(progress)
             return 0, 0
-        rows = self._merge_source(batch, flag_other_keys=bool(batch.counts.quarantined))
-        merge = self._merge_for(batch, column_defaults, has_quarantined=QUARANTINED in rows.columns)
+        merge = self._merge_for(batch, column_defaults, may_contain, has_quarantined=QUARANTINED in source.columns)
         # The format's numbers can include rows that were only marked as stale or deleted, or that got a new column.
         is_exact = self._mode is Mode.HARD_DELETE and not merge.column_defaults and not merge.has_quarantined
-        expected = self._count_newer(rows) if batch.may_repeat and not is_exact else None
-        with self._temporary_view(rows) as source:
-            counts = self._commit_merge(merge, source, progress)
+        expected = self._count_newer(source) if batch.may_repeat and not is_exact else None
+        counts = self._execute_merge(merge, source, progress)
         if is_exact:
             return counts.inserted + counts.updated, counts.deleted
         if expected is not None:
@@ -253,7 +277,7 @@ class LakeTable(TargetTable, ABC):
         upserts, deletes = self._count_changed(batch)
         return upserts, deletes + counts.deleted
 
-    def _rewrite(self, batch: Batch, progress: dict[str, Any]) -> int:
+    def _rewrite(self, batch: Batch, progress: dict[str, Any], may_contain: str | None) -> int:
         column_defaults = self._add_columns(batch)
         rows = batch.rows.withColumn(READABLE, F.col("__outbox_reason").isNull())
         quarantined_versions = self._quarantine.newest_versions(batch.committed.topic_id)
@@ -265,22 +289,21 @@ class LakeTable(TargetTable, ABC):
         rows = rows.withColumn(STALE_COLUMN, is_stale).select(
             *map(quoted, names), STALE_COLUMN, READABLE, "__outbox_deleted"
         )
-        merge = replace(self._merge_for(batch, column_defaults, has_quarantined=False), rewrites=True)
-        with self._temporary_view(rows) as source:
-            return self._commit_merge(merge, source, progress).updated
+        merge = self._merge_for(batch, column_defaults, may_contain, has_quarantined=False)
+        return self._execute_merge(replace(merge, rewrites=True), rows, progress).updated
 
     def _rows_without_older_versions(self) -> DataFrame:
         rows = self._storage.read()
         return rows.where(F.col(VALID_TO_COLUMN).isNull()) if VALID_TO_COLUMN in rows.columns else rows
 
-    def _write_history(self, batch: Batch, progress: dict[str, Any]) -> tuple[int, int]:
+    def _write_history(self, batch: Batch, progress: dict[str, Any], may_contain: str | None) -> tuple[int, int]:
         is_first_batch = batch.previous is None
         column_defaults = {} if is_first_batch else self._add_columns(batch)
         readable_rows = batch.rows.where(F.col("__outbox_reason").isNull())
         new_rows = readable_rows.where(~F.col("__outbox_deleted")).select(
             *table_columns(batch.columns, Mode.HARD_DELETE)[:-1]
         )
-        stored_rows = None if is_first_batch else self._storage.read()
+        stored_rows = None if is_first_batch else with_keys(self._storage.read(), may_contain)
         if stored_rows is not None:
             new_rows = history.without_stored(new_rows, stored_rows)
         keys = batch.rows.select(KEY_COLUMN).where(F.col(KEY_COLUMN).isNotNull()).distinct()
@@ -292,33 +315,36 @@ class LakeTable(TargetTable, ABC):
             if quarantined_versions is None
             else keys.join(quarantined_versions, KEY_COLUMN, "left")
         )
-        deletions = self._ledger.entries() if self._ledger.exists() else None
+        deletions = with_keys(self._ledger.entries(), may_contain) if self._ledger.exists() else None
         changes = history.timeline(new_rows, stored_rows, deletions, keys).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             ended_count = changes.where(history.ENDED_COLUMN).count()
             rows = changes.drop(history.NEW_COLUMN, history.ENDED_COLUMN)
             if is_first_batch:
                 return self._commit_creation(self._rows_of_new_table(rows, batch), progress).inserted, ended_count
-            with self._temporary_view(rows) as source:
-                merge = self._merge_for(batch, column_defaults, has_quarantined=False)
-                return self._commit_merge(merge, source, progress).inserted, ended_count
+            merge = self._merge_for(batch, column_defaults, may_contain, has_quarantined=False)
+            return self._execute_merge(merge, rows, progress).inserted, ended_count
         finally:
             changes.unpersist()
 
-    def _merge_source(self, batch: Batch, *, flag_other_keys: bool) -> DataFrame:
-        """Return the source rows of the MERGE (see merge_sql.py).
+    def _merge_source(self, batch: Batch, may_contain: str | None) -> DataFrame:
+        """Return the source rows of the MERGE (see merge_sql.py), and the column SUPERSEDED for tombstones.
 
-        With `flag_other_keys`, the result includes all quarantined keys, even keys without a readable row in the batch.
+        If the batch has quarantined records, the result includes all quarantined keys of an existing table, even keys
+        without a readable row in the batch.
         """
         readable_rows = batch.rows.where(F.col("__outbox_reason").isNull())
-        if batch.previous is not None:
-            # A new table does not need this: its ledger has only this batch's tombstones, whose keys have no other row.
-            readable_rows = self._ledger.without_superseded(readable_rows)
         names = table_columns(batch.columns, Mode.HARD_DELETE)[:-1]
         readable_rows = readable_rows.select(*names, "__outbox_deleted").withColumn(READABLE, F.lit(True))
+        if batch.previous is None:  # the ledger has no entries for a new table
+            readable_rows = readable_rows.withColumn(SUPERSEDED, F.lit(False))
+        else:
+            readable_rows = self._ledger.mark_superseded(readable_rows, may_contain)
+            readable_rows = readable_rows.where(F.col("__outbox_deleted") | ~F.col(SUPERSEDED))
         quarantined_versions = self._quarantine.newest_versions(batch.committed.topic_id)
         if quarantined_versions is None:
             return readable_rows.withColumn(STALE_COLUMN, F.lit(False))
+        flag_other_keys = batch.previous is not None and batch.counts.quarantined > 0
         joined = readable_rows.join(quarantined_versions, KEY_COLUMN, "full_outer" if flag_other_keys else "left")
         is_stale = F.col(QUARANTINED) > F.struct(*VERSION_COLUMNS)
         flags = {
@@ -329,13 +355,19 @@ class LakeTable(TargetTable, ABC):
             F.lit(True) if flag_other_keys else F.col(READABLE)
         )
 
-    def _merge_for(self, batch: Batch, column_defaults: Mapping[str, str], *, has_quarantined: bool) -> MergeStatement:
+    def _merge_for(
+        self, batch: Batch, column_defaults: Mapping[str, str], may_contain: str | None, *, has_quarantined: bool
+    ) -> MergeStatement:
         names = table_columns(batch.columns, self._mode)
         # All other columns of the table were added manually, and keep their values.
         earlier_names = {name.lower() for name in self._field_names()} - {name.lower() for name in names}
         removed = sorted(earlier_names.intersection(self._storage.column_types()))
         stored_names = [self._storage.stored_names.get(name, name) for name in names]
-        return MergeStatement(self._mode, stored_names, removed, column_defaults, has_quarantined)
+        # The defaults of new columns change all rows of the table.
+        key_filter = None if column_defaults else may_contain
+        return MergeStatement(
+            self._mode, stored_names, removed, column_defaults, has_quarantined, key_filter=key_filter
+        )
 
     def _rows_of_new_table(self, rows: DataFrame, batch: Batch) -> DataFrame:
         """Return `rows` with all columns of the new table. The documentation of fields becomes column comments."""
@@ -475,8 +507,10 @@ class LakeTable(TargetTable, ABC):
                 raise self._conflict_error() from error
             raise
 
-    def _temporary_view(self, rows: DataFrame) -> AbstractContextManager[str]:
-        return temporary_view(rows.withColumnsRenamed(dict(self._storage.stored_names)))
+    def _execute_merge(self, merge: MergeStatement, rows: DataFrame, progress: dict[str, Any]) -> ChangeCounts:
+        """Execute the MERGE of `rows` in one commit with the progress."""
+        with temporary_view(rows.withColumnsRenamed(dict(self._storage.stored_names))) as source:
+            return self._commit_merge(merge, source, progress)
 
     @abstractmethod
     def _read_progress(self) -> dict[str, Any] | None:

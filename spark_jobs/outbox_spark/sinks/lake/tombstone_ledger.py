@@ -14,13 +14,14 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS
 from outbox_spark.jobs.model import Mode
-from outbox_spark.kafka.ordering import version_sql
+from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.sinks.lake import history
-from outbox_spark.sinks.lake.storage import LakeStorage
+from outbox_spark.sinks.lake.storage import LakeStorage, with_keys
 from outbox_spark.sinks.target_table import TOMBSTONES_SUFFIX, Batch
 
 LEDGER_ID = "ledger_id"
-_IS_SUPERSEDED = f"s.{KEY_COLUMN} = t.{KEY_COLUMN} AND {version_sql('t')} >= {version_sql('s')}"
+SUPERSEDED = "__outbox_superseded"
+_NEWEST = "__outbox_newest_deletion"
 
 
 class Ledger:
@@ -40,31 +41,34 @@ class Ledger:
     def entries(self) -> DataFrame:
         return self._storage.read(TOMBSTONES_SUFFIX).where(F.col(LEDGER_ID) == self.id)
 
-    def add(self, batch: Batch) -> int:
-        """Add the tombstones that the ledger lacks. Return their number. Only history mode adds older versions."""
+    def mark_superseded(self, rows: DataFrame, may_contain: str | None) -> DataFrame:
+        """Return `rows` with the column SUPERSEDED: whether an entry has the same key and no older version.
+
+        `may_contain` is a SQL function that is true for the keys of `rows` (see storage.key_filter).
+        """
+        if not self.exists():
+            return rows.withColumn(SUPERSEDED, F.lit(False))
+        version = F.struct(*VERSION_COLUMNS)
+        entries = with_keys(self.entries(), may_contain)
+        newest = entries.groupBy(KEY_COLUMN).agg(F.max(version).alias(_NEWEST))
+        is_superseded = F.coalesce(F.col(_NEWEST) >= version, F.lit(False))
+        return rows.join(newest, KEY_COLUMN, "left").withColumn(SUPERSEDED, is_superseded).drop(_NEWEST)
+
+    def add(self, rows: DataFrame) -> int:
+        """Add the tombstones among the source rows of a MERGE that are not superseded. Return their number."""
+        return self._append(rows.where(F.col("__outbox_deleted") & ~F.col(SUPERSEDED)))
+
+    def add_versions(self, batch: Batch) -> int:
+        """Add all tombstones of a history that the ledger lacks, in any order of versions. Return their number."""
         if not batch.counts.tombstones:
             return 0
-        entries = batch.rows.where(F.col("__outbox_reason").isNull() & F.col("__outbox_deleted")).select(
-            KEY_COLUMN, *METADATA_COLUMNS
-        )
-        if self.exists():
-            if self._mode is Mode.HISTORY:
-                entries = history.without_stored(entries, self.entries())
-            else:
-                entries = entries.alias("s").join(self.entries().alias("t"), F.expr(_IS_SUPERSEDED), "left_anti")
-        return self._storage.append(TOMBSTONES_SUFFIX, entries.withColumn(LEDGER_ID, F.lit(self.id)))
+        entries = batch.rows.where(F.col("__outbox_reason").isNull() & F.col("__outbox_deleted"))
+        return self._append(history.without_stored(entries, self.entries()) if self.exists() else entries)
 
     def copy_from(self, source: Ledger) -> None:
         """Append the entries of another table's ledger. They take effect when `id` is set to the id of that ledger."""
         if source.exists():
             self._storage.append(TOMBSTONES_SUFFIX, source.entries())
-
-    def without_superseded(self, rows: DataFrame) -> DataFrame:
-        """Return `rows` without the rows that a ledger entry supersedes. All tombstones are retained."""
-        if not self.exists():
-            return rows
-        is_superseded = F.expr(f"NOT s.__outbox_deleted AND {_IS_SUPERSEDED}")
-        return rows.alias("s").join(self.entries().alias("t"), is_superseded, how="left_anti")
 
     def expire(self, before: datetime) -> int:
         """Remove and count entries older than `before`, except in history mode, in which the entries end intervals."""
@@ -76,3 +80,7 @@ class Ledger:
         if count:
             self._storage.execute(f"DELETE FROM {self._storage.sql_name(TOMBSTONES_SUFFIX)} WHERE {is_expired}")  # noqa: S608
         return count
+
+    def _append(self, entries: DataFrame) -> int:
+        entries = entries.select(KEY_COLUMN, *METADATA_COLUMNS).withColumn(LEDGER_ID, F.lit(self.id))
+        return self._storage.append(TOMBSTONES_SUFFIX, entries)
