@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache, partial
 from typing import Any
@@ -100,23 +100,40 @@ def preview(
     return Preview(job, committed, read_range, warning, None, new_partitions, retention.commit_is_due)
 
 
-def unchanged_ranges(jobs: Sequence[MaterializeJob]) -> dict[int, ReadRange]:
-    """Return the empty read range of each PostgreSQL table that a run would not change, by the index of its job.
+@dataclass
+class PlannedReads:
+    """What is known before Spark starts."""
 
-    After an error, the other tables are not examined: the run repeats the request, and reports the error.
-    """
-    ranges: dict[int, ReadRange] = {}
+    unchanged: dict[int, ReadRange] = field(default_factory=dict)
+    """The empty read range of each PostgreSQL table that a run would not change, by the index of its job."""
+    max_offsets: int = 0
+    """Number of offsets that a run reads at most."""
+    is_complete: bool = False
+    """Whether `max_offsets` is known. After an error it is not: the run repeats the request, and reports the error."""
+
+
+def planned_reads(jobs: Sequence[MaterializeJob]) -> PlannedReads:
+    """Compare the offsets of all tables with their topics. The progress of a lake table is unknown without Spark."""
+    planned = PlannedReads()
     with suppress(Exception), Clients() as clients, ExitStack() as opened:  # of any type, as in `attempt`
         connection = cache(lambda target: opened.enter_context(read_only_connection(target)))
 
         def connect(target: PostgresTarget) -> AbstractContextManager[Connection]:
             return nullcontext(connection(target))
 
+        compares_topic = False
         for index, job in enumerate(jobs):
-            found = preview(job, _no_spark, clients, connect) if isinstance(job.target, PostgresTarget) else None
-            if found is not None and found.read_range is not None and found.is_unchanged:
-                ranges[index] = found.read_range
-    return ranges
+            if not isinstance(job.target, PostgresTarget):
+                topic = clients.admin(job.kafka).describe(job.topic)
+                planned.max_offsets += resolve_range(topic, None).offset_count
+                continue
+            found = preview(job, _no_spark, clients, connect)
+            if found.read_range is not None and found.is_unchanged:
+                planned.unchanged[index] = found.read_range
+            planned.max_offsets += found.offset_count
+            compares_topic |= found.missed_warning is not None
+        planned.is_complete = not compares_topic
+    return planned
 
 
 def _no_spark() -> SparkSession:

@@ -38,6 +38,7 @@ from outbox_spark.runs.clients import Clients
 from outbox_spark.runs.materialize_table import BATCH_RECORDS, NOTHING_NEW, Totals, materialize, outcome_of
 from outbox_spark.runs.prepared_rows import PreparedRows
 from outbox_spark.session.run_session import run_session
+from outbox_spark.session.spark_session import FEW_RECORDS
 
 
 @dataclass(frozen=True)
@@ -111,18 +112,20 @@ def _main(options: argparse.Namespace) -> int:
         return _write_job(options)
     jobs = selected_jobs(options)
     if options.dry_run:
-        previews = dry_run.dry_run(jobs, run_each.start_spark, print_message)
+        previews = dry_run.dry_run(jobs, partial(run_each.start_spark, few_records=True), print_message)
         print_result(dry_run.as_json(previews) if options.output == "json" else dry_run.as_text(previews))
         return dry_run.exit_of(previews)
     if options.replay_from not in {None, BEGINNING}:
         parse_time(options.replay_from)  # report an invalid time before Spark starts
     with metrics.open_metrics(options.metrics, print_message) as metrics_writer:
-        unchanged = _unchanged_outcomes(jobs, options, metrics_writer)
+        planned = _planned_reads(jobs, options)
+        unchanged = _unchanged_outcomes(jobs, planned, metrics_writer)
         code, remaining = Exit.DONE, {index: job for index, job in enumerate(jobs) if index not in unchanged}
         outcomes = list(unchanged.values())
         if remaining:
             run = _run_once if options.interval is None else _run_rounds
-            with _started_spark(metrics_writer) as spark:
+            few_records = planned.is_complete and planned.max_offsets <= FEW_RECORDS
+            with _started_spark(metrics_writer, few_records=few_records) as spark:
                 outcomes, code = run(spark, list(remaining.values()), options, metrics_writer)
             for index, outcome in sorted(unchanged.items()):
                 outcomes.insert(index, outcome)
@@ -130,14 +133,18 @@ def _main(options: argparse.Namespace) -> int:
     return code
 
 
+def _planned_reads(jobs: Sequence[MaterializeJob], options: argparse.Namespace) -> dry_run.PlannedReads:
+    if options.interval is not None or options.replay_from is not None or options.export is not None:
+        return dry_run.PlannedReads()
+    return dry_run.planned_reads(jobs)
+
+
 def _unchanged_outcomes(
-    jobs: Sequence[MaterializeJob], options: argparse.Namespace, metrics_writer: Metrics | None
+    jobs: Sequence[MaterializeJob], planned: dry_run.PlannedReads, metrics_writer: Metrics | None
 ) -> dict[int, Outcome]:
     """Return, by the index of the job, the outcomes of tables for which a single run does not need Spark."""
-    if options.interval is not None or options.replay_from is not None or options.export is not None:
-        return {}
     outcomes = {}
-    for index, read_range in dry_run.unchanged_ranges(jobs).items():
+    for index, read_range in planned.unchanged.items():
         job, started = jobs[index], time.monotonic()
         outcomes[index] = outcome_of(job, read_range, Status.UNCHANGED, started, Totals())
         print_message(f"{job}: {NOTHING_NEW}")
@@ -148,8 +155,8 @@ def _unchanged_outcomes(
 
 
 @contextmanager
-def _started_spark(metrics_writer: Metrics | None) -> Iterator[SparkSession]:
-    spark = run_each.start_spark()
+def _started_spark(metrics_writer: Metrics | None, *, few_records: bool) -> Iterator[SparkSession]:
+    spark = run_each.start_spark(few_records=few_records)
     try:
         if metrics_writer is not None:
             metrics_writer.attach(spark)

@@ -37,19 +37,19 @@ POLL_SECONDS = 2.0
 R = TypeVar("R")
 
 
-def start_spark(name: str = APPLICATION_NAME) -> SparkSession:
-    """Start Spark for a command. Once Spark has started, Ctrl-C raises KeyboardInterrupt.
+def start_spark(name: str = APPLICATION_NAME, *, few_records: bool = False) -> SparkSession:
+    """Start Spark for a command (see start_session). Once Spark has started, Ctrl-C raises KeyboardInterrupt.
 
     The first Ctrl-C during the start raises KeyboardInterrupt only after the start, because PySpark leaves a JVM
     running if its start is interrupted.
     """
     if not _ctrl_c_raises():
-        return _start(name)
+        return _start(name, few_records)
     with _recorded_signals() as was_received:
         signal.signal(signal.SIGINT, _defer_first_interrupt)
         try:
             with filtered_py4j_logs(lambda record: not (record.exc_info and was_received(signal.SIGINT))):
-                spark = _start(name)
+                spark = _start(name, few_records)
         except Exception as error:
             # Spark's handler calls Java even if another call is in progress. That call can then fail with any error.
             if was_received(signal.SIGINT):
@@ -61,11 +61,11 @@ def start_spark(name: str = APPLICATION_NAME) -> SparkSession:
     return spark
 
 
-def _start(name: str) -> SparkSession:
+def _start(name: str, few_records: bool) -> SparkSession:
     print_message("starting Spark")
     waiting.start("starting Spark")
     try:
-        return start_session(name)
+        return start_session(name, few_records=few_records)
     finally:
         waiting.start("")
         restore_interrupt_handler()  # start_session() installed Spark's handler

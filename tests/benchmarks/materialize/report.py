@@ -6,7 +6,7 @@ import statistics
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tests.benchmarks.materialize.memory import Peak
+from tests.benchmarks.materialize.cold_process import ColdRun
 from tests.benchmarks.report import Bound, bound_table, document, markdown, publish
 
 # (ratio, variant, reference, must, goal)
@@ -25,6 +25,7 @@ SECONDS = (
 )
 BATCH_OF_SINK = ("batch10k_postgres", "batch10k_jdbc-sink", 4.0, 2.0)
 MEMORY_GB = 2.0
+COLD_CPU = (0.75, 0.5)
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,9 @@ class Results:
     rows: dict[str, int] = field(default_factory=dict)
     """Number of rows of the table by variant. All numbers must be equal."""
     batches: dict[str, list[float]] = field(default_factory=dict)
-    peaks: list[Peak] = field(default_factory=list)
+    peaks: list[ColdRun] = field(default_factory=list)
+    cold: dict[bool, list[ColdRun]] = field(default_factory=dict)
+    """Runs for few events, by whether the session was started for few records."""
 
     def add(self, name: str, sample: Sample) -> None:
         self.samples.setdefault(name, []).append(sample)
@@ -82,6 +85,9 @@ class Results:
         if sink in self.batches:
             ratio = statistics.median(self.batches[batch]) / statistics.median(self.batches[sink])
             limits.append(Bound("batch10k_postgres_vs_jdbc_sink", ratio, must, goal, at_most=True))
+        if self.cold:
+            few, default = (statistics.median(run.cpu_seconds for run in self.cold[kind]) for kind in (True, False))
+            limits.append(Bound("cold_cpu_vs_default", few / default, *COLD_CPU, at_most=True))
         if self.peaks:
             largest = max(self.peaks, key=lambda peak: peak.records)
             limits.append(Bound("driver_peak_gb", largest.gb, MEMORY_GB, MEMORY_GB, at_most=True))
@@ -106,6 +112,7 @@ def publish_results(results: Results) -> None:
         rounds=results.rounds,
         rows=max(results.rows.values(), default=0),
         peaks=[asdict(peak) for peak in results.peaks],
+        cold={str(few_records): [asdict(run) for run in runs] for few_records, runs in results.cold.items()},
     )
     publish("materialize", content, tables(results))
 
@@ -115,6 +122,8 @@ def tables(results: Results) -> str:
     parts = [_rate_table(results)] if results.samples else []
     if results.batches:
         parts.append(_batch_table(results))
+    if results.cold:
+        parts.append(_cold_table(results))
     if results.peaks:
         parts.append(_peak_table(results))
     return "\n\n".join(parts) + bound_table([*results.bounds, *results.limits])
@@ -150,6 +159,16 @@ def _batch_table(results: Results) -> str:
         for name, actual in results.batches.items()
     ]
     return markdown(("batch of 10,000 events", "median s", "min", "max"), rows)
+
+
+def _cold_table(results: Results) -> str:
+    names = {True: "first compiler only (few records)", False: "all compilers"}
+    rows = []
+    for kind, runs in results.cold.items():
+        seconds, cpu = ([getattr(run, name) for run in runs] for name in ("total_seconds", "cpu_seconds"))
+        rows.append([names[kind], f"{statistics.median(seconds):.1f}", f"{statistics.median(cpu):.1f}"])
+    events = results.cold[True][0].records
+    return markdown((f"{events:,} events, cold process", "seconds with start", "CPU s"), rows)
 
 
 def _peak_table(results: Results) -> str:

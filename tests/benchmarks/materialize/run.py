@@ -4,7 +4,7 @@
 Starts an embedded stack and one Spark session with the launchers' settings. See docs/performance.md, "The
 materialization", for what is measured and how. QUICK=1 runs with few events; FULL=1 also measures the memory and the
 time from 1 to 10 million events. Settings: ROUNDS, EVENTS, SIZES (rows of the tables that batches go to), ONLY (read,
-reduce, a kind of target, naive, jdbc-sink, memory, batches; separated by commas).
+reduce, a kind of target, naive, jdbc-sink, memory, cold, batches; separated by commas).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from tests.benchmarks.benchmark_stack import PLUGINS, benchmark_stack, print_progress
-from tests.benchmarks.materialize import batches, jdbc_sink, report, variants
-from tests.benchmarks.materialize.memory import Peak, peak
+from tests.benchmarks.materialize import batches, cold_process, jdbc_sink, report, variants
+from tests.benchmarks.materialize.cold_process import ColdRun
 from tests.benchmarks.materialize.report import Results, Sample
 from tests.benchmarks.materialize.spark_bench import POSTGRES, BookTopic, SparkBench, spark_bench
 from tests.benchmarks.meters import cpu_seconds
@@ -31,6 +31,7 @@ FULL = os.environ.get("FULL", "") not in ("", "0")
 ROUNDS = int(os.environ.get("ROUNDS", "1" if QUICK else "3"))
 EVENTS = int(os.environ.get("EVENTS", "200000" if QUICK else "3000000"))
 EVENTS_PER_KEY = 10
+COLD_EVENTS = int(os.environ.get("COLD_EVENTS", "10000"))
 TABLE_SIZES = [
     int(size)
     for size in os.environ.get("SIZES", "10000,100000" if QUICK else "10000,100000,1000000,5000000").split(",")
@@ -50,6 +51,8 @@ def main() -> int:
             backfills(bench, topic, kinds, results)
             if _is_selected("memory"):
                 results.peaks.append(_measure_peak(bench, topic, EVENTS))
+        if _is_selected("cold"):
+            _cold(bench, results)
         if _is_selected("batches"):
             results.batches = batches.measure(bench, kinds, TABLE_SIZES, COMMON_SIZE, ROUNDS)
         if FULL:
@@ -163,9 +166,24 @@ def _grow(bench: SparkBench, results: Results) -> None:
             results.peaks.append(_measure_peak(bench, topic, events))
 
 
-def _measure_peak(bench: SparkBench, topic: BookTopic, events: int) -> Peak:
+def _cold(bench: SparkBench, results: Results) -> None:
+    """Measure a run for few events in a new process, with both settings of start_session in turn."""
+    with bench.topic("bench.cold", COLD_EVENTS) as topic:
+        _send(topic, COLD_EVENTS)
+        for number in range(ROUNDS):
+            for few_records in (True, False):
+                table = f"cold_{number}_{few_records}".lower()
+                run = cold_process.run(bench.state, topic.name, table, few_records=few_records)
+                results.cold.setdefault(few_records, []).append(run)
+                print_progress(
+                    f"cold, few_records={few_records}: {run.total_seconds:.1f} s, CPU {run.cpu_seconds:.1f} s"
+                )
+                bench.drop_table(POSTGRES, table)
+
+
+def _measure_peak(bench: SparkBench, topic: BookTopic, events: int) -> ColdRun:
     table = f"memory_{events}"
-    actual = peak(bench.state, topic.name, table)
+    actual = cold_process.run(bench.state, topic.name, table)
     print_progress(f"separate process, {events} events: {actual.seconds:.1f} s, {actual.gb:.2f} GB")
     bench.drop_table(POSTGRES, table)
     return actual

@@ -14,9 +14,11 @@ from tests.spark.job_files import pipeline
 from outbox_events.errors import RefusedError
 from outbox_spark.commands import dry_run, run_each
 from outbox_spark.commands import materialize as jobs
+from outbox_spark.commands.dry_run import PlannedReads
 from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.commands.materialize import main
 from outbox_spark.jobs.model import MaterializeJob, Outcome, ReadRange, Reporter, Status
+from outbox_spark.session.spark_session import FEW_RECORDS
 
 __all__ = ["pipeline"]  # the fixture
 
@@ -38,7 +40,7 @@ def run_command_with(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Ca
             return attempt(job, report)
 
         monkeypatch.setattr(jobs, "materialize", materialize)
-        monkeypatch.setattr(run_each, "start_session", lambda _: spark)
+        monkeypatch.setattr(run_each, "start_session", lambda _, **__: spark)
         monkeypatch.setattr(SparkSession, "stop", lambda _: None)
 
     return use
@@ -132,7 +134,9 @@ def test_continues_after_an_unexpected_error(
 def test_does_not_start_spark_if_no_table_would_change(
     pipeline: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(dry_run, "unchanged_ranges", lambda selected: dict.fromkeys(range(len(selected)), EMPTY))
+    monkeypatch.setattr(
+        dry_run, "planned_reads", lambda selected: PlannedReads(dict.fromkeys(range(len(selected)), EMPTY))
+    )
     monkeypatch.setattr(run_each, "start_session", pytest.fail)
     metrics = tmp_path / "metrics.jsonl"
     options = ["-p", str(pipeline), "-e", "testing", "--target", "lake", "--output", "json"]
@@ -153,7 +157,7 @@ def test_runs_only_the_tables_that_may_change(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(dry_run, "unchanged_ranges", lambda _: {0: EMPTY})
+    monkeypatch.setattr(dry_run, "planned_reads", lambda _: PlannedReads({0: EMPTY}))
     run_command_with(lambda job, _: replace(OUTCOME, aggregate=job.aggregate))
     options = ["-p", str(pipeline), "-e", "testing", "--target", "lake", "--output", "json"]
     assert main(options) == Exit.DONE
@@ -162,6 +166,35 @@ def test_runs_only_the_tables_that_may_change(
         ("author", "unchanged"),
         ("book", "changed"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("planned", "few_records"),
+    [
+        (PlannedReads(max_offsets=FEW_RECORDS, is_complete=True), True),
+        (PlannedReads(max_offsets=FEW_RECORDS + 1, is_complete=True), False),
+        (PlannedReads(), False),
+    ],
+)
+def test_compiles_less_for_few_records(
+    spark: SparkSession,
+    pipeline: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    run_command_with: Callable[[Attempt], None],
+    planned: PlannedReads,
+    few_records: bool,
+) -> None:
+    started: list[bool] = []
+
+    def start(_: str, *, few_records: bool) -> SparkSession:
+        started.append(few_records)
+        return spark
+
+    run_command_with(lambda *_: OUTCOME)
+    monkeypatch.setattr(run_each, "start_session", start)
+    monkeypatch.setattr(dry_run, "planned_reads", lambda _: planned)
+    assert main(["-p", str(pipeline), "-e", "testing", "--target", "lake"]) == Exit.DONE
+    assert started == [few_records]
 
 
 def test_reports_a_failed_export_and_exports_the_rest(
@@ -176,7 +209,7 @@ def test_reports_a_failed_export_and_exports_the_rest(
 
     monkeypatch.setattr(jobs, "materialize", lambda *_, **__: OUTCOME)
     monkeypatch.setattr(jobs, "export", export)
-    monkeypatch.setattr(run_each, "start_session", lambda _: spark)
+    monkeypatch.setattr(run_each, "start_session", lambda _, **__: spark)
     monkeypatch.setattr(SparkSession, "stop", lambda _: None)
     options = ["-p", str(pipeline), "-e", "testing", "--target", "lake", "--output", "json", "--export", "x"]
     assert main(options) == Exit.FAILED

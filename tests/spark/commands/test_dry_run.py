@@ -20,7 +20,7 @@ from tests.spark.thing_records import SCHEMAS
 
 from outbox_events.errors import OutboxError, RefusedError, UnreachableError
 from outbox_spark.commands import dry_run as module
-from outbox_spark.commands.dry_run import Preview, as_json, as_text, dry_run, exit_of, preview, unchanged_ranges
+from outbox_spark.commands.dry_run import Preview, as_json, as_text, dry_run, exit_of, planned_reads, preview
 from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.errors import SchemaError
 from outbox_spark.jobs.model import (
@@ -133,7 +133,18 @@ def test_a_run_that_would_change_nothing_needs_no_spark(
         connection.execute("delete from dry.outbox_offsets where table_name = 'skipped'")
     if progress is not None:
         committed(postgres, "skipped", progress)
-    assert list(unchanged_ranges([job])) == ([0] if is_unchanged else [])
+    assert list(planned_reads([job]).unchanged) == ([0] if is_unchanged else [])
+
+
+def test_number_of_offsets_is_known_before_spark_starts(
+    postgres_job: MaterializeJob, postgres: psycopg.conninfo.ConninfoDict, topic: pytest.MonkeyPatch
+) -> None:
+    committed(postgres, "counted", COMMITTED)
+    ends = {partition: end + 3 for partition, end in COMMITTED.offsets.items()}
+    topic.setattr(TopicAdmin, "describe", lambda *_: replace(STATE, end_offsets=ends))
+    planned = planned_reads([structs.replace(postgres_job, table="counted"), job_for(DeltaTarget("lake"))])
+    of_topic = sum(ends.values()) - sum(STATE.start_offsets.values())
+    assert (planned.max_offsets, planned.is_complete) == (3 * len(ends) + of_topic, True)
 
 
 def test_tables_after_an_error_are_left_to_the_run(
@@ -144,7 +155,8 @@ def test_tables_after_an_error_are_left_to_the_run(
     assert isinstance(postgres_job.target, PostgresTarget)
     first = structs.replace(postgres_job, table="first")
     down = structs.replace(first, target=structs.replace(postgres_job.target, port=1))
-    assert list(unchanged_ranges([first, down, first])) == [0]
+    planned = planned_reads([first, down, first])
+    assert (list(planned.unchanged), planned.is_complete) == ([0], False)
 
 
 def test_rejects_a_table_that_the_job_did_not_create(

@@ -66,7 +66,10 @@ def test_prints_one_line_for_an_interrupted_spark_job(spark: SparkSession, capfd
 
 def test_replaces_the_signal_handler_of_spark_for_every_command(monkeypatch: pytest.MonkeyPatch) -> None:
     before = signal.getsignal(signal.SIGINT)
-    monkeypatch.setattr(run_each, "start_session", lambda name: signal.signal(signal.SIGINT, lambda *_: None) and name)
+
+    def handler(*_: object) -> None: ...
+
+    monkeypatch.setattr(run_each, "start_session", lambda name, **_: signal.signal(signal.SIGINT, handler) and name)
     try:
         run_each.start_spark("outbox-maintain")
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -82,7 +85,7 @@ def test_an_interrupt_while_spark_starts_is_raised_after_the_start(monkeypatch: 
         def stop(self) -> None:
             steps.append("stop")
 
-    def start(_: str) -> Session:
+    def start(_: str, **__: object) -> Session:
         signal.raise_signal(signal.SIGINT)
         steps.append("started")
         return Session()
@@ -94,7 +97,7 @@ def test_an_interrupt_while_spark_starts_is_raised_after_the_start(monkeypatch: 
 
 
 def test_a_second_interrupt_while_spark_starts_is_raised_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    def start(_: str) -> None:
+    def start(_: str, **__: object) -> None:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
         pytest.fail("the start continued")
@@ -113,7 +116,7 @@ def test_an_interrupt_after_spark_has_replaced_the_handler(monkeypatch: pytest.M
         if not swallows:
             raise Py4JError("an error occurred while calling cancelAllJobs")
 
-    def start(name: str) -> SimpleNamespace:
+    def start(name: str, **_: object) -> SimpleNamespace:
         signal.signal(signal.SIGINT, handle)
         signal.raise_signal(signal.SIGINT)
         return SimpleNamespace(stop=lambda: stops.append(name))
@@ -125,7 +128,7 @@ def test_an_interrupt_after_spark_has_replaced_the_handler(monkeypatch: pytest.M
 
 
 def test_an_error_of_the_start_without_an_interrupt_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    def start(_: str) -> None:
+    def start(_: str, **__: object) -> None:
         raise Py4JError("no connection")
 
     monkeypatch.setattr(run_each, "start_session", start)

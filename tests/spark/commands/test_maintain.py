@@ -112,7 +112,7 @@ def test_maintains_remaining_tables_after_a_failure(
     delta_target: Target, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(DeltaTable, "maintain", lambda table: table._label if "good" in table._label else 1 / 0)
-    monkeypatch.setattr(run_each, "start_session", lambda _: spark)
+    monkeypatch.setattr(run_each, "start_session", lambda _, **__: spark)
     monkeypatch.setattr(SparkSession, "stop", lambda _: None)
     messages: list[str] = []
     jobs = [job_at(delta_target, name) for name in ("bad", "good")]
@@ -158,7 +158,7 @@ def test_command_prints_the_result_of_each_table(
 
     session = Session()
     monkeypatch.setattr(maintain_command, "maintain", result)
-    monkeypatch.setattr(run_each, "start_session", lambda _: session)
+    monkeypatch.setattr(run_each, "start_session", lambda _, **__: session)
     arguments = ["-p", str(pipeline), "-e", "testing", "--target", "lake", "--aggregate", "book"]
     assert main([*arguments, "--output", "json"]) == code
     assert session.stopped

@@ -311,7 +311,7 @@ def test_the_command_reports_each_table(
 ) -> None:
     jobs = [job_for(DeltaTarget(str(tmp_path))), structs.replace(job_for(DeltaTarget(str(tmp_path))), aggregate="bad")]
     monkeypatch.setattr(reconcile_module, "selected_jobs", lambda _: jobs)
-    monkeypatch.setattr(run_each, "start_session", lambda _: spark)
+    monkeypatch.setattr(run_each, "start_session", lambda _, **__: spark)
     monkeypatch.setattr(SparkSession, "stop", lambda _: None)
 
     def reconciled(

@@ -22,13 +22,20 @@ def test_requires_spark_submit_for_a_cluster(monkeypatch: pytest.MonkeyPatch) ->
 def test_reports_missing_jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(spark_session.JARS_VARIABLE, str(tmp_path))
     with pytest.raises(ConfigurationError, match="no jars for Spark in"):
-        spark_session._in_process_settings()
+        spark_session._in_process_settings(few_records=False)
 
 
 @pytest.mark.parametrize("variable", ["SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"])
-def test_keeps_a_configured_collector(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+def test_keeps_configured_java_options(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     """Java does not start with two garbage collectors."""
+
+    def options() -> str:
+        return spark_session._in_process_settings(few_records=True)["spark.driver.extraJavaOptions"]
+
+    monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)
     monkeypatch.setenv(variable, "-XX:+UseStringDeduplication")
-    assert "-XX:+UseParallelGC" in spark_session._in_process_settings()["spark.driver.extraJavaOptions"]
-    monkeypatch.setenv(variable, "-Xlog:gc -XX:+UseG1GC")
-    assert "GC" not in spark_session._in_process_settings()["spark.driver.extraJavaOptions"]
+    assert "-XX:+UseParallelGC" in options()
+    assert "-XX:TieredStopAtLevel=1" in options()
+    monkeypatch.setenv(variable, "-Xlog:gc -XX:+UseG1GC -XX:TieredStopAtLevel=4")
+    assert "GC" not in options()
+    assert "TieredStopAtLevel" not in options()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Memory of one backfill into PostgreSQL, in a separate process with the launchers' settings.
+"""Time and memory of one backfill into PostgreSQL, in a separate process with the launchers' settings.
 
-peak(...) starts this file as a process, which reads a job from stdin, runs it once, and prints its measurements.
+run(...) starts this file as a process, which reads a job from stdin, runs it once, and prints its measurements.
 OUTBOX_SPARK_MEMORY and SPARK_MASTER are passed to the process; JAVA_OPTIONS are additional options of its JVM.
 """
 
@@ -19,6 +19,7 @@ from pathlib import Path
 
 from tests.benchmarks.materialize.spark_bench import POSTGRES, job_for, targets
 from tests.benchmarks.materialize.variants import quiet
+from tests.benchmarks.meters import cpu_seconds
 from tests.conftest import REPOSITORY
 
 from outbox_kit.stack import StackState
@@ -31,11 +32,16 @@ JAVA_OPTIONS = "JAVA_OPTIONS"
 
 
 @dataclass(frozen=True)
-class Peak:
-    """Measurements of one cold run: seconds excluding the start of the session, peak resident GB of JVM and Python."""
+class ColdRun:
+    """Measurements of one run. `seconds` excludes the start of the session, `total_seconds` and CPU time include it.
+
+    The memory is the peak resident memory in GB of the JVM and of Python.
+    """
 
     records: int
     seconds: float
+    total_seconds: float
+    cpu_seconds: float
     jvm_gb: float
     python_gb: float
 
@@ -44,9 +50,10 @@ class Peak:
         return self.jvm_gb + self.python_gb
 
 
-def peak(state: StackState, topic: str, table: str) -> Peak:
+def run(state: StackState, topic: str, table: str, *, few_records: bool = False) -> ColdRun:
     """Run a backfill of `topic` into a new table, in a separate process."""
-    arguments = json.dumps({"state": state.model_dump(mode="json"), "topic": topic, "table": table})
+    names = {"topic": topic, "table": table, "few_records": few_records}
+    arguments = json.dumps({"state": state.model_dump(mode="json"), **names})
     environment = {**os.environ, "SPARK_SUBMIT_OPTS": os.environ.get(JAVA_OPTIONS, "")}
     environment["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY), *filter(None, [environment.get("PYTHONPATH")])])
     result = subprocess.run(
@@ -58,25 +65,29 @@ def peak(state: StackState, topic: str, table: str) -> Peak:
         check=True,
         timeout=LIMIT_SECONDS,
     )
-    return Peak(**json.loads(result.stdout.splitlines()[-1]))
+    return ColdRun(**json.loads(result.stdout.splitlines()[-1]))
 
 
 def main() -> int:
-    """Run the job of stdin and print a Peak as JSON."""
+    """Run the job of stdin and print a ColdRun as JSON."""
     arguments = json.load(sys.stdin)
     state = StackState.model_validate(arguments["state"])
     target = targets(state, Path())[POSTGRES]
     assert isinstance(target, PostgresTarget)
-    spark = start_session("outbox-bench-memory")
+    begun = time.perf_counter()
+    spark = start_session("outbox-bench-cold", few_records=arguments["few_records"])
     started = time.perf_counter()
     outcome = materialize_table.materialize(
         spark, job_for(state, target, arguments["topic"], arguments["table"]), quiet
     )
-    seconds = time.perf_counter() - started
-    sizes = {pid: _peak_resident_gb(pid) for pid in _process_tree()}
+    ended = time.perf_counter()
+    pids = list(_process_tree())
+    cpu = sum(map(cpu_seconds, pids))
+    sizes = {pid: _peak_resident_gb(pid) for pid in pids}
     jvm = sum(size for pid, size in sizes.items() if _is_java(pid))
     spark.stop()
-    actual = Peak(outcome.records, round(seconds, 2), round(jvm, 3), round(sum(sizes.values()) - jvm, 3))
+    times = (round(seconds, 2) for seconds in (ended - started, ended - begun, cpu))
+    actual = ColdRun(outcome.records, *times, round(jvm, 3), round(sum(sizes.values()) - jvm, 3))
     print(json.dumps(asdict(actual)))
     return 0
 
