@@ -87,8 +87,8 @@ def log_and_continue(failure: Failure, context: object, /) -> None:
     log.error("event %s skipped: %s", event.place, describe(failure.error), extra=extra)
 
 
-_Sent = tuple[int, int, bytes | None]
-"""Offset, timestamp and key of an event. A recoverer may pass another value and other headers, such as masked ones."""
+_Sent = tuple[int, int, bytes | None, str]
+"""Offset, timestamp, key and id of an event. A recoverer may pass another value, such as a masked one."""
 
 
 class DeadLetterTopic:
@@ -117,7 +117,7 @@ class DeadLetterTopic:
             return
         event = failure.event
         partition = (failure.group, *event.source)
-        current = (event.offset, event.timestamp_ms, event.key)
+        current = (event.offset, event.timestamp_ms, event.key, event.event_id)
         sent, deliveries = self._last.get(partition, (None, None))
         if deliveries is None or deliveries.has_failed or sent != current:
             deliveries = Deliveries(self._producer, seconds=self._seconds)

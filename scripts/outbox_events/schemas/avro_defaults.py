@@ -6,7 +6,8 @@ defaults of its own fields.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from typing import Any
 
 import fastavro
@@ -14,53 +15,88 @@ from fastavro.read import LOGICAL_READERS
 
 Schema = dict[str, Any] | list[Any] | str
 """Avro schema that fastavro has parsed."""
-_NAMED = "__named_schemas"
+_PRIMITIVES: Mapping[str, type | tuple[type, ...]] = {
+    "null": type(None),
+    "boolean": bool,
+    "int": int,
+    "long": int,
+    "float": (int, float),
+    "double": (int, float),
+    "string": str,
+    "enum": str,
+    "bytes": str,
+    "fixed": str,
+}
+"""Types that the defaults have in JSON."""
 
 
 def parse_with_decoded_defaults(schema: Any) -> Schema:  # noqa: ANN401 - JSON
     """Return the parsed schema. Raises the errors of fastavro.parse_schema, and ValueError for an invalid default."""
-    parsed: Schema = fastavro.parse_schema(schema)
-    if not isinstance(parsed, dict) or _NAMED not in parsed:
-        return parsed
-    named: Mapping[str, Any] = parsed[_NAMED]
-    decoded: list[tuple[dict[str, Any], Any]] = [
-        (field, _decoded(field["type"], field["default"], named))
-        for definition in named.values()
-        for field in definition.get("fields", ())
-        if "default" in field
-    ]
-    for field, value in decoded:  # after the defaults of nested records were used in their JSON form
+    parsed: Schema = fastavro.parse_schema(deepcopy(schema))  # fastavro returns a parsed schema itself
+    definitions = list(_definitions(parsed))
+    named = {definition["name"]: definition for definition in definitions}
+    fields = [field for definition in definitions for field in definition.get("fields", ()) if "default" in field]
+    try:
+        decoded = [_decoded(field["type"], field["default"], named) for field in fields]
+    except RecursionError as error:
+        raise ValueError("the default of a record contains itself") from error
+    for field, value in zip(fields, decoded, strict=True):  # the default of a record can use those of its fields
         field["default"] = value
     return parsed
 
 
-def _decoded(schema: Any, value: Any, named: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON and a decoded value
-    """Return the value of a default. The default of a union belongs to its first branch."""
+def _definitions(schema: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401
+    """Yield the named types of a schema."""
     if isinstance(schema, list):
-        return _decoded(schema[0], value, named)
+        for branch in schema:
+            yield from _definitions(branch)
+    elif isinstance(schema, dict):
+        if schema["type"] in ("record", "error", "enum", "fixed"):
+            yield schema
+        for field in schema.get("fields", ()):
+            yield from _definitions(field["type"])
+        for key in ("items", "values", "type"):
+            yield from _definitions(schema.get(key))
+
+
+def _decoded(schema: Any, value: Any, named: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON and a decoded value
+    """Return the value of a default. The default of a union belongs to the first branch that accepts it."""
+    if isinstance(schema, list):
+        for branch in schema:
+            try:
+                return _decoded(branch, value, named)
+            except ValueError:
+                continue
+        raise ValueError(f"{value!r} is not a valid default of the union {schema}")
     if isinstance(schema, str):
         schema = named.get(schema, {"type": schema})
     kind = schema["type"]
-    if not isinstance(kind, str) or kind in named:
+    if isinstance(kind, dict | list) or kind in named:
         return _decoded(kind, value, named)
-    try:
-        return _decoded_type(kind, schema, value, named)
-    except (AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"{value!r} is not a valid default of type {kind}") from error
-
-
-def _decoded_type(kind: str, schema: dict[str, Any], value: Any, named: Mapping[str, Any]) -> Any:  # noqa: ANN401
-    if kind in ("record", "error"):
-        fields = {field["name"]: field for field in schema["fields"]}
-        return {
-            name: _decoded(field["type"], value[name] if name in value else field["default"], named)
-            for name, field in fields.items()
-        }
-    if kind == "array":
+    if kind in ("record", "error") and isinstance(value, dict):
+        return {field["name"]: _decoded_field(field, value, named) for field in schema["fields"]}
+    if kind == "array" and isinstance(value, list):
         return [_decoded(schema["items"], item, named) for item in value]
-    if kind == "map":
+    if kind == "map" and isinstance(value, dict):
         return {key: _decoded(schema["values"], item, named) for key, item in value.items()}
+    if not isinstance(value, _PRIMITIVES.get(kind, ())) or (isinstance(value, bool) and kind != "boolean"):
+        raise ValueError(f"{value!r} is not a valid default of type {kind}")
+    return _converted(kind, schema, value)
+
+
+def _decoded_field(field: Mapping[str, Any], record: Mapping[str, Any], named: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    name = field["name"]
+    if name not in record and "default" not in field:
+        raise ValueError(f"the default of a record lacks field {name}")
+    return _decoded(field["type"], record[name] if name in record else field["default"], named)
+
+
+def _converted(kind: str, schema: dict[str, Any], value: Any) -> Any:  # noqa: ANN401
+    """Return bytes, and values of logical types. A value that Python's type does not support is not converted."""
     if kind in ("bytes", "fixed"):
         value = value.encode("latin-1")
     convert = LOGICAL_READERS.get(f"{kind}-{schema.get('logicalType')}")
-    return value if convert is None else convert(value, schema, None)
+    try:
+        return value if convert is None else convert(value, schema, None)
+    except (OverflowError, ValueError):
+        return value

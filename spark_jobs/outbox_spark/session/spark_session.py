@@ -29,6 +29,8 @@ _GC_OPTIONS = "-XX:+UseParallelGC -XX:NewRatio=1"
 # default size of the cache for compiled code would be too small.
 _QUICK_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 FEW_RECORDS = 200_000
+# Java ignores an archive of other jars or of another version of Java, and would print warnings to stdout.
+_SILENT_ARCHIVE = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
 
 _STATIC_SETTINGS: Mapping[str, str] = {
     "spark.sql.extensions": f"{DELTA_EXTENSION},{ICEBERG_EXTENSION}",
@@ -96,6 +98,11 @@ def start_session(name: str = "outbox-materialize", *, few_records: bool = False
     return session
 
 
+def archive_file() -> Path:
+    """Return the path of the archive of classes (see class_archive), which is next to the folder of the jars."""
+    return _jars_folder().parent / "classes.jsa"
+
+
 def _in_process_master() -> str:
     master = os.environ.get("SPARK_MASTER", _DEFAULT_MASTER)
     # Only this process has the jars on its class path, and the driver listens only on the loopback address.
@@ -119,6 +126,9 @@ def _in_process_settings(*, few_records: bool) -> dict[str, str]:
     }
     log_config = Path(__file__).parents[1] / "log4j2.properties"
     java_options = [] if _environment_sets(r"-XX:\+Use\w*GC\b") else [_GC_OPTIONS]
+    archive = archive_file()
+    if archive.exists() and not _environment_sets("Archive"):
+        java_options.append(f"-XX:SharedArchiveFile={archive} {_SILENT_ARCHIVE}")
     if few_records and not _environment_sets("TieredStopAtLevel"):
         java_options.append(_QUICK_COMPILER)
     if log_config.exists():  # the path does not exist if this package is in a zip file

@@ -25,7 +25,7 @@ from tests.conftest import REPOSITORY
 from outbox_kit.stack import StackState
 from outbox_spark.jobs.model import PostgresTarget
 from outbox_spark.runs import materialize_table
-from outbox_spark.session.spark_session import start_session
+from outbox_spark.session.spark_session import JARS_VARIABLE, start_session
 
 LIMIT_SECONDS = 900
 JAVA_OPTIONS = "JAVA_OPTIONS"
@@ -50,11 +50,13 @@ class ColdRun:
         return self.jvm_gb + self.python_gb
 
 
-def run(state: StackState, topic: str, table: str, *, few_records: bool = False) -> ColdRun:
-    """Run a backfill of `topic` into a new table, in a separate process."""
+def run(state: StackState, topic: str, table: str, *, few_records: bool = False, jars: Path | None = None) -> ColdRun:
+    """Run a backfill of `topic` into a new table, in a separate process. `jars` replaces the folder of the jars."""
     names = {"topic": topic, "table": table, "few_records": few_records}
     arguments = json.dumps({"state": state.model_dump(mode="json"), **names})
     environment = {**os.environ, "SPARK_SUBMIT_OPTS": os.environ.get(JAVA_OPTIONS, "")}
+    if jars is not None:
+        environment[JARS_VARIABLE] = str(jars)
     environment["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY), *filter(None, [environment.get("PYTHONPATH")])])
     result = subprocess.run(
         [sys.executable, __file__],

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from tests.benchmarks.benchmark_stack import PLUGINS, benchmark_stack, print_progress
 from tests.benchmarks.materialize import batches, cold_process, jdbc_sink, report, variants
@@ -25,6 +27,7 @@ from tests.benchmarks.meters import cpu_seconds
 from tests.benchmarks.report import machine
 
 from outbox_spark.jobs.model import MaterializeJob, Outcome
+from outbox_spark.session.spark_session import archive_file
 
 QUICK = os.environ.get("QUICK", "") not in ("", "0")
 FULL = os.environ.get("FULL", "") not in ("", "0")
@@ -167,18 +170,24 @@ def _grow(bench: SparkBench, results: Results) -> None:
 
 
 def _cold(bench: SparkBench, results: Results) -> None:
-    """Measure a run for few events in a new process, with both settings of start_session in turn."""
-    with bench.topic("bench.cold", COLD_EVENTS) as topic:
+    """Measure a run for few events in a new process, with and without what makes it shorter."""
+    with bench.topic("bench.cold", COLD_EVENTS) as topic, tempfile.TemporaryDirectory() as folder:
         _send(topic, COLD_EVENTS)
+        without_archive = Path(folder) / "jars"
+        without_archive.mkdir()
+        for jar in (archive_file().parent / "jars").glob("*.jar"):
+            (without_archive / jar.name).symlink_to(jar)
+        variants = {
+            "first compiler, class archive": {"few_records": True},
+            "first compiler": {"few_records": True, "jars": without_archive},
+            "all compilers": {"jars": without_archive},
+        }
         for number in range(ROUNDS):
-            for few_records in (True, False):
-                table = f"cold_{number}_{few_records}".lower()
-                run = cold_process.run(bench.state, topic.name, table, few_records=few_records)
-                results.cold.setdefault(few_records, []).append(run)
-                print_progress(
-                    f"cold, few_records={few_records}: {run.total_seconds:.1f} s, CPU {run.cpu_seconds:.1f} s"
-                )
-                bench.drop_table(POSTGRES, table)
+            for name, options in variants.items():
+                run = cold_process.run(bench.state, topic.name, "cold", **options)
+                results.cold.setdefault(name, []).append(run)
+                print_progress(f"round {number}, {name}: {run.total_seconds:.1f} s, CPU {run.cpu_seconds:.1f} s")
+                bench.drop_table(POSTGRES, "cold")
 
 
 def _measure_peak(bench: SparkBench, topic: BookTopic, events: int) -> ColdRun:

@@ -25,6 +25,17 @@ def test_reports_missing_jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         spark_session._in_process_settings(few_records=False)
 
 
+def test_uses_an_archive_of_classes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    jars = tmp_path / "jars"
+    jars.mkdir()
+    (jars / "a.jar").touch()
+    monkeypatch.setenv(spark_session.JARS_VARIABLE, str(jars))
+    assert "Archive" not in spark_session._in_process_settings(few_records=False)["spark.driver.extraJavaOptions"]
+    spark_session.archive_file().touch()
+    options = spark_session._in_process_settings(few_records=False)["spark.driver.extraJavaOptions"]
+    assert f"-XX:SharedArchiveFile={tmp_path}/classes.jsa" in options
+
+
 @pytest.mark.parametrize("variable", ["SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"])
 def test_keeps_configured_java_options(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     """Java does not start with two garbage collectors."""

@@ -46,6 +46,7 @@ SHORT = {
     "fields": [{"name": "name", "type": "string"}, {"name": "country", "type": "string", "default": "?"}],
 }
 INVALID_DEFAULT = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "bytes", "default": 1}]}
+RECURSIVE_DEFAULT = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "R", "default": {}}]}
 COUNTRY = {"type": "enum", "name": "Country", "symbols": ["US", "PL"]}
 BOOK = {"type": "record", "name": "Book", "fields": [{"name": "country", "type": "Country"}]}
 
@@ -138,8 +139,14 @@ def test_defaults_of_the_reader_schema_are_decoded(registry: FakeRegistry) -> No
         {"name": "heir", "type": "Owner", "default": {"since": 2}},
         {"name": "until", "type": [day, "null"], "default": 3},
         {"name": "raw", "type": {"type": "fixed", "name": "F", "size": 1}, "default": "\u00ff"},
+        {"name": "last", "type": ["null", day], "default": 5},
+        {"name": "none", "type": [price, "null"], "default": None},
+        {"name": "forever", "type": {"type": "long", "logicalType": "timestamp-millis"}, "default": 2**63 - 1},
     ]
-    decode = AvroValues(registry.url, reader_schema={**SHORT, "fields": fields})
+    schema = fastavro.parse_schema({**SHORT, "fields": fields})
+    for _ in range(2):
+        decode = AvroValues(registry.url, reader_schema=schema)  # type: ignore[arg-type]
+    json.dumps(schema)  # it is not changed
     assert decode(event(encoded(AUTHOR, AUTHOR_VALUE))) == {
         "day": None,
         "days": [date(1970, 1, 1)],
@@ -148,7 +155,16 @@ def test_defaults_of_the_reader_schema_are_decoded(registry: FakeRegistry) -> No
         "heir": {"since": date(1970, 1, 3)},
         "until": date(1970, 1, 4),
         "raw": b"\xff",
+        "last": date(1970, 1, 6),
+        "none": None,
+        "forever": 2**63 - 1,
     }
+
+
+def test_defaults_in_a_union_of_records_are_decoded(registry: FakeRegistry) -> None:
+    day = {"name": "day", "type": {"type": "int", "logicalType": "date"}, "default": 1}
+    decode = AvroValues(registry.url, reader_schema=json.dumps(["null", {**SHORT, "fields": [day]}]))
+    assert decode(event(encoded(AUTHOR, AUTHOR_VALUE))) == {"day": date(1970, 1, 2)}
 
 
 def test_schema_with_a_reference(registry: FakeRegistry) -> None:
@@ -237,7 +253,9 @@ def test_unreachable_registry() -> None:
         AvroValues("http://127.0.0.1:1", seconds=2)(event(encoded(AUTHOR, AUTHOR_VALUE)))
 
 
-@pytest.mark.parametrize("schema", ["{", "{}", {"type": "nothing"}, INVALID_DEFAULT, Path("/missing/author.avsc")])
+@pytest.mark.parametrize(
+    "schema", ["{", "{}", {"type": "nothing"}, INVALID_DEFAULT, RECURSIVE_DEFAULT, Path("/missing/author.avsc")]
+)
 def test_invalid_reader_schema(schema: dict[str, Any] | str | Path) -> None:
     with pytest.raises(ConfigurationError):
         AvroValues("http://127.0.0.1:1", reader_schema=schema)
