@@ -1,22 +1,30 @@
+#!/usr/bin/env python3
 """Duration of a batch of 10,000 events in a round of `outbox-materialize --interval`, beside Debezium's JDBC sink.
 
+Also measures runs for few events in a new process. Settings: ROUNDS, SIZES (numbers of rows of the PostgreSQL tables),
+KEYS (the size at which all targets and the sink are measured). See docs/performance.md, "Small batches".
+
 Each size of table has its own topic. The topic is filled with one event for each key, then with batches of events of
-random keys. PostgreSQL is measured at each size, the other targets and the sink at one size. A batch of the sink starts
-when the paused connector is resumed.
+random keys. A batch of the sink starts when the paused connector is resumed.
 """
 
 from __future__ import annotations
 
+import os
+import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 
 from pyspark.sql import SparkSession
-from tests.benchmarks.benchmark_stack import print_progress
-from tests.benchmarks.materialize import jdbc_sink
-from tests.benchmarks.materialize.spark_bench import POSTGRES, BookTopic, SparkBench
+from tests.benchmarks.benchmark_stack import PLUGINS, benchmark_stack, print_progress
+from tests.benchmarks.materialize import cold_process, jdbc_sink
+from tests.benchmarks.materialize.cold_process import ColdRun
+from tests.benchmarks.materialize.spark_bench import POSTGRES, BookTopic, SparkBench, spark_bench
+from tests.benchmarks.report import Bound, bound_table, document, machine, markdown, publish, spread
 
 from outbox_kit.results import silent
 from outbox_spark.jobs.model import MaterializeJob
@@ -25,6 +33,17 @@ from outbox_spark.runs.materialize_table import materialize
 from outbox_spark.runs.prepared_rows import PreparedRows
 from outbox_spark.session.run_session import run_session
 
+ROUNDS = int(os.environ.get("ROUNDS", "8"))
+KEYS = int(os.environ.get("KEYS", "1000000"))
+SIZES = [int(size) for size in os.environ.get("SIZES", f"10000,100000,{KEYS}").split(",")]
+WARM_UP_ROUNDS = 4
+SECONDS = (
+    ("batch10k_postgres", 0.8, 0.4),
+    ("batch10k_delta", 3.5, 2.5),
+    ("batch10k_iceberg", 2.2, 1.5),
+)
+SINK_RATIO, COLD_CPU_RATIO = (4.0, 2.0), (0.75, 0.5)
+"""Must and goal of the time of PostgreSQL compared with that of the sink, and of the CPU time of a new process."""
 BATCH = 10_000
 SINK = "jdbc-sink"
 MARKERS = len(jdbc_sink.MARKERS)
@@ -55,10 +74,19 @@ class Rounds:
         return seconds
 
 
+def main() -> int:
+    """Run the benchmark, print the report and write the JSON file."""
+    machine_info = machine()
+    with benchmark_stack(plugins=(PLUGINS,)) as bench_stack, spark_bench(bench_stack) as bench:
+        cold = cold_process.compare(bench, ROUNDS)
+        report(measure(bench, bench.kinds(), SIZES, KEYS, ROUNDS), cold, machine_info)
+    return 0
+
+
 def measure(bench: SparkBench, kinds: list[str], sizes: list[int], common: int, rounds: int) -> dict[str, list[float]]:
     """Return seconds by measure: `batch10k_KIND` for tables of `common` keys, `batch10k_postgres_KEYS` for each size.
 
-    Each round runs all batches in turn, starting with a different batch. The first two rounds are warm-ups.
+    Each round runs all batches in turn, starting with a different batch. WARM_UP_ROUNDS rounds precede.
     """
     samples: dict[str, list[float]] = {}
     with ExitStack() as stack:
@@ -67,7 +95,7 @@ def measure(bench: SparkBench, kinds: list[str], sizes: list[int], common: int, 
         filled = [
             stack.enter_context(_filled(kept, [*kinds, SINK] if keys == common else [POSTGRES], keys)) for keys in sizes
         ]
-        for number in range(rounds + 2):
+        for number in range(rounds + WARM_UP_ROUNDS):
             for tables in filled:
                 tables.topic.send(BATCH)
                 tables.topic.send_markers()
@@ -77,7 +105,7 @@ def measure(bench: SparkBench, kinds: list[str], sizes: list[int], common: int, 
                 bench.collect_garbage()
                 seconds = batch()
                 print_progress(f"round {number}, {name}: {seconds:.2f} s")
-                if number >= 2:
+                if number >= WARM_UP_ROUNDS:
                     samples.setdefault(name, []).append(seconds)
     for kind in [*kinds, SINK]:
         samples[f"batch10k_{kind}"] = samples[_name(kind, common)]
@@ -109,3 +137,38 @@ def _filled(rounds: Rounds, kinds: list[str], keys: int) -> Iterator[Filled]:
 
 def _name(kind: str, keys: int) -> str:
     return f"batch10k_{kind}_{keys}"
+
+
+def report(batches: dict[str, list[float]], cold: dict[str, list[ColdRun]], machine_info: dict[str, object]) -> None:
+    """Publish the medians of all rounds."""
+    medians = {name: statistics.median(seconds) for name, seconds in batches.items()}
+    cpu = {name: statistics.median(run.cpu_seconds for run in runs) for name, runs in cold.items()}
+    bounds = [Bound(f"{name}_s", medians[name], must, goal, at_most=True) for name, must, goal in SECONDS]
+    sink_ratio = medians[f"batch10k_{POSTGRES}"] / medians[f"batch10k_{SINK}"]
+    first, *_, last = cpu.values()
+    bounds.append(Bound("batch10k_postgres_vs_jdbc_sink", sink_ratio, *SINK_RATIO, at_most=True))
+    bounds.append(Bound("cold_cpu_vs_default", first / last, *COLD_CPU_RATIO, at_most=True))
+    content = document(
+        machine=machine_info,
+        samples={**batches, **{f"cold, {name}": [asdict(run) for run in runs] for name, runs in cold.items()}},
+        measures={name: spread(seconds) for name, seconds in batches.items()},
+        ratios={bound.name: bound.ratio for bound in bounds if not bound.name.endswith("_s")},
+        values={bound.name: bound.ratio for bound in bounds if bound.name.endswith("_s")},
+        rounds=ROUNDS,
+    )
+    rows = [
+        [name.removeprefix("batch10k_"), f"{medians[name]:.2f}", f"{min(actual):.2f}", f"{max(actual):.2f}"]
+        for name, actual in batches.items()
+        if name.rpartition("_")[2].isdigit()
+    ]
+    totals = {name: statistics.median(run.total_seconds for run in runs) for name, runs in cold.items()}
+    processes = [[name, f"{totals[name]:.1f}", f"{cpu[name]:.1f}"] for name in cold]
+    tables = [
+        markdown(("10,000 events into a table of", "median s", "min", "max"), rows),
+        markdown((f"{cold_process.COLD_EVENTS:,} events in a new process", "seconds", "CPU s"), processes),
+    ]
+    publish("batches", content, "\n\n".join(tables) + bound_table(bounds))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -12,12 +12,15 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from tests.benchmarks.materialize.spark_bench import POSTGRES, job_for, targets
+from tests.benchmarks.benchmark_stack import print_progress
+from tests.benchmarks.materialize.spark_bench import POSTGRES, SparkBench, job_for, targets
 from tests.benchmarks.materialize.variants import quiet
 from tests.benchmarks.meters import cpu_seconds
 from tests.conftest import REPOSITORY
@@ -25,9 +28,10 @@ from tests.conftest import REPOSITORY
 from outbox_kit.stack import StackState
 from outbox_spark.jobs.model import PostgresTarget
 from outbox_spark.runs import materialize_table
-from outbox_spark.session.spark_session import JARS_VARIABLE, start_session
+from outbox_spark.session.spark_session import JARS_VARIABLE, archive_file, start_session
 
 LIMIT_SECONDS = 900
+COLD_EVENTS = int(os.environ.get("COLD_EVENTS", "10000"))
 JAVA_OPTIONS = "JAVA_OPTIONS"
 
 
@@ -68,6 +72,32 @@ def run(state: StackState, topic: str, table: str, *, few_records: bool = False,
         timeout=LIMIT_SECONDS,
     )
     return ColdRun(**json.loads(result.stdout.splitlines()[-1]))
+
+
+def compare(bench: SparkBench, rounds: int) -> dict[str, list[ColdRun]]:
+    """Run a process for few events in each round, with and without what makes it shorter. Return the runs by variant.
+
+    The first variant is what the command does, and the last one is what Java does by default.
+    """
+    runs: dict[str, list[ColdRun]] = {}
+    with bench.topic("bench.cold", COLD_EVENTS) as topic, tempfile.TemporaryDirectory() as folder:
+        topic.send(COLD_EVENTS)
+        without_archive = Path(folder) / "jars"
+        without_archive.mkdir()
+        for jar in (archive_file().parent / "jars").glob("*.jar"):
+            (without_archive / jar.name).symlink_to(jar)
+        variants: dict[str, dict[str, Any]] = {
+            "first compiler, class archive": {"few_records": True},
+            "first compiler": {"few_records": True, "jars": without_archive},
+            "all compilers": {"jars": without_archive},
+        }
+        for number in range(rounds):
+            for name, options in variants.items():
+                actual = run(bench.state, topic.name, "cold", **options)
+                runs.setdefault(name, []).append(actual)
+                print_progress(f"round {number}, {name}: {actual.total_seconds:.1f} s, CPU {actual.cpu_seconds:.1f} s")
+                bench.drop_table(POSTGRES, "cold")
+    return runs
 
 
 def main() -> int:

@@ -18,14 +18,7 @@ RATES = (
     ("postgres_vs_jdbc_sink", "postgres", "jdbc-sink", 6.0, 10.0),
     ("postgres_vs_naive", "postgres", "naive", 2.0, 2.0),
 )
-SECONDS = (
-    ("batch10k_postgres", 0.8, 0.4),
-    ("batch10k_delta", 3.5, 2.5),
-    ("batch10k_iceberg", 2.2, 1.5),
-)
-BATCH_OF_SINK = ("batch10k_postgres", "batch10k_jdbc-sink", 4.0, 2.0)
 MEMORY_GB = 2.0
-COLD_CPU = (0.75, 0.5)
 
 
 @dataclass(frozen=True)
@@ -46,10 +39,7 @@ class Results:
     samples: dict[str, list[Sample]] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=dict)
     """Number of rows of the table by variant. All numbers must be equal."""
-    batches: dict[str, list[float]] = field(default_factory=dict)
     peaks: list[ColdRun] = field(default_factory=list)
-    cold: dict[str, list[ColdRun]] = field(default_factory=dict)
-    """Runs for few events by variant. The first is what the command does, the last what Java does by default."""
 
     def add(self, name: str, sample: Sample) -> None:
         self.samples.setdefault(name, []).append(sample)
@@ -75,44 +65,25 @@ class Results:
 
     @property
     def limits(self) -> list[Bound]:
-        """Return seconds of a batch and GB of memory as upper bounds."""
-        limits = [
-            Bound(f"{name}_s", statistics.median(self.batches[name]), must, goal, at_most=True)
-            for name, must, goal in SECONDS
-            if name in self.batches
-        ]
-        batch, sink, must, goal = BATCH_OF_SINK
-        if sink in self.batches:
-            ratio = statistics.median(self.batches[batch]) / statistics.median(self.batches[sink])
-            limits.append(Bound("batch10k_postgres_vs_jdbc_sink", ratio, must, goal, at_most=True))
-        if self.cold:
-            medians = [statistics.median(run.cpu_seconds for run in runs) for runs in self.cold.values()]
-            limits.append(Bound("cold_cpu_vs_default", medians[0] / medians[-1], *COLD_CPU, at_most=True))
-        if self.peaks:
-            largest = max(self.peaks, key=lambda peak: peak.records)
-            limits.append(Bound("driver_peak_gb", largest.gb, MEMORY_GB, MEMORY_GB, at_most=True))
-        return limits
+        """Return the GB of memory as an upper bound."""
+        if not self.peaks:
+            return []
+        largest = max(self.peaks, key=lambda peak: peak.records)
+        return [Bound("driver_peak_gb", largest.gb, MEMORY_GB, MEMORY_GB, at_most=True)]
 
 
 def publish_results(results: Results) -> None:
     """Print the tables and write build/bench/materialize.json."""
     content = document(
         machine=results.machine,
-        samples={
-            **{name: [asdict(sample) for sample in samples] for name, samples in results.samples.items()},
-            **results.batches,
-        },
+        samples={name: [asdict(sample) for sample in samples] for name, samples in results.samples.items()},
         measures={name: _measure(results, name) for name in results.samples},
         ratios={bound.name: bound.ratio for bound in results.bounds},
-        values={
-            **{f"{name}_s": statistics.median(seconds) for name, seconds in results.batches.items()},
-            **{bound.name: bound.ratio for bound in results.limits},
-        },
+        values={bound.name: bound.ratio for bound in results.limits},
         events=results.events,
         rounds=results.rounds,
         rows=max(results.rows.values(), default=0),
         peaks=[asdict(peak) for peak in results.peaks],
-        cold={name: [asdict(run) for run in runs] for name, runs in results.cold.items()},
     )
     publish("materialize", content, tables(results))
 
@@ -120,10 +91,6 @@ def publish_results(results: Results) -> None:
 def tables(results: Results) -> str:
     """Return the tables for the terminal and the documentation."""
     parts = [_rate_table(results)] if results.samples else []
-    if results.batches:
-        parts.append(_batch_table(results))
-    if results.cold:
-        parts.append(_cold_table(results))
     if results.peaks:
         parts.append(_peak_table(results))
     return "\n\n".join(parts) + bound_table([*results.bounds, *results.limits])
@@ -151,23 +118,6 @@ def _rate_table(results: Results) -> str:
         seconds = [f"{measure[column]:.2f}" for column in ("median_s", "min_s", "max_s")]
         rows.append([name, f"{measure['events_per_s']:,.0f}", share, *seconds, processor])
     return markdown(("variant", "events/s", "of read", "median s", "min", "max", "JVM s/M events"), rows)
-
-
-def _batch_table(results: Results) -> str:
-    rows = [
-        [name, f"{statistics.median(actual):.2f}", f"{min(actual):.2f}", f"{max(actual):.2f}"]
-        for name, actual in results.batches.items()
-    ]
-    return markdown(("batch of 10,000 events", "median s", "min", "max"), rows)
-
-
-def _cold_table(results: Results) -> str:
-    rows = []
-    for name, runs in results.cold.items():
-        seconds, cpu = ([getattr(run, column) for run in runs] for column in ("total_seconds", "cpu_seconds"))
-        rows.append([name, f"{statistics.median(seconds):.1f}", f"{statistics.median(cpu):.1f}"])
-    events = next(iter(results.cold.values()))[0].records
-    return markdown((f"{events:,} events, cold process", "seconds with start", "CPU s"), rows)
 
 
 def _peak_table(results: Results) -> str:

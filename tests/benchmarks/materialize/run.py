@@ -3,23 +3,21 @@
 
 Starts an embedded stack and one Spark session with the launchers' settings. See docs/performance.md, "The
 materialization", for what is measured and how. QUICK=1 runs with few events; FULL=1 also measures the memory and the
-time from 1 to 10 million events. Settings: ROUNDS, EVENTS, SIZES (rows of the tables that batches go to), ONLY (read,
-reduce, a kind of target, naive, jdbc-sink, memory, cold, batches; separated by commas).
+time from 1 to 10 million events. Settings: ROUNDS, EVENTS, ONLY (read, reduce, a kind of target, naive, jdbc-sink,
+memory; separated by commas).
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from tests.benchmarks.benchmark_stack import PLUGINS, benchmark_stack, print_progress
-from tests.benchmarks.materialize import batches, cold_process, jdbc_sink, report, variants
+from tests.benchmarks.materialize import cold_process, jdbc_sink, report, variants
 from tests.benchmarks.materialize.cold_process import ColdRun
 from tests.benchmarks.materialize.report import Results, Sample
 from tests.benchmarks.materialize.spark_bench import POSTGRES, BookTopic, SparkBench, spark_bench
@@ -27,19 +25,12 @@ from tests.benchmarks.meters import cpu_seconds
 from tests.benchmarks.report import machine
 
 from outbox_spark.jobs.model import MaterializeJob, Outcome
-from outbox_spark.session.spark_session import archive_file
 
 QUICK = os.environ.get("QUICK", "") not in ("", "0")
 FULL = os.environ.get("FULL", "") not in ("", "0")
 ROUNDS = int(os.environ.get("ROUNDS", "1" if QUICK else "3"))
 EVENTS = int(os.environ.get("EVENTS", "200000" if QUICK else "3000000"))
 EVENTS_PER_KEY = 10
-COLD_EVENTS = int(os.environ.get("COLD_EVENTS", "10000"))
-TABLE_SIZES = [
-    int(size)
-    for size in os.environ.get("SIZES", "10000,100000" if QUICK else "10000,100000,1000000,5000000").split(",")
-]
-COMMON_SIZE = 100_000 if QUICK else 1_000_000
 ONLY = [name for name in os.environ.get("ONLY", "").split(",") if name]
 GROWTH = [1_000_000, 2_000_000, 5_000_000, 10_000_000]
 
@@ -54,10 +45,6 @@ def main() -> int:
             backfills(bench, topic, kinds, results)
             if _is_selected("memory"):
                 results.peaks.append(_measure_peak(bench, topic, EVENTS))
-        if _is_selected("cold"):
-            _cold(bench, results)
-        if _is_selected("batches"):
-            results.batches = batches.measure(bench, kinds, TABLE_SIZES, COMMON_SIZE, ROUNDS)
         if FULL:
             _grow(bench, results)
     report.publish_results(results)
@@ -167,27 +154,6 @@ def _grow(bench: SparkBench, results: Results) -> None:
         with bench.topic(f"bench.growth{events}", events // EVENTS_PER_KEY) as topic:
             _send(topic, events)
             results.peaks.append(_measure_peak(bench, topic, events))
-
-
-def _cold(bench: SparkBench, results: Results) -> None:
-    """Measure a run for few events in a new process, with and without what makes it shorter."""
-    with bench.topic("bench.cold", COLD_EVENTS) as topic, tempfile.TemporaryDirectory() as folder:
-        _send(topic, COLD_EVENTS)
-        without_archive = Path(folder) / "jars"
-        without_archive.mkdir()
-        for jar in (archive_file().parent / "jars").glob("*.jar"):
-            (without_archive / jar.name).symlink_to(jar)
-        variants = {
-            "first compiler, class archive": {"few_records": True},
-            "first compiler": {"few_records": True, "jars": without_archive},
-            "all compilers": {"jars": without_archive},
-        }
-        for number in range(ROUNDS):
-            for name, options in variants.items():
-                run = cold_process.run(bench.state, topic.name, "cold", **options)
-                results.cold.setdefault(name, []).append(run)
-                print_progress(f"round {number}, {name}: {run.total_seconds:.1f} s, CPU {run.cpu_seconds:.1f} s")
-                bench.drop_table(POSTGRES, "cold")
 
 
 def _measure_peak(bench: SparkBench, topic: BookTopic, events: int) -> ColdRun:
