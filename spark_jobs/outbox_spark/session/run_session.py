@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import wraps
+from functools import lru_cache, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -199,5 +199,9 @@ def _loaded_catalogs(session: SparkSession) -> Iterator[Any]:
 
 
 def _session_class(context: SparkContext) -> Any:  # noqa: ANN401 - py4j's JavaClass
-    jvm: Any = context._jvm
-    return jvm.org.apache.spark.sql.classic.SparkSession
+    return _session_class_in(context._jvm)
+
+
+@lru_cache(maxsize=2)
+def _session_class_in(jvm: Any) -> Any:  # noqa: ANN401 - py4j's JVMView and JavaClass
+    return jvm.org.apache.spark.sql.classic.SparkSession  # Py4J asks the JVM about each part of the name

@@ -31,4 +31,10 @@ def configure_catalog(spark: SparkSession, target: IcebergTarget) -> str:
 
 
 def table_name(spark: SparkSession, target: IcebergTarget, table: str) -> str:
-    return ".".join(quoted(name) for name in [configure_catalog(spark, target), *target.namespace.split("."), table])
+    """Configure the catalog, and return the quoted name of a table for SQL."""
+    return name_in_catalog(configure_catalog(spark, target), target, table)
+
+
+def name_in_catalog(catalog: str, target: IcebergTarget, table: str) -> str:
+    """Return the quoted name of a table for SQL. `catalog` is the name that `configure_catalog` returns."""
+    return ".".join(quoted(name) for name in [catalog, *target.namespace.split("."), table])

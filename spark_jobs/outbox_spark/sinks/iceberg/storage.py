@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, DataFrameWriterV2, SparkSession
 
 from outbox_spark.decoding.columns import has_greater_precision
 from outbox_spark.jobs.model import IcebergTarget
-from outbox_spark.sinks.iceberg.catalog import configure_catalog, table_name
+from outbox_spark.sinks.iceberg.catalog import configure_catalog, name_in_catalog
 from outbox_spark.sinks.lake.merge_sql import quoted
 from outbox_spark.sinks.lake.storage import LakeStorage
 from outbox_spark.sinks.lake.table import PROGRESS_KEY
@@ -50,7 +50,7 @@ class IcebergStorage(LakeStorage):
         return (actual, desired) in _WIDENINGS or has_greater_precision(actual, desired)
 
     def sql_name(self, suffix: str = "") -> str:
-        return table_name(self.spark, self._target, self._table + suffix)
+        return name_in_catalog(self.catalog, self._target, self._table + suffix)
 
     def exists(self, suffix: str = "") -> bool:
         return self.spark.catalog.tableExists(self.sql_name(suffix))
@@ -144,10 +144,12 @@ def was_rolled_back(table: Any, latest: Any) -> bool:  # noqa: ANN401
 
     The table's history lists snapshots in the order in which they became current. A rollback appends the old snapshot.
     """
-    history = table.history()
-    ids = [entry.snapshotId() for entry in history]
-    last_index = len(ids) - 1 - ids[::-1].index(latest.snapshotId()) if latest.snapshotId() in ids else 0
-    for snapshot_id in reversed(ids[:last_index]):
+    history, latest_id, is_before_latest = table.history(), latest.snapshotId(), False
+    for index in range(history.size() - 1, -1, -1):
+        snapshot_id = history.get(index).snapshotId()
+        if not is_before_latest:
+            is_before_latest = snapshot_id == latest_id
+            continue
         previous = table.snapshot(snapshot_id)
         if previous is None or previous.sequenceNumber() <= latest.sequenceNumber():
             return False

@@ -104,10 +104,9 @@ class IcebergTable(LakeTable):
     def _commit_merge(self, merge: MergeStatement, source: str, progress: dict[str, Any]) -> ChangeCounts:
         with self._branch(progress) as branch:
             self._storage.execute(merge.sql(branch, source))
-        summary = dict(self._storage.load().currentSnapshot().summary())
-        return ChangeCounts(
-            *(int(summary.get(_MERGE_COUNT_PREFIX + kind, 0)) for kind in ("inserted", "matched-updated", "deleted"))
-        )
+        summary = self._storage.load().currentSnapshot().summary()
+        kinds = ("inserted", "matched-updated", "deleted")
+        return ChangeCounts(*(int(summary.get(_MERGE_COUNT_PREFIX + kind) or 0) for kind in kinds))
 
     def _commit_progress(self, progress: dict[str, Any]) -> None:
         no_rows = without_rows(self._storage.spark.table(self._storage.sql_name()))
@@ -122,8 +121,10 @@ class IcebergTable(LakeTable):
             raise self._conflict_error()
         branch = _BRANCH_PREFIX + progress["token"]
         changes = table.manageSnapshots()
-        for abandoned in [ref for ref in table.refs() if ref.startswith(_BRANCH_PREFIX)]:  # left by killed runs
-            changes = changes.removeBranch(abandoned)
+        jvm: Any = self._storage.spark._jvm
+        for ref in jvm.java.lang.String.join("\n", table.refs().keySet()).split("\n"):
+            if ref.startswith(_BRANCH_PREFIX):  # left by a killed run
+                changes = changes.removeBranch(ref)
         changes.createBranch(branch, table.currentSnapshot().snapshotId()).commit()
         try:
             with self._snapshot_property(progress):

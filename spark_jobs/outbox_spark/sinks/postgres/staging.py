@@ -94,7 +94,8 @@ def copy_rows(plan: Any, target: PostgresTarget, name: str) -> tuple[Mapping[int
         copied = plan.into(name)
         observed = copied.observed().get(OBSERVATION)
         metrics = {} if observed is None else json.loads(observed.json())  # one call of the JVM for all metrics
-        return {transaction: row_count for transaction, row_count in copied.attempts()}, metrics
+        # As text, because Py4J would call the JVM for each number, and would end each list with a Java exception.
+        return dict(json.loads(copied.attempts().toString())), metrics
     except (Py4JJavaError, PySparkException) as error:
         _, separator, text_after = str(error).partition(_COPY_FAILED)
         if not separator:
