@@ -7,6 +7,7 @@ defaults of its own fields.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from typing import Any
 
@@ -15,6 +16,8 @@ from fastavro.read import LOGICAL_READERS
 
 Schema = dict[str, Any] | list[Any] | str
 """Avro schema that fastavro has parsed."""
+_NAMED = "__named_schemas"
+_NAMED_TYPES = ("record", "error", "enum", "fixed")
 _PRIMITIVES: Mapping[str, type | tuple[type, ...]] = {
     "null": type(None),
     "boolean": bool,
@@ -31,18 +34,27 @@ _PRIMITIVES: Mapping[str, type | tuple[type, ...]] = {
 
 
 def parse_with_decoded_defaults(schema: Any) -> Schema:  # noqa: ANN401 - JSON
-    """Return the parsed schema. Raises the errors of fastavro.parse_schema, and ValueError for an invalid default."""
+    """Return the parsed schema. Raises the errors of fastavro.parse_schema, and ValueError for an invalid default.
+
+    Defaults are not decoded in arrays and maps at the top level, which fastavro would parse again.
+    """
     parsed: Schema = fastavro.parse_schema(deepcopy(schema))  # fastavro returns a parsed schema itself
-    definitions = list(_definitions(parsed))
-    named = {definition["name"]: definition for definition in definitions}
-    fields = [field for definition in definitions for field in definition.get("fields", ()) if "default" in field]
-    try:
-        decoded = [_decoded(field["type"], field["default"], named) for field in fields]
-    except RecursionError as error:
-        raise ValueError("the default of a record contains itself") from error
-    for field, value in zip(fields, decoded, strict=True):  # the default of a record can use those of its fields
-        field["default"] = value
+    records = parsed if isinstance(parsed, list) else [parsed]
+    if not all(isinstance(record, str) or record.get("type") in _NAMED_TYPES for record in records):
+        return parsed
+    others = [named for record in records if isinstance(record, dict) for named in record.get(_NAMED, {}).values()]
+    with suppress(RecursionError):  # too deep, or a default that contains itself
+        _decode_defaults([*_definitions(parsed), *others])
     return parsed
+
+
+def _decode_defaults(definitions: list[dict[str, Any]]) -> None:
+    named = {definition["name"]: definition for definition in definitions}
+    fields = {id(field): field for definition in definitions for field in definition.get("fields", ())}
+    with_default = [field for field in fields.values() if "default" in field]
+    decoded = [_decoded(field["type"], field["default"], named) for field in with_default]
+    for field, value in zip(with_default, decoded, strict=True):  # the default of a record can use those of its fields
+        field["default"] = value
 
 
 def _definitions(schema: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401
@@ -51,7 +63,7 @@ def _definitions(schema: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401
         for branch in schema:
             yield from _definitions(branch)
     elif isinstance(schema, dict):
-        if schema["type"] in ("record", "error", "enum", "fixed"):
+        if schema["type"] in _NAMED_TYPES:
             yield schema
         for field in schema.get("fields", ()):
             yield from _definitions(field["type"])

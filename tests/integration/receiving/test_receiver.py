@@ -17,6 +17,7 @@ from psycopg import sql
 from tests.integration.receiving.service import Service, run_until
 
 from outbox_events import (
+    BloomFilter,
     DeadLetterTopic,
     Event,
     ProcessedEvents,
@@ -176,8 +177,11 @@ def test_a_failing_recoverer_is_repeated(service: Service) -> None:
     assert failures == [3, 3, 3, 3]
 
 
+@pytest.mark.parametrize("kind", [StoredOffsets, BloomFilter])
 @pytest.mark.parametrize("batch_size", [1, 100])
-def test_a_recovered_event_is_not_applied_after_later_events(service: Service, batch_size: int) -> None:
+def test_a_recovered_event_is_not_applied_after_later_events(
+    service: Service, kind: type[Any], batch_size: int
+) -> None:
     """A process can end after it has recovered an event, and before it commits the offset to Kafka."""
     is_broken = True
 
@@ -189,13 +193,13 @@ def test_a_recovered_event_is_not_applied_after_later_events(service: Service, b
 
     service.send(("a", "1"), ("a", "2"), partition=0)
     options = {"retries": FAST, "recoverer": recoverers.log_and_continue, "batch_size": batch_size}
-    with service.receiver(ProcessedEvents(service.connect, service.group), **options) as receiver:
+    with service.receiver(kind(service.connect, service.group), **options) as receiver:
         run_until(receiver, "the second event", lambda: service.effects() == ["2"])
     is_broken = False
     service.send(("a", "3"), partition=0)
-    # Another group of Kafka begins at the first record, as after a crash.
-    again = {"group.id": f"{service.group}-again", "auto.offset.reset": "earliest"}
-    with service.receiver(ProcessedEvents(service.connect, service.group), settings=again, **options) as receiver:
+    # Another group of Kafka has no committed offsets, as after a crash.
+    again = {"group.id": f"{service.group}-again"}
+    with service.receiver(kind(service.connect, service.group), settings=again, **options) as receiver:
         run_until(receiver, "the third event", lambda: service.effects() == ["2", "3"])
         service.send(("a", "1"), partition=0)  # a replay of the dead letter
         run_until(receiver, "the replayed event", lambda: service.effects() == ["2", "3", "1"])

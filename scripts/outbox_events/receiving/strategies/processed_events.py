@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
-from functools import partial
 from typing import Any, Generic
 
 from confluent_kafka import Consumer, TopicPartition
 
-from outbox_events.receiving.event import Event, Identify, InvalidRecordError, header_id
+from outbox_events.receiving.event import Event, Identify, header_id
 from outbox_events.receiving.event_ids import EventIds
 from outbox_events.receiving.recoverers import describe
 from outbox_events.receiving.strategies import processed_table
@@ -54,8 +53,6 @@ class ProcessedEvents(BaseStrategy, Generic[Connected]):
         self._keep = keep
         self._settings: Mapping[str, Any] = {}
         self._checked_topics = set[str]()
-        self._has_recovered: bool | None = None
-        """Whether the table contains recovered records of the group. None if it must be read."""
 
     def bind(self, consumer: Consumer, settings: Mapping[str, Any]) -> None:
         """Use the consumer's group, unless a group was passed, and check the database."""
@@ -65,7 +62,6 @@ class ProcessedEvents(BaseStrategy, Generic[Connected]):
 
     def assigned(self, partitions: list[TopicPartition]) -> list[TopicPartition] | None:
         """Raise ConfigurationError if ids of a topic's events are deleted too early."""
-        self._has_recovered = None
         topics = {place.topic for place in partitions} - self._checked_topics
         if self._keep is not None and topics:
             check_retention(self._settings, sorted(topics), self._keep)
@@ -79,14 +75,12 @@ class ProcessedEvents(BaseStrategy, Generic[Connected]):
     @contextmanager
     def transaction(self, events: Sequence[Event]) -> Iterator[Work[Connected]]:
         """Claim the events, and yield the connection and the new events."""
-        pairs, claimed = list(zip(events, self.ids.of(events), strict=True)), set[str]()
+        ids, claimed = self.ids.of(events), set[str]()
         try:
             with self.database.transaction() as connection:
-                pairs = self._without_recovered(connection, pairs)
-                ids = {event_id for _, event_id in pairs}
-                claimed = processed_table.claim(connection, self.group, ids, table=self.table)  # type: ignore[arg-type]
+                claimed = processed_table.claim(connection, self.group, set(ids), table=self.table)  # type: ignore[arg-type]
                 new, to_handle, duplicates = set(claimed), list[Event](), list[Event]()
-                for event, event_id in pairs:
+                for event, event_id in zip(events, ids, strict=True):
                     (to_handle if event_id in new else duplicates).append(event)
                     new.discard(event_id)  # a batch can contain an event twice
                 yield Work(connection, to_handle, duplicates)
@@ -94,33 +88,10 @@ class ProcessedEvents(BaseStrategy, Generic[Connected]):
             self._unclaim(claimed)  # a handler might have committed the ids of events that were not applied
             raise
 
-    @contextmanager
-    def recovery(self, event: Event) -> Iterator[Connected]:
-        """Open a transaction, and store that the record was recovered, but not the id of its event.
-
-        The event can be replayed with the same id. If this record is received again, it is ignored, because later
-        events of its key may have been applied.
-        """
-        record_id = ""
-        with suppress(InvalidRecordError):  # a record without an id fails again
-            record_id = _record_id(event, self.ids.of([event])[0])
-        with self.database.transaction() as connection:
-            yield connection
-            if record_id:
-                processed_table.mark_recovered(connection, self.group, record_id, table=self.table)  # type: ignore[arg-type]
-                self._has_recovered = True
-
-    def _without_recovered(self, connection: Connected, pairs: list[tuple[Event, str]]) -> list[tuple[Event, str]]:
-        """Return the events and ids without those of records that were recovered."""
-        find = partial(processed_table.find, connection, self.group, table=self.table)  # type: ignore[arg-type]
-        if self._has_recovered is None:
-            self._has_recovered = bool(find([processed_table.RECOVERED]))
-        if not self._has_recovered:
-            return pairs
-        found = find([_record_id(*pair) for pair in pairs])
-        for event in [event for event, event_id in pairs if _record_id(event, event_id) in found]:
-            log.info("record %s was recovered before, and is ignored", event.place)
-        return [pair for pair in pairs if _record_id(*pair) not in found]
+    def recovery(self, event: Event) -> AbstractContextManager[Connected]:
+        """Open a transaction without claiming the event, so that it can be replayed with the same id."""
+        del event
+        return self.database.transaction()
 
     def _unclaim(self, ids: set[str]) -> None:
         try:
@@ -129,7 +100,3 @@ class ProcessedEvents(BaseStrategy, Generic[Connected]):
         except Exception as error:
             message = "before the restart, delete the ids of unapplied events from %s: group %s, ids %s (%s)"
             log.critical(message, self.table, self.group, sorted(ids), describe(error))
-
-
-def _record_id(event: Event, event_id: str) -> str:
-    return f"{processed_table.RECOVERED} {event_id}@{event.place}"

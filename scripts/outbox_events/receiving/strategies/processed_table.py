@@ -45,16 +45,6 @@ RESPOND = """
 RESPONSE = """
     select response from {table} where consumer_group = cast({group} as text) and event_id = cast({id} as text)"""
 
-RECOVERED = "recovered"
-"""Stored in addition to the ids of recovered records, so that groups without them need not look for these ids."""
-MARK_RECOVERED = """
-    insert into {table} (consumer_group, event_id, processed_at)
-    select cast({group} as text), id, case id when cast({mark} as text) then 'infinity' else now() end
-    from unnest(array[cast({mark} as text), cast({id} as text)]) as id order by id on conflict do nothing"""
-FIND = """
-    select event_id from {table}
-    where consumer_group = cast({group} as text) and event_id = any(cast({ids} as text[]))"""
-
 
 def claim(
     connection: SyncConnection, group: str, event_ids: Collection[str], *, table: str = DEFAULT_TABLE
@@ -101,16 +91,6 @@ def _limited_wait(table: str) -> Iterator[None]:
 def unclaim(connection: SyncConnection, group: str, event_ids: Collection[str], *, table: str = DEFAULT_TABLE) -> None:
     """Delete ids whose events were not applied."""
     execute(connection, UNCLAIM, table, group=group, ids=list(event_ids))
-
-
-def mark_recovered(connection: SyncConnection, group: str, record_id: str, *, table: str = DEFAULT_TABLE) -> None:
-    """Store the id of a record (event and position) of which a recoverer has disposed, and RECOVERED."""
-    execute(connection, MARK_RECOVERED, table, group=group, mark=RECOVERED, id=record_id)
-
-
-def find(connection: SyncConnection, group: str, ids: Collection[str], *, table: str = DEFAULT_TABLE) -> set[str]:
-    """Return those ids that are stored."""
-    return {found for (found,) in execute(connection, FIND, table, group=group, ids=list(ids))}
 
 
 def store_response(

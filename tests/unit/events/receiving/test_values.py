@@ -46,7 +46,6 @@ SHORT = {
     "fields": [{"name": "name", "type": "string"}, {"name": "country", "type": "string", "default": "?"}],
 }
 INVALID_DEFAULT = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "bytes", "default": 1}]}
-RECURSIVE_DEFAULT = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "R", "default": {}}]}
 COUNTRY = {"type": "enum", "name": "Country", "symbols": ["US", "PL"]}
 BOOK = {"type": "record", "name": "Book", "fields": [{"name": "country", "type": "Country"}]}
 
@@ -161,6 +160,26 @@ def test_defaults_of_the_reader_schema_are_decoded(registry: FakeRegistry) -> No
     }
 
 
+def test_defaults_with_types_of_another_file_are_decoded(registry: FakeRegistry) -> None:
+    named: dict[str, Any] = {}
+    fixed = {"type": "fixed", "name": "F", "size": 1, "logicalType": "decimal", "precision": 2}
+    fastavro.parse_schema(fixed, named_schemas=named)
+    field = {"name": "price", "type": "F", "default": "\u0007"}
+    decode = AvroValues(registry.url, reader_schema=fastavro.parse_schema({**SHORT, "fields": [field]}, named))  # type: ignore[arg-type]
+    assert decode(event(encoded(AUTHOR, AUTHOR_VALUE))) == {"price": Decimal(7)}
+
+
+@pytest.mark.parametrize("top_level", [{"type": "array"}, {"type": "map"}])
+def test_a_reader_schema_that_is_no_record(registry: FakeRegistry, top_level: dict[str, Any]) -> None:
+    key = "items" if top_level["type"] == "array" else "values"
+    day = {"name": "day", "type": {"type": "int", "logicalType": "date"}, "default": 1}
+    values: dict[str, Any] = {"items": [AUTHOR_VALUE], "values": {"a": AUTHOR_VALUE}}
+    registry.add(1, {**top_level, key: AUTHOR})
+    decode = AvroValues(registry.url, reader_schema={**top_level, key: {**SHORT, "fields": [day]}})
+    found = decode(event(encoded({**top_level, key: AUTHOR}, values[key])))
+    assert found == {"items": [{"day": 1}], "values": {"a": {"day": 1}}}[key]  # see parse_with_decoded_defaults
+
+
 def test_defaults_in_a_union_of_records_are_decoded(registry: FakeRegistry) -> None:
     day = {"name": "day", "type": {"type": "int", "logicalType": "date"}, "default": 1}
     decode = AvroValues(registry.url, reader_schema=json.dumps(["null", {**SHORT, "fields": [day]}]))
@@ -253,9 +272,7 @@ def test_unreachable_registry() -> None:
         AvroValues("http://127.0.0.1:1", seconds=2)(event(encoded(AUTHOR, AUTHOR_VALUE)))
 
 
-@pytest.mark.parametrize(
-    "schema", ["{", "{}", {"type": "nothing"}, INVALID_DEFAULT, RECURSIVE_DEFAULT, Path("/missing/author.avsc")]
-)
+@pytest.mark.parametrize("schema", ["{", "{}", {"type": "nothing"}, INVALID_DEFAULT, Path("/missing/author.avsc")])
 def test_invalid_reader_schema(schema: dict[str, Any] | str | Path) -> None:
     with pytest.raises(ConfigurationError):
         AvroValues("http://127.0.0.1:1", reader_schema=schema)
