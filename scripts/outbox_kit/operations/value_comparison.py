@@ -99,7 +99,9 @@ def _different_fields(schema_fields: Iterable[Any], state: Mapping[str, Any], re
     return [
         field["name"]
         for field in schema_fields
-        if field["name"] in state and not _is_same(field["type"], state[field["name"]], record[field["name"]])
+        if field["name"] in state
+        and field["name"] in record  # the default of a record can lack fields
+        and not _is_same(field["type"], state[field["name"]], record[field["name"]])
     ]
 
 
