@@ -96,11 +96,8 @@ $(STAMPS)/spark-rows: $(SPARK_SOURCES) $(STAMPS)/venv $(STAMPS)/runtime
 	@"$$(scripts/prerequisites.sh java-home)/bin/jar" --create --date=1980-01-01T00:00:02Z --file build/runtime/spark/jars/outbox-spark.jar -C build/spark-rows .
 	@mkdir -p $(STAMPS) && touch $@
 
-class-archive: $(STAMPS)/class-archive ## Write an archive of Spark's classes (150 MB) to build/runtime/spark, with which later Spark jobs start faster.
-
-$(STAMPS)/class-archive: $(STAMPS)/spark-rows spark_jobs/outbox_spark/session/class_archive.py
-	@$(WITH_JAVA) $(ELAPSED) "writing the archive of Spark's classes" $(BIN)/python -m outbox_spark.session.class_archive
-	@touch $@
+class-archive: setup ## Write an archive of Spark's classes (230 MB) to build/runtime/spark, with which later Spark jobs start faster.
+	@$(WITH_JAVA) $(ELAPSED) "writing the archive of Spark's classes" $(BIN)/python -m outbox_spark.commands.class_archive
 
 demo: setup ## Run the worked example from outbox rows to tables. KEEP=1 keeps the stack running.
 	@$(WITH_JAVA) $(BIN)/outbox demo $(if $(KEEP),--keep) $(if $(YES),--yes)
@@ -246,7 +243,7 @@ bench-receiving-table: setup ## Measure layouts and settings of the table of pro
 bench-materialize: setup $(STAMPS)/jdbc-sink ## Measure the materialization of topics. Writes build/bench/materialize.json. Takes about 17 minutes, or 2 minutes with QUICK=1. FULL=1 measures up to 10 million events.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/materialize/run.py
 
-bench-batches: setup $(STAMPS)/jdbc-sink $(STAMPS)/class-archive ## Measure small batches and runs in a new process. Writes build/bench/batches.json. Takes about 12 minutes.
+bench-batches: setup $(STAMPS)/jdbc-sink class-archive ## Measure small batches and runs in a new process. Writes build/bench/batches.json. Takes about 12 minutes.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/materialize/batches.py
 
 bench-freshness: setup $(STAMPS)/jdbc-sink ## Measure the time from a commit to the row in PostgreSQL. Writes build/bench/freshness.json. Takes about 7 minutes. SECONDS=20 shortens the run.

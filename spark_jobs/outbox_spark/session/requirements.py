@@ -20,7 +20,7 @@ ICEBERG_EXTENSION = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExte
 _TOPIC_CLASSES = (
     "org.apache.spark.sql.kafka010.KafkaSourceProvider",
     "org.apache.spark.sql.avro.AvroDataToCatalyst",
-    "io.outboxkit.spark.CopyRows",
+    "io.outboxkit.spark.KeyFilter",
 )
 _TARGET_CLASSES: Mapping[type[Target], str] = {
     PostgresTarget: "org.postgresql.Driver",

@@ -127,8 +127,8 @@ def _in_process_settings(*, few_records: bool) -> dict[str, str]:
     log_config = Path(__file__).parents[1] / "log4j2.properties"
     java_options = [] if _environment_sets(r"-XX:\+Use\w*GC\b") else [_GC_OPTIONS]
     archive = archive_file()
-    if archive.exists() and not _environment_sets("Archive"):
-        java_options.append(f"-XX:SharedArchiveFile={archive} {_SILENT_ARCHIVE}")
+    if archive.exists() and not _environment_sets("SharedArchiveFile|ArchiveClassesAtExit"):
+        java_options.append(f'"-XX:SharedArchiveFile={archive}" {_SILENT_ARCHIVE}')
     if few_records and not _environment_sets("TieredStopAtLevel"):
         java_options.append(_QUICK_COMPILER)
     if log_config.exists():  # the path does not exist if this package is in a zip file

@@ -31,6 +31,7 @@ from outbox_spark.runs import materialize_table
 from outbox_spark.session.spark_session import JARS_VARIABLE, archive_file, start_session
 
 LIMIT_SECONDS = 900
+WITH_ARCHIVE, FEW_RECORDS, DEFAULT = "first compiler, class archive", "first compiler", "all compilers"
 COLD_EVENTS = int(os.environ.get("COLD_EVENTS", "10000"))
 JAVA_OPTIONS = "JAVA_OPTIONS"
 
@@ -77,7 +78,7 @@ def run(state: StackState, topic: str, table: str, *, few_records: bool = False,
 def compare(bench: SparkBench, rounds: int) -> dict[str, list[ColdRun]]:
     """Run a process for few events in each round, with and without what makes it shorter. Return the runs by variant.
 
-    The first variant is what the command does, and the last one is what Java does by default.
+    DEFAULT is what Java does without the options of the command.
     """
     runs: dict[str, list[ColdRun]] = {}
     with bench.topic("bench.cold", COLD_EVENTS) as topic, tempfile.TemporaryDirectory() as folder:
@@ -87,12 +88,13 @@ def compare(bench: SparkBench, rounds: int) -> dict[str, list[ColdRun]]:
         for jar in (archive_file().parent / "jars").glob("*.jar"):
             (without_archive / jar.name).symlink_to(jar)
         variants: dict[str, dict[str, Any]] = {
-            "first compiler, class archive": {"few_records": True},
-            "first compiler": {"few_records": True, "jars": without_archive},
-            "all compilers": {"jars": without_archive},
+            WITH_ARCHIVE: {"few_records": True},
+            FEW_RECORDS: {"few_records": True, "jars": without_archive},
+            DEFAULT: {"jars": without_archive},
         }
         for number in range(rounds):
-            for name, options in variants.items():
+            shift = number % len(variants)
+            for name, options in [*variants.items()][shift:] + [*variants.items()][:shift]:
                 actual = run(bench.state, topic.name, "cold", **options)
                 runs.setdefault(name, []).append(actual)
                 print_progress(f"round {number}, {name}: {actual.total_seconds:.1f} s, CPU {actual.cpu_seconds:.1f} s")

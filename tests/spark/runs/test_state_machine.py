@@ -44,6 +44,8 @@ MAX_CALLS = 40
 MAX_PARTITIONS = 4
 MAX_FIELDS = 3
 REPLAYED = 8
+LIMITS = ((lake_table._MAX_FILTERED_KEYS, lake_table._SMALL_ROWS), (lake_table._MAX_FILTERED_KEYS, 0), (0, 0))
+"""Numbers of rows up to which a lake table filters by key, and up to which it uses the settings of small batches."""
 
 changes = st.lists(st.tuples(st.sampled_from(KEYS), st.sampled_from("uuuudpm")), min_size=3, max_size=10)
 shares = st.lists(st.sampled_from([0.0, 0.3, 0.7, 1.0]), min_size=MAX_PARTITIONS, max_size=MAX_PARTITIONS)
@@ -106,7 +108,7 @@ class Machine(RuleBasedStateMachine):
         self.quarantined: set[oracle.RecordLocation] = set()
         self.versions: dict[str, oracle.Version] = {}
         self.fields: list[str] = []
-        self.max_filtered_keys = lake_table._MAX_FILTERED_KEYS
+        self.limits = LIMITS[0]
 
     # --- changes of the topic
 
@@ -208,10 +210,10 @@ class Machine(RuleBasedStateMachine):
                 return
         self.was_committed(read_range)
 
-    @rule(number=st.sampled_from([0, lake_table._MAX_FILTERED_KEYS]))
-    def change_size_of_filtered_batches(self, number: int) -> None:
-        """Treat the following batches as large ones, whose keys do not filter the table, or as small ones again."""
-        self.max_filtered_keys = number
+    @rule(limits=st.sampled_from(LIMITS))
+    def change_limits_of_sizes(self, limits: tuple[int, int]) -> None:
+        """Treat the following batches as small, medium-sized or large."""
+        self.limits = limits
 
     def cut(self, upto: list[float]) -> ReadRange:
         """Return a range from the committed offsets, at least to the end of the last crashed run."""
@@ -233,7 +235,8 @@ class Machine(RuleBasedStateMachine):
 
     def target_run(self, read_range: ReadRange) -> None:
         with pytest.MonkeyPatch.context() as patch, self.target.open() as table:
-            patch.setattr(lake_table, "_MAX_FILTERED_KEYS", self.max_filtered_keys)
+            patch.setattr(lake_table, "_MAX_FILTERED_KEYS", self.limits[0])
+            patch.setattr(lake_table, "_SMALL_ROWS", self.limits[1])
             self.target.apply(table, table.committed(), read_range, self.log, self.schemas)
 
     def was_committed(self, read_range: ReadRange) -> None:

@@ -33,7 +33,7 @@ def test_uses_an_archive_of_classes(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert "Archive" not in spark_session._in_process_settings(few_records=False)["spark.driver.extraJavaOptions"]
     spark_session.archive_file().touch()
     options = spark_session._in_process_settings(few_records=False)["spark.driver.extraJavaOptions"]
-    assert f"-XX:SharedArchiveFile={tmp_path}/classes.jsa" in options
+    assert f'"-XX:SharedArchiveFile={tmp_path}/classes.jsa"' in options
 
 
 @pytest.mark.parametrize("variable", ["SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"])

@@ -16,7 +16,7 @@ from tests.spark.damaged_rows import damage, sql_name
 from tests.spark.job_files import CATALOG_SECRETS
 from tests.spark.kafka_log import START, Log, Schemas, framed, sequence
 from tests.spark.table_under_test import Target
-from tests.spark.thing_records import SCHEMAS, THING, CrashError, poison, put, two_part_log
+from tests.spark.thing_records import SCHEMAS, THING, CrashError, delete, poison, put, two_part_log
 
 from outbox_events.errors import RefusedError
 from outbox_spark.commands.export import export
@@ -245,6 +245,32 @@ def test_keeps_columns_that_were_added_by_hand(request: pytest.FixtureRequest, n
         assert target.state("n", "Removed", "by_hand") == {
             "a": {"n": commit, "Removed": None, "by_hand": f"mine {commit}"}
         }
+
+
+@pytest.mark.parametrize("name", ["delta_target", "iceberg_target"])
+def test_a_batch_leaves_no_key_filter_settings_or_rows_behind(request: pytest.FixtureRequest, name: str) -> None:
+    target: Target = request.getfixturevalue(name)
+    spark, log = target.spark, Log("test.thing")
+
+    def state() -> tuple[object, ...]:
+        settings = {key: value for key, value in spark.conf.getAll.items() if "lastCommitVersion" not in key}
+        # Delta keeps the states of tables.
+        stored = spark.sparkContext._jsc.getPersistentRDDs().size() if name == "iceberg_target" else 0
+        return settings, spark.sql("SHOW USER FUNCTIONS").collect(), stored
+
+    before: tuple[object, ...] = ()
+    for commit in (1, 2, 3):
+        put(log, "a", commit)
+        (delete if commit == 2 else put)(log, "b", commit)
+        target.run(log, SCHEMAS)
+        before = before or state()  # after the first batch, which creates the table
+    assert target.state("n") == {"a": {"n": 3}, "b": {"n": 3}}
+    assert state() == before
+    table = target.open()
+    if isinstance(table, DeltaTable):
+        predicates = [commit.get("operationParameters", {}).get("predicate", "") for commit in table._storage.commits()]
+        assert "xxhash64" in "".join(predicates)
+        assert "0x" not in "".join(predicates)  # the bytes of the filter
 
 
 def test_column_has_the_doc_of_its_field() -> None:

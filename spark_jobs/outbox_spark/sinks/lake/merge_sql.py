@@ -62,7 +62,7 @@ class MergeStatement:
     rewrites: bool = False
     """Whether the statement replaces the values of rows whose version is equal to that of a source row."""
     key_filter: str | None = None
-    """SQL function that returns whether a key may be in the source (see storage.key_filter)."""
+    """SQL function that returns whether a hash may be that of a key in the source (see storage.key_filter)."""
 
     def sql(self, target: str, source: str) -> str:
         """Return the MERGE statement. `target` and `source` are the SQL names of tables or views."""
@@ -70,7 +70,7 @@ class MergeStatement:
         identity = [KEY_COLUMN, *(VERSION_COLUMNS if is_history or self.rewrites else [])]
         conditions = [f"t.{quoted(name)} = s.{quoted(name)}" for name in identity]
         if self.key_filter is not None:
-            conditions.append(f"{self.key_filter}(t.{quoted(KEY_COLUMN)})")
+            conditions.append(f"{self.key_filter}(xxhash64(t.{quoted(KEY_COLUMN)}))")
         clauses = self._history_clauses() if is_history else self._current_clauses()
         if self.rewrites:
             clauses = self._rewrite_clauses()

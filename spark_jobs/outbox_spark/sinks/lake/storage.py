@@ -27,9 +27,10 @@ def temporary_view(rows: DataFrame) -> Iterator[str]:
 
 @contextmanager
 def key_filter(rows: DataFrame, column: str, count: int) -> Iterator[str]:
-    """Yield the name of a SQL function that is true for the keys in a column of `rows`, and false for most other keys.
+    """Yield the name of a SQL function of xxhash64(key).
 
-    `count` is the approximate number of keys.
+    It is true for the keys in a column of `rows`, and false for nearly all other keys. `count` is the approximate
+    number of keys.
     """
     spark: Any = rows.sparkSession
     name = f"outbox_may_contain_{secrets.token_hex(4)}"
@@ -42,7 +43,7 @@ def key_filter(rows: DataFrame, column: str, count: int) -> Iterator[str]:
 
 def with_keys(rows: DataFrame, may_contain: str | None) -> DataFrame:
     """Return the rows for whose key the function of `key_filter` is true; all rows if there is no function."""
-    return rows if may_contain is None else rows.where(f"{may_contain}({KEY_COLUMN})")
+    return rows if may_contain is None else rows.where(f"{may_contain}(xxhash64({KEY_COLUMN}))")
 
 
 class LakeStorage(ABC):

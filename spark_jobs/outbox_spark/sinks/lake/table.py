@@ -210,8 +210,6 @@ class LakeTable(TargetTable, ABC):
         progress = self._progress_with(batch, companions)
         with self._raising_conflicts(), ExitStack() as stack:
             may_contain = self._key_filter(stack, batch)
-            if may_contain is not None and batch.counts.rows <= _SMALL_ROWS:
-                stack.enter_context(changed_settings(self._storage.spark, _SMALL_SETTINGS))
             if batch.rewrites:
                 upserts = self._rewrite(batch, progress, may_contain)
                 self._progress = progress
@@ -221,10 +219,11 @@ class LakeTable(TargetTable, ABC):
                 tombstones = self._ledger.add_versions(batch)
                 upserts, deletes = self._write_history(batch, progress, may_contain)
             else:
-                source = self._merge_source(batch, may_contain)
-                if may_contain is not None:  # otherwise the rows may be many, and evaluating them twice is as fast
-                    source = checkpoint(stack, source)
-                tombstones = self._ledger.add(source) if batch.counts.tombstones else 0
+                with changed_settings(self._storage.spark, _settings_for(batch, may_contain)):
+                    source = self._merge_source(batch, may_contain)
+                    if may_contain is not None:
+                        source = checkpoint(stack, source)
+                    tombstones = self._ledger.add(source) if batch.counts.tombstones else 0
                 if batch.previous is None:
                     upserts, deletes = self._create(batch, source, progress), 0
                 else:
@@ -268,8 +267,8 @@ class LakeTable(TargetTable, ABC):
         merge = self._merge_for(batch, column_defaults, may_contain, has_quarantined=QUARANTINED in source.columns)
         # The format's numbers can include rows that were only marked as stale or deleted, or that got a new column.
         is_exact = self._mode is Mode.HARD_DELETE and not merge.column_defaults and not merge.has_quarantined
-        expected = self._count_newer(source) if batch.may_repeat and not is_exact else None
-        counts = self._execute_merge(merge, source, progress)
+        expected = self._count_newer(source, may_contain) if batch.may_repeat and not is_exact else None
+        counts = self._execute_merge(merge, source, batch, progress)
         if is_exact:
             return counts.inserted + counts.updated, counts.deleted
         if expected is not None:
@@ -290,7 +289,7 @@ class LakeTable(TargetTable, ABC):
             *map(quoted, names), STALE_COLUMN, READABLE, "__outbox_deleted"
         )
         merge = self._merge_for(batch, column_defaults, may_contain, has_quarantined=False)
-        return self._execute_merge(replace(merge, rewrites=True), rows, progress).updated
+        return self._execute_merge(replace(merge, rewrites=True), rows, batch, progress).updated
 
     def _rows_without_older_versions(self) -> DataFrame:
         rows = self._storage.read()
@@ -323,7 +322,7 @@ class LakeTable(TargetTable, ABC):
             if is_first_batch:
                 return self._commit_creation(self._rows_of_new_table(rows, batch), progress).inserted, ended_count
             merge = self._merge_for(batch, column_defaults, may_contain, has_quarantined=False)
-            return self._execute_merge(merge, rows, progress).inserted, ended_count
+            return self._execute_merge(merge, rows, batch, progress).inserted, ended_count
         finally:
             changes.unpersist()
 
@@ -397,9 +396,10 @@ class LakeTable(TargetTable, ABC):
         row = defaults(self._storage.spark, new_columns, batch.reader_schema).select(as_json).collect()[0]
         return {column.name: default_sql(row[0], column.name, types) for column in new_columns}
 
-    def _count_newer(self, rows: DataFrame) -> tuple[int, int]:
+    def _count_newer(self, rows: DataFrame, may_contain: str | None) -> tuple[int, int]:
         """Return (upserts, deletes), the numbers of source rows of a MERGE that are newer than the table's rows."""
-        stored = self._storage.read().select(KEY_COLUMN, F.struct(*VERSION_COLUMNS).alias("__outbox_stored"))
+        stored = with_keys(self._storage.read(), may_contain)
+        stored = stored.select(KEY_COLUMN, F.struct(*VERSION_COLUMNS).alias("__outbox_stored"))
         is_new, is_deleted = F.col("__outbox_stored").isNull(), F.col("__outbox_deleted")
         is_newer = F.struct(*VERSION_COLUMNS) > F.col("__outbox_stored")
         row = (
@@ -507,9 +507,12 @@ class LakeTable(TargetTable, ABC):
                 raise self._conflict_error() from error
             raise
 
-    def _execute_merge(self, merge: MergeStatement, rows: DataFrame, progress: dict[str, Any]) -> ChangeCounts:
+    def _execute_merge(
+        self, merge: MergeStatement, rows: DataFrame, batch: Batch, progress: dict[str, Any]
+    ) -> ChangeCounts:
         """Execute the MERGE of `rows` in one commit with the progress."""
-        with temporary_view(rows.withColumnsRenamed(dict(self._storage.stored_names))) as source:
+        settings = changed_settings(self._storage.spark, _settings_for(batch, merge.key_filter))
+        with settings, temporary_view(rows.withColumnsRenamed(dict(self._storage.stored_names))) as source:
             return self._commit_merge(merge, source, progress)
 
     @abstractmethod
@@ -535,3 +538,8 @@ class LakeTable(TargetTable, ABC):
     @abstractmethod
     def _is_conflict(self, error: Exception) -> bool:
         """Return whether Delta or Iceberg raised `error` because of a concurrent commit."""
+
+
+def _settings_for(batch: Batch, may_contain: str | None) -> Mapping[str, str]:
+    """Return the settings for statements that join only rows with the keys of a batch, if `may_contain` is set."""
+    return {} if may_contain is None or batch.counts.rows > _SMALL_ROWS else _SMALL_SETTINGS

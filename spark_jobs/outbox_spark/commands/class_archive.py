@@ -1,6 +1,6 @@
 """Create an archive of the classes that Spark loads, so that later processes of this machine start faster.
 
-    python -m outbox_spark.session.class_archive
+    python -m outbox_spark.commands.class_archive
 
 Java maps the archive into memory instead of reading and verifying thousands of classes in jars. It ignores an archive
 of another version of Java or other jars, so the archive must be created again after an update.
@@ -18,27 +18,38 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.avro.functions import from_avro, to_avro
 
+from outbox_events.errors import ConfigurationError
+from outbox_spark.commands.exit_codes import Exit, print_result, run_command
 from outbox_spark.session.requirements import ALL_CLASSES
 from outbox_spark.session.spark_session import archive_file, start_session
 
 EXIT_SECONDS = 300
+_HINT = "check whether this user may write to the folder"
 OTHER_CLASSES = ("org.apache.kafka.clients.consumer.KafkaConsumer", "io.outboxkit.spark.NewestTable")
 
 
 def main() -> int:
-    """Create the archive next to the folder of the jars, and print its path."""
+    """Run the command, which prints the path of the archive. Return its exit code (an Exit)."""
+    return run_command(create, debug=False)
+
+
+def create() -> int:
+    """Create the archive next to the folder of the jars. Raises ConfigurationError if it cannot be written."""
     path = archive_file()
-    path.unlink(missing_ok=True)
-    os.environ["SPARK_SUBMIT_OPTS"] = f"-XX:ArchiveClassesAtExit={path} -Xlog:cds=off -Xlog:cds+dynamic=off"
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise ConfigurationError(f"cannot replace {path}: {error.strerror}", _HINT) from None
+    options = f'"-XX:ArchiveClassesAtExit={path}" -Xlog:cds=off -Xlog:cds+dynamic=off'
+    os.environ["SPARK_SUBMIT_OPTS"] = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {options}"
     spark = start_session("outbox-class-archive", few_records=True)
     with tempfile.TemporaryDirectory(prefix="outbox-class-archive-") as folder:
         load_classes(spark, Path(folder))
     stop_java(spark)
     if not path.exists():
-        print(f"Java has not written {path}", file=sys.stderr)
-        return 1
-    print(path)
-    return 0
+        raise ConfigurationError(f"Java has not written {path}", _HINT)
+    print_result(str(path))
+    return Exit.DONE
 
 
 def load_classes(spark: SparkSession, folder: Path) -> None:

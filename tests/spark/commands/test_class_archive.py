@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.spark.table_under_test import job_for
 
+from outbox_spark.commands.class_archive import load_classes
 from outbox_spark.jobs.model import DeltaTarget
-from outbox_spark.session.class_archive import load_classes
 from outbox_spark.session.run_session import run_session
 from outbox_spark.session.spark_session import JARS_VARIABLE, archive_file
 
@@ -36,6 +36,6 @@ def test_java_uses_the_archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         (jars / jar.name).symlink_to(jar)
     monkeypatch.setenv(JARS_VARIABLE, str(jars))
     monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)
-    subprocess.run([sys.executable, "-m", "outbox_spark.session.class_archive"], check=True, timeout=300)
+    subprocess.run([sys.executable, "-m", "outbox_spark.commands.class_archive"], check=True, timeout=300)
     result = subprocess.run([sys.executable, "-c", MAPPED], check=True, timeout=120, stdout=subprocess.PIPE, text=True)
     assert result.stdout == "True\n"
