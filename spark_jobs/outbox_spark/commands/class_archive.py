@@ -21,7 +21,7 @@ from pyspark.sql.avro.functions import from_avro, to_avro
 from outbox_events.errors import ConfigurationError
 from outbox_spark.commands.exit_codes import Exit, print_result, run_command
 from outbox_spark.session.requirements import ALL_CLASSES
-from outbox_spark.session.spark_session import archive_file, start_session
+from outbox_spark.session.spark_session import SILENT_ARCHIVE, archive_file, start_session
 
 EXIT_SECONDS = 300
 _HINT = "check whether this user may write to the folder"
@@ -40,7 +40,7 @@ def create() -> int:
         path.unlink(missing_ok=True)
     except OSError as error:
         raise ConfigurationError(f"cannot replace {path}: {error.strerror}", _HINT) from None
-    options = f'"-XX:ArchiveClassesAtExit={path}" -Xlog:cds=off -Xlog:cds+dynamic=off'
+    options = f'"-XX:ArchiveClassesAtExit={path}" {SILENT_ARCHIVE}'
     os.environ["SPARK_SUBMIT_OPTS"] = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {options}"
     spark = start_session("outbox-class-archive", few_records=True)
     with tempfile.TemporaryDirectory(prefix="outbox-class-archive-") as folder:

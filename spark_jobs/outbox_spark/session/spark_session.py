@@ -30,7 +30,7 @@ _GC_OPTIONS = "-XX:+UseParallelGC -XX:NewRatio=1"
 _QUICK_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 FEW_RECORDS = 200_000
 # Java ignores an archive of other jars or of another version of Java, and would print warnings to stdout.
-_SILENT_ARCHIVE = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
+SILENT_ARCHIVE = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
 
 _STATIC_SETTINGS: Mapping[str, str] = {
     "spark.sql.extensions": f"{DELTA_EXTENSION},{ICEBERG_EXTENSION}",
@@ -128,7 +128,7 @@ def _in_process_settings(*, few_records: bool) -> dict[str, str]:
     java_options = [] if _environment_sets(r"-XX:\+Use\w*GC\b") else [_GC_OPTIONS]
     archive = archive_file()
     if archive.exists() and not _environment_sets("SharedArchiveFile|ArchiveClassesAtExit"):
-        java_options.append(f'"-XX:SharedArchiveFile={archive}" {_SILENT_ARCHIVE}')
+        java_options.append(f'"-XX:SharedArchiveFile={archive}" {SILENT_ARCHIVE}')
     if few_records and not _environment_sets("TieredStopAtLevel"):
         java_options.append(_QUICK_COMPILER)
     if log_config.exists():  # the path does not exist if this package is in a zip file

@@ -31,7 +31,7 @@ from outbox_spark.runs import materialize_table
 from outbox_spark.session.spark_session import JARS_VARIABLE, archive_file, start_session
 
 LIMIT_SECONDS = 900
-WITH_ARCHIVE, FEW_RECORDS, DEFAULT = "first compiler, class archive", "first compiler", "all compilers"
+WITH_ARCHIVE, FIRST_COMPILER, ALL_COMPILERS = "first compiler, class archive", "first compiler", "all compilers"
 COLD_EVENTS = int(os.environ.get("COLD_EVENTS", "10000"))
 JAVA_OPTIONS = "JAVA_OPTIONS"
 
@@ -78,7 +78,7 @@ def run(state: StackState, topic: str, table: str, *, few_records: bool = False,
 def compare(bench: SparkBench, rounds: int) -> dict[str, list[ColdRun]]:
     """Run a process for few events in each round, with and without what makes it shorter. Return the runs by variant.
 
-    DEFAULT is what Java does without the options of the command.
+    ALL_COMPILERS is what Java does without the options of the command.
     """
     runs: dict[str, list[ColdRun]] = {}
     with bench.topic("bench.cold", COLD_EVENTS) as topic, tempfile.TemporaryDirectory() as folder:
@@ -89,8 +89,8 @@ def compare(bench: SparkBench, rounds: int) -> dict[str, list[ColdRun]]:
             (without_archive / jar.name).symlink_to(jar)
         variants: dict[str, dict[str, Any]] = {
             WITH_ARCHIVE: {"few_records": True},
-            FEW_RECORDS: {"few_records": True, "jars": without_archive},
-            DEFAULT: {"jars": without_archive},
+            FIRST_COMPILER: {"few_records": True, "jars": without_archive},
+            ALL_COMPILERS: {"jars": without_archive},
         }
         for number in range(rounds):
             shift = number % len(variants)

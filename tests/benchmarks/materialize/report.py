@@ -65,7 +65,7 @@ class Results:
 
     @property
     def limits(self) -> list[Bound]:
-        """Return the GB of memory as an upper bound."""
+        """Return the bound of the peak memory in GB, if it was measured."""
         if not self.peaks:
             return []
         largest = max(self.peaks, key=lambda peak: peak.records)

@@ -126,7 +126,7 @@ def test_report_of_the_latest_state(repository: Path) -> None:
 def test_report_of_small_batches(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     seconds = {"postgres": 0.5, "delta": 4.0, "iceberg": 2.0, "jdbc-sink": 0.25}
     samples = {f"batch10k_{kind}{size}": [value] for kind, value in seconds.items() for size in ("_1000", "")}
-    cpu = {cold_process.WITH_ARCHIVE: 4.0, cold_process.FEW_RECORDS: 8.0, cold_process.DEFAULT: 16.0}
+    cpu = {cold_process.WITH_ARCHIVE: 4.0, cold_process.FIRST_COMPILER: 8.0, cold_process.ALL_COMPILERS: 16.0}
     cold = {name: [ColdRun(10, 3.0, 4.0, seconds, 0.5, 0.1)] for name, seconds in cpu.items()}
     batches.report(samples, cold, dict(MACHINE))
     document = read_report(repository, "batches")

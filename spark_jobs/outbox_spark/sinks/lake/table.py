@@ -441,7 +441,7 @@ class LakeTable(TargetTable, ABC):
         return [suffix for suffix in (TOMBSTONES_SUFFIX, QUARANTINE_SUFFIX) if self._storage.exists(suffix)]
 
     def _refuse_missing_companions(self, existing: Collection[str]) -> None:
-        """Raise RefusedError if a companion table is not among the `existing` ones, so that it was dropped.
+        """Raise RefusedError if a companion table was dropped. `existing` contains the suffixes of those that exist.
 
         Without its ledger, a table would show a deleted key again if an older record of the key is replayed.
         """
