@@ -91,7 +91,7 @@ def _decoded(schema: Any, value: Any, named: Mapping[str, Any]) -> Any:  # noqa:
         return [_decoded(schema["items"], item, named) for item in value]
     if kind == "map" and isinstance(value, dict):
         return {key: _decoded(schema["values"], item, named) for key, item in value.items()}
-    if not isinstance(value, _PRIMITIVES.get(kind, ())) or (isinstance(value, bool) and kind != "boolean"):
+    if not _is_valid(kind, schema, value):
         raise ValueError(f"{value!r} is not a valid default of type {kind}")
     return _converted(kind, schema, value)
 
@@ -101,6 +101,17 @@ def _decoded_field(field: Mapping[str, Any], record: Mapping[str, Any], named: M
     if name not in record and "default" not in field:
         raise ValueError(f"the default of a record lacks field {name}")
     return _decoded(field["type"], record[name] if name in record else field["default"], named)
+
+
+def _is_valid(kind: str, schema: Mapping[str, Any], value: Any) -> bool:  # noqa: ANN401 - JSON
+    has_type = isinstance(value, _PRIMITIVES.get(kind, ())) and (kind == "boolean" or not isinstance(value, bool))
+    if not has_type:
+        return False
+    if kind == "enum":
+        return bool(value in schema["symbols"])
+    if kind == "fixed":
+        return bool(len(value) == schema["size"])
+    return kind != "int" or -(2**31) <= value < 2**31
 
 
 def _converted(kind: str, schema: dict[str, Any], value: Any) -> Any:  # noqa: ANN401

@@ -150,12 +150,12 @@ def _committed(connection: psycopg.Connection[Any]) -> Iterator[None]:
             is_handling = True
             with _not_ended(connection):
                 yield
-            is_handling = False
             if _has_status(connection, TransactionStatus.INERROR):
                 raise RejectedError(
                     "a handler ignored a database error, so its transaction cannot commit", SAVEPOINT_HINT
                 )
             _require_connected(connection)  # psycopg would not report it
+            is_handling = False
     except OutOfOrderTransactionNesting as error:
         connection.close()
         raise ReceiverStoppedError(

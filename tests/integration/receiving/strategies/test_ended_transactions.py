@@ -344,6 +344,11 @@ def commit_and_fail(connection: psycopg.Connection[Any]) -> None:
         connection.execute(statement)  # type: ignore[call-overload]
 
 
+def commit_and_ignore_failure(connection: psycopg.Connection[Any]) -> None:
+    with suppress(psycopg.Error):
+        commit_and_fail(connection)
+
+
 def commit_in_session_and_fail(session: Session) -> None:
     raw(session).commit()
     run(session, "select 1 / 0")
@@ -357,7 +362,9 @@ def commit_in_session_and_exit(session: Session) -> None:
 MISTAKES_IN_SESSION = [commit_in_autocommit_mode, commit_in_session_and_fail, commit_in_session_and_exit]
 
 
-@pytest.mark.parametrize("mistake", [commit_and_leave_stream, commit_and_fail, *MISTAKES_IN_SESSION])
+@pytest.mark.parametrize(
+    "mistake", [commit_and_leave_stream, commit_and_fail, commit_and_ignore_failure, *MISTAKES_IN_SESSION]
+)
 @pytest.mark.parametrize("kind", [ProcessedEvents, StoredOffsets])
 def test_a_commit_that_another_mistake_hides_loses_no_event(
     service: Service, pooled_sessions: Callable[[], Session], kind: type[Any], mistake: Callable[[Any], None]

@@ -130,6 +130,7 @@ def test_defaults_of_the_reader_schema_are_decoded(registry: FakeRegistry) -> No
     day = {"type": "int", "logicalType": "date"}
     price = {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}
     owner = {"type": "record", "name": "Owner", "fields": [{"name": "since", "type": day, "default": 1}]}
+    kind = {"type": "enum", "name": "Kind", "symbols": ["NEW"]}
     fields = [
         {"name": "day", "type": ["null", day], "default": None},
         {"name": "days", "type": {"type": "array", "items": day}, "default": [0]},
@@ -140,6 +141,13 @@ def test_defaults_of_the_reader_schema_are_decoded(registry: FakeRegistry) -> No
         {"name": "raw", "type": {"type": "fixed", "name": "F", "size": 1}, "default": "\u00ff"},
         {"name": "last", "type": ["null", day], "default": 5},
         {"name": "none", "type": [price, "null"], "default": None},
+        {"name": "id", "type": [kind, {"type": "string", "logicalType": "uuid"}], "default": str(UUID(int=7))},
+        {"name": "fine", "type": ["F", price], "default": "\u0004\u00e2"},
+        {
+            "name": "until_ms",
+            "type": [day, {"type": "long", "logicalType": "timestamp-millis"}],
+            "default": 2**31 * 1000,
+        },
         {"name": "forever", "type": {"type": "long", "logicalType": "timestamp-millis"}, "default": 2**63 - 1},
     ]
     schema = fastavro.parse_schema({**SHORT, "fields": fields})
@@ -156,6 +164,9 @@ def test_defaults_of_the_reader_schema_are_decoded(registry: FakeRegistry) -> No
         "raw": b"\xff",
         "last": date(1970, 1, 6),
         "none": None,
+        "id": UUID(int=7),
+        "fine": Decimal("12.50"),
+        "until_ms": datetime(2038, 1, 19, 3, 14, 8, tzinfo=UTC),
         "forever": 2**63 - 1,
     }
 
