@@ -31,7 +31,7 @@ OLDER_POSTGRES := 14.24.0 16.15.0
 DRILL := --way cdc-exactly-once --way two-phase \
 	--fault kill-writer --fault kill-kafka --fault kill-postgres --times 1 --seconds 5 --materialize --receive --fast-start
 
-.PHONY: help setup components maven-components demo drill drill-full images up down logs ps dist-spark dist check check-python check-java format test test-spark test-browser test-containers test-compose test-full test-cluster class-archive fuzz bench-plan bench-smt bench-source bench-latency bench-sending bench-receiving bench-receiving-table bench-materialize bench-batches bench-freshness bench-latest-state clean prerequisites older-postgres wiremock requirements
+.PHONY: help setup components maven-components demo drill drill-full images up down logs ps dist-spark dist check check-python check-java format test test-spark test-browser test-containers test-compose test-full test-cluster class-archive fuzz bench-plan bench-smt bench-source bench-latency bench-sending bench-receiving bench-receiving-table bench-materialize bench-batches bench-many-tables bench-freshness bench-latest-state clean prerequisites older-postgres wiremock requirements
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -245,6 +245,9 @@ bench-materialize: setup $(STAMPS)/jdbc-sink ## Measure the materialization of t
 
 bench-batches: setup $(STAMPS)/jdbc-sink class-archive ## Measure small batches and runs in a new process. Writes build/bench/batches.json. Takes about 12 minutes.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/materialize/batches.py
+
+bench-many-tables: setup ## Measure rounds for many tables, with several values of --threads. Writes build/bench/many-tables.json. Takes about 9 minutes.
+	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python -m tests.benchmarks.materialize.many_tables
 
 bench-freshness: setup $(STAMPS)/jdbc-sink ## Measure the time from a commit to the row in PostgreSQL. Writes build/bench/freshness.json. Takes about 7 minutes. SECONDS=20 shortens the run.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python -m tests.benchmarks.materialize.freshness

@@ -8,10 +8,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from types import FrameType
+from typing import Protocol
 
 from outbox_events.text import plural
 from outbox_spark.commands.exit_codes import Exit
+from outbox_spark.commands.workers import Workers
 from outbox_spark.jobs.model import MaterializeJob, Outcome, Reporter, Status
 from outbox_spark.runs.materialize_table import NOTHING_NEW
 
@@ -45,13 +48,23 @@ def stopping_on_signals(stop: threading.Event, report: Reporter) -> Iterator[Non
         restore()
 
 
+class Attempts(Protocol):
+    """Materializes tables."""
+
+    def attempt(self, job: MaterializeJob, *raised: type[Exception]) -> Outcome:
+        """Materialize one table. Errors are returned in the outcome; only Stopped and `raised` are raised."""
+
+
+def _attempt(job: MaterializeJob, worker: Attempts) -> Outcome:
+    return worker.attempt(job)
+
+
 @dataclass
 class Rounds:
     """Materialize, in each round, every table that is not excluded. A table is identified by its index in `jobs`."""
 
     jobs: Sequence[MaterializeJob]
-    attempt: Callable[[MaterializeJob], Outcome]
-    """Materializes one table. Errors are returned in the outcome; only Stopped is raised."""
+    workers: Workers[Attempts]
     stop: threading.Event
     """When this event is set, the process stops after the batch in progress."""
     report: Reporter
@@ -81,20 +94,20 @@ class Rounds:
                 return self._report_stop()
 
     def _run_round(self) -> Exit | None:
-        for index, job in enumerate(self.jobs):
-            if self.stop.is_set():
-                return None
-            if index in self._excluded:
-                continue
+        code = None
+        included = {index: job for index, job in enumerate(self.jobs) if index not in self._excluded}
+        for index, result in self.workers.call({index: partial(_attempt, job) for index, job in included.items()}):
             try:
-                self.last_outcomes[index] = self.attempt(job)
+                self.last_outcomes[index] = result()
             except Stopped:
-                self.report(f"{job}: stopped after a commit; the next run continues at the committed offsets")
-                return None
-            code = self._check_outcome(index)
+                message = "stopped after a commit; the next run continues at the committed offsets"
+                self.report(f"{self.jobs[index]}: {message}")
+                continue
+            if code is None:
+                code = self._check_outcome(index)
             if code is not None:
-                return code
-        return None
+                self.stop.set()
+        return code
 
     def _check_outcome(self, index: int) -> Exit | None:
         """Return the exit code if the last outcome of a table ends the process, otherwise None."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ from outbox_spark.commands import dry_run, metrics, run_each
 from outbox_spark.commands.exit_codes import Exit, print_message, print_result, run_command
 from outbox_spark.commands.export import ExportFormat, export
 from outbox_spark.commands.interval import MAX_FAILURES, Rounds, Stopped, stopping_on_signals, without_repeats
-from outbox_spark.commands.metrics import Metrics
+from outbox_spark.commands.metrics import Metrics, RunMetrics
 from outbox_spark.commands.options import (
     add_batch_option,
     command_parser,
@@ -29,7 +30,7 @@ from outbox_spark.commands.options import (
     selected_jobs,
 )
 from outbox_spark.commands.run_report import as_json, as_table, exit_of, failed_outcome
-from outbox_spark.errors import OverlapError
+from outbox_spark.commands.workers import SingleWorker, Workers, WorkerThreads
 from outbox_spark.jobs import job_file
 from outbox_spark.jobs.model import MaterializeJob, Outcome, ReadRange, Reporter, Status
 from outbox_spark.kafka.replay import BEGINNING, parse_time
@@ -59,15 +60,14 @@ class Runner:
 
     def attempt(self, job: MaterializeJob, *raised: type[Exception]) -> Outcome:
         """Materialize one table. Report any error and return it in the outcome, but propagate Stopped and `raised`."""
-        if self.metrics is not None:
-            self.metrics.start_run()
+        run_metrics = None if self.metrics is None else RunMetrics(self.metrics, job)
         run = partial(
             materialize,
             self.spark,
             job,
             self.report,
             self.max_records,
-            on_batch=self._on_batch,
+            on_batch=partial(self._on_batch, run_metrics),
             replay_from=self.replay_from,
             clients=self.clients,
             prepared=self._prepared.setdefault(id(job), PreparedRows()),
@@ -80,9 +80,13 @@ class Runner:
         outcome = run_each.attempt(str(job), self.report, run, on_error, debug=self.debug, raised=(Stopped, *raised))
         if outcome.status is Status.FAILED and self.clients is not None:
             self.clients.close()
-        if self.metrics is not None:
-            self.metrics.write_run(job, outcome)
+        if run_metrics is not None:
+            run_metrics.write_run(outcome)
         return outcome
+
+    def with_session(self, session: SparkSession, clients: Clients) -> Runner:
+        """Return a runner with the same options for another session, which keeps its own plans of small batches."""
+        return replace(self, spark=session, clients=clients, _prepared={})
 
     def driver_responds(self) -> bool:
         """Whether the JVM responds and its SparkContext is not stopped."""
@@ -91,9 +95,11 @@ class Runner:
         except Exception:  # the type of the error depends on how the connection broke
             return False
 
-    def _on_batch(self, job: MaterializeJob, applied: AppliedBatch, offsets: ReadRange, remaining_offsets: int) -> None:
-        if self.metrics is not None:
-            self.metrics.write_batch(job, applied, offsets, remaining_offsets)
+    def _on_batch(
+        self, run_metrics: RunMetrics | None, applied: AppliedBatch, offsets: ReadRange, remaining_offsets: int
+    ) -> None:
+        if run_metrics is not None:
+            run_metrics.write_batch(applied, offsets, remaining_offsets)
         # If no offsets remain, the run is complete. Otherwise, the next run continues at the committed offsets.
         if self.stop is not None and self.stop.is_set() and remaining_offsets:
             raise Stopped
@@ -125,7 +131,8 @@ def _main(options: argparse.Namespace) -> int:
         if remaining:
             run = _run_once if options.interval is None else _run_rounds
             few_records = planned.is_complete and planned.max_offsets <= FEW_RECORDS
-            with _started_spark(metrics_writer, few_records=few_records) as spark:
+            shared = options.threads > 1
+            with _started_spark(metrics_writer, few_records=few_records, shared=shared) as spark:
                 outcomes, code = run(spark, list(remaining.values()), options, metrics_writer)
             for index, outcome in sorted(unchanged.items()):
                 outcomes.insert(index, outcome)
@@ -149,14 +156,13 @@ def _unchanged_outcomes(
         outcomes[index] = outcome_of(job, read_range, Status.UNCHANGED, started, Totals())
         print_message(f"{job}: {NOTHING_NEW}")
         if metrics_writer is not None:
-            metrics_writer.start_run()
-            metrics_writer.write_run(job, outcomes[index])
+            RunMetrics(metrics_writer, job).write_run(outcomes[index])
     return outcomes
 
 
 @contextmanager
-def _started_spark(metrics_writer: Metrics | None, *, few_records: bool) -> Iterator[SparkSession]:
-    spark = run_each.start_spark(few_records=few_records)
+def _started_spark(metrics_writer: Metrics | None, *, few_records: bool, shared: bool) -> Iterator[SparkSession]:
+    spark = run_each.start_spark(few_records=few_records, shared=shared)
     try:
         if metrics_writer is not None:
             metrics_writer.attach(spark)
@@ -170,7 +176,8 @@ def _run_once(
 ) -> tuple[list[Outcome], Exit]:
     max_records, replay_from = options.batch_records, options.replay_from
     runner = Runner(spark, print_message, max_records, options.debug, metrics_writer, replay_from=replay_from)
-    outcomes = run_each.run_all(jobs, runner.attempt, lambda job: runner.attempt(job, OverlapError), print_message)
+    with _opened_workers(spark, jobs, options, lambda: nullcontext(runner), threading.Event()) as workers:
+        outcomes = run_each.run_all(jobs, workers, print_message)
     if options.export is not None:
         pairs = zip(jobs, outcomes, strict=True)
         outcomes = [_export_table(spark, job, outcome, options) for job, outcome in pairs]
@@ -181,14 +188,47 @@ def _run_rounds(
     spark: SparkSession, jobs: Sequence[MaterializeJob], options: argparse.Namespace, metrics_writer: Metrics | None
 ) -> tuple[list[Outcome], Exit]:
     stop, report = threading.Event(), without_repeats(print_message)
-    interval, max_failures, fail_fast = options.interval, options.max_failures, options.fail_fast
-    # All rounds use one session, because creating a session takes longer than a round without new records.
-    with run_session(spark, jobs[0]) as session, Clients() as clients, stopping_on_signals(stop, print_message):
-        batch_records, debug = options.batch_records, options.debug
-        runner = Runner(session, report, batch_records, debug, metrics_writer, stop, clients=clients)
-        rounds = Rounds(jobs, runner.attempt, stop, report, interval, max_failures, fail_fast, runner.driver_responds)
+    runner = Runner(spark, report, options.batch_records, options.debug, metrics_writer, stop)
+
+    @contextmanager
+    def open_runner() -> Iterator[Runner]:
+        # All rounds use one session, because creating a session takes longer than a round without new records.
+        with run_session(spark, jobs[0]) as session, Clients() as clients:
+            yield runner.with_session(session, clients)
+
+    with (
+        stopping_on_signals(stop, print_message),
+        _opened_workers(spark, jobs, options, open_runner, stop) as workers,
+    ):
+        limits = options.interval, options.max_failures, options.fail_fast
+        rounds = Rounds(jobs, workers, stop, report, *limits, runner.driver_responds)
         code = rounds.run()
     return [rounds.last_outcomes[index] for index in sorted(rounds.last_outcomes)], code
+
+
+@contextmanager
+def _opened_workers(
+    spark: SparkSession,
+    jobs: Sequence[MaterializeJob],
+    options: argparse.Namespace,
+    open_runner: Callable[[], AbstractContextManager[Runner]],
+    stop: threading.Event,
+) -> Iterator[Workers[Runner]]:
+    """Yield a runner for this thread, or with --threads as many threads, whose Spark jobs share the cores equally."""
+    count = min(options.threads, len(jobs))
+    if count == 1:
+        with open_runner() as runner:
+            yield SingleWorker(runner, stop)
+        return
+
+    @contextmanager
+    def open_in_pool() -> Iterator[Runner]:
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", threading.current_thread().name)
+        with open_runner() as runner:
+            yield runner
+
+    with WorkerThreads(count, open_in_pool, stop) as workers:
+        yield workers
 
 
 def _export_table(spark: SparkSession, job: MaterializeJob, outcome: Outcome, options: argparse.Namespace) -> Outcome:
@@ -228,6 +268,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = command_parser("outbox-materialize", "Materialize topics as tables, up to the end of each topic.")
     add = parser.add_argument
     add_batch_option(parser)
+    threads_help = "number of tables that are processed at the same time; default %(default)s"
+    add("--threads", type=positive_int, default=1, metavar="N", help=threads_help)
     add("--replay-from", metavar="TIME", help=f"read again all records since TIME (ISO 8601 or `{BEGINNING}`)")
     add("--export", type=Path, metavar="DIR", help="after the run, export Delta and Iceberg tables to files in DIR")
     formats = [*ExportFormat]
@@ -258,6 +300,8 @@ def _validate(parser: argparse.ArgumentParser, options: argparse.Namespace) -> N
         parser.error("--replay-from: not allowed with --interval, because every round would read the same records")
     if options.dry_run and options.replay_from is not None:
         parser.error("--replay-from: not allowed with --dry-run, which reports only new records")
+    if options.threads > 1 and os.environ.get("PYSPARK_PIN_THREAD", "true").lower() != "true":
+        parser.error("--threads needs PYSPARK_PIN_THREAD=true; otherwise the threads would share a Spark session")
     if options.write_job is not None and options.job is not None:
         parser.error("--job: not allowed with --write-job")
     if options.max_failures is None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -52,28 +53,59 @@ def open_metrics(name: str | None, report: Reporter) -> Iterator[Metrics | None]
 
 
 class Metrics:
-    """Writes the metrics. A write error is reported once and does not stop a run."""
+    """Writes the metrics, also of several threads. A write error is reported once and does not stop a run."""
 
     def __init__(self, stream: TextIO, report: Reporter) -> None:
         self._stream = stream
         self._report = report
+        self._lock = threading.Lock()
         self._stages: StageMetrics | None = None
-        self._batch = 0
-        self._batch_started = time.monotonic()
-        self._newest_timestamp: datetime | None = None
-        self._committed_at: datetime | None = None
         self._write_failed = False
 
     def attach(self, spark: SparkSession) -> None:
         """Add the figures of Spark's stages to all later lines."""
         self._stages = StageMetrics(spark)
 
-    def start_run(self) -> None:
-        """Reset the batch number and the times when a table's run starts."""
-        self._batch, self._batch_started = 0, time.monotonic()
-        self._newest_timestamp = self._committed_at = None
+    def write(self, job: MaterializeJob, event: str, values: Mapping[str, Any]) -> None:
+        """Write one line; keys that `values` lacks are null."""
+        with self._lock:
+            line = {
+                "time": time_json(datetime.now(UTC)),
+                "event": event,
+                **job.report_fields,
+                **dict.fromkeys(_KEYS),
+                **values,
+                "spark": self._stage_figures(job),
+            }
+            try:
+                self._stream.write(json.dumps(line) + "\n")
+                self._stream.flush()
+            except OSError as error:
+                if not self._write_failed:
+                    self._report(f"warning: metrics cannot be written: {error.strerror}")
+                self._write_failed = True
 
-    def write_batch(self, job: MaterializeJob, applied: AppliedBatch, read_range: ReadRange, lag: int) -> None:
+    def _stage_figures(self, job: MaterializeJob) -> dict[str, int] | None:
+        """Return the figures of the job's stages since the previous line; None if Spark does not respond."""
+        if self._stages is None:
+            return None
+        try:
+            return self._stages.since_last(group_of(job))
+        except Exception:  # the JVM may have ended; missing figures must not stop a run
+            return None
+
+
+class RunMetrics:
+    """Metrics of one run of a table, which starts when the object is created."""
+
+    def __init__(self, metrics: Metrics, job: MaterializeJob) -> None:
+        self._metrics = metrics
+        self._job = job
+        self._batch, self._batch_started = 0, time.monotonic()
+        self._newest_timestamp: datetime | None = None
+        self._committed_at: datetime | None = None
+
+    def write_batch(self, applied: AppliedBatch, read_range: ReadRange, lag: int) -> None:
         """Write the line for a committed batch; `lag` is the number of offsets that the run has not read yet."""
         now = time.monotonic()
         self._batch += 1
@@ -89,12 +121,13 @@ class Metrics:
             "to": offsets_json(read_range.end),
             "lag": lag,
             "newest": time_json(applied.newest_timestamp),
+            "committed_at": time_json(self._committed_at),
         }
-        self._write(job, "batch", values)
+        self._metrics.write(self._job, "batch", values)
         self._batch_started = time.monotonic()
 
-    def write_run(self, job: MaterializeJob, outcome: Outcome) -> None:
-        """Write the line for a table's run, whether the run succeeded or failed."""
+    def write_run(self, outcome: Outcome) -> None:
+        """Write the line for the table's run, whether the run succeeded or failed."""
         failed = outcome.status is Status.FAILED
         counts = ("records", "keys", "upserts", "deletes", "tombstones", "quarantined")
         values = {
@@ -104,39 +137,13 @@ class Metrics:
             "seconds": outcome.seconds,
             "from": None if failed else offsets_json(outcome.offsets_from),
             "to": None if failed else offsets_json(outcome.offsets_to),
-            "lag": None if failed else _lag(job, outcome.offsets_to),
+            "lag": None if failed else _lag(self._job, outcome.offsets_to),
             "newest": time_json(self._newest_timestamp),
+            "committed_at": time_json(self._committed_at),
             "error": outcome.error,
             "transient": outcome.transient,
         }
-        self._write(job, "run", values)
-
-    def _stage_figures(self, job: MaterializeJob) -> dict[str, int] | None:
-        """Return the figures of the job's stages since the previous line; None if Spark does not respond."""
-        if self._stages is None:
-            return None
-        try:
-            return self._stages.since_last(group_of(job))
-        except Exception:  # the JVM may have ended; missing figures must not stop a run
-            return None
-
-    def _write(self, job: MaterializeJob, event: str, values: Mapping[str, Any]) -> None:
-        line = {
-            "time": time_json(datetime.now(UTC)),
-            "event": event,
-            **job.report_fields,
-            **dict.fromkeys(_KEYS),
-            "committed_at": time_json(self._committed_at),
-            **values,
-            "spark": self._stage_figures(job),
-        }
-        try:
-            self._stream.write(json.dumps(line) + "\n")
-            self._stream.flush()
-        except OSError as error:
-            if not self._write_failed:
-                self._report(f"warning: metrics cannot be written: {error.strerror}")
-            self._write_failed = True
+        self._metrics.write(self._job, "run", values)
 
 
 def _lag(job: MaterializeJob, offsets: Mapping[int, int]) -> int | None:

@@ -31,7 +31,7 @@ BATCH_RECORDS = 5_000_000
 """Approximate number of records per batch. The default memory of a session was chosen for this number."""
 NOTHING_NEW = "nothing new"
 
-OnBatch = Callable[[MaterializeJob, AppliedBatch, ReadRange, int], None]
+OnBatch = Callable[[AppliedBatch, ReadRange, int], None]
 """Called after each commit with the batch's range and the number of remaining offsets. An exception ends the run."""
 
 
@@ -171,7 +171,7 @@ def _apply_all(
             totals.add(applied)
             batches.adapt(applied.record_count)
             if on_batch is not None:
-                on_batch(job, applied, batch, batches.remaining_offsets)
+                on_batch(applied, batch, batches.remaining_offsets)
             if batches.remaining_offsets:
                 report(_batch_message(job, totals, batches.share_done, time.monotonic() - started))
             batch = batches.next_batch()

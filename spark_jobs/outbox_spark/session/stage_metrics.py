@@ -47,21 +47,23 @@ def group_of(job: MaterializeJob) -> str:
 
 
 class StageMetrics:
-    """Metrics of the stages of one job group that ran since the previous call of `since_last`."""
+    """Metrics of the stages of a job group that ran since the previous call of `since_last` for this group."""
 
     def __init__(self, spark: SparkSession) -> None:
         context: Any = spark.sparkContext._jsc
         self._spark_context = context.sc()
         self._tracker = spark.sparkContext.statusTracker()
         self._gateway: Any = spark.sparkContext._gateway
-        self._last_stage = self._newest_stage()
+        self._first_stage = self._newest_stage()
+        self._last_stages: dict[str, int] = {}
 
     def since_last(self, group: str) -> dict[str, int]:
         """Return the sums over the group's stages since the previous call, which was made after the previous batch.
 
         `peak_execution_memory_bytes` is the maximum over the stages. The value of a stage is the sum over its tasks.
         """
-        previous, self._last_stage = self._last_stage, self._newest_stage()
+        newest = self._newest_stage()
+        previous, self._last_stages[group] = self._last_stages.get(group, self._first_stage), newest
         ids = self._stage_ids(group)
         stages = [stage for stage in self._stages_after(previous) if stage.stageId() in ids]
         values = {name: [getattr(stage, method)() for stage in stages] for name, method in METRIC_METHODS.items()}

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TypeVar
 from unittest import mock
 
 import psycopg
 from psycopg.sql import SQL, Identifier
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame, DataFrameReader, Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.avro.functions import from_avro
+from pyspark.sql.streaming import DataStreamReader, StreamingQuery
 from tests.benchmarks.materialize.events import SCHEMA
 from tests.benchmarks.materialize.spark_bench import SparkBench
 from tests.spark.spark_kafka import read_records
@@ -85,20 +87,41 @@ def naive(bench: SparkBench, job: MaterializeJob) -> None:
 
     It has no reader settings, orders only by offset, does not check for older records, and has no ledger or offsets.
     """
-    schema = SCHEMA.read_text(encoding="utf-8")
-    source = bench.spark.read.format("kafka").option("subscribe", job.topic)
-    loaded = source.option("kafka.bootstrap.servers", job.kafka["bootstrap.servers"]).load()
+    upsert_naively(bench, naive_source(bench.spark.read, job).load(), job.table)
+
+
+def naive_stream(bench: SparkBench, job: MaterializeJob, checkpoint: str) -> StreamingQuery:
+    """Start a job of Structured Streaming that does the same in foreachBatch, as often as possible."""
+    stream = naive_source(bench.spark.readStream, job).option("startingOffsets", "earliest").load()
+
+    def write(rows: DataFrame, _: int) -> None:
+        upsert_naively(bench, rows, job.table)
+
+    return stream.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint).start()
+
+
+Reader = TypeVar("Reader", DataFrameReader, DataStreamReader)
+
+
+def naive_source(reader: Reader, job: MaterializeJob) -> Reader:
+    """Return a reader of the topic with Spark's source for Kafka."""
+    servers = job.kafka["bootstrap.servers"]
+    return reader.format("kafka").option("subscribe", job.topic).option("kafka.bootstrap.servers", servers)
+
+
+def upsert_naively(bench: SparkBench, records: DataFrame, table: str) -> None:
+    """Write the newest record of each key to a staging table, and from there to the table."""
     body = F.substring("value", _FRAME_BYTES + 1, 2**31 - 1)
-    decoded = loaded.select(
+    decoded = records.select(
         F.col("key").cast("string").alias("aggregate_id"),
         F.col("value").isNull().alias("deleted"),
         "offset",
-        from_avro(body, schema).alias("book"),
+        from_avro(body, SCHEMA.read_text(encoding="utf-8")).alias("book"),
     )
     window = Window.partitionBy("aggregate_id").orderBy(F.desc("offset"))
     newest = decoded.withColumn("row_rank", F.row_number().over(window)).where("row_rank = 1")
     rows = newest.select("aggregate_id", "deleted", "book.*")
-    staging = f"{job.table}_staging"
+    staging = f"{table}_staging"
     state = bench.state
     rows.write.format("jdbc").mode("overwrite").options(
         url=f"jdbc:postgresql://{state.postgres_host}:{state.postgres_port}/{state.target_database}"
@@ -110,7 +133,7 @@ def naive(bench: SparkBench, job: MaterializeJob) -> None:
     ).save()
     columns = [name for name in rows.columns if name != "deleted"]
     with bench.warehouse() as connection, connection.transaction():
-        _upsert(connection, job.table, staging, columns)
+        _upsert(connection, table, staging, columns)
 
 
 def _upsert(connection: psycopg.Connection[tuple[object, ...]], table: str, staging: str, columns: list[str]) -> None:
@@ -120,7 +143,9 @@ def _upsert(connection: psycopg.Connection[tuple[object, ...]], table: str, stag
     connection.execute(
         SQL("create table if not exists {} as select {} from {} with no data").format(target, names, source)
     )
-    connection.execute(SQL("alter table {} add primary key (aggregate_id)").format(target))
+    connection.execute(
+        SQL("create unique index if not exists {} on {} (aggregate_id)").format(Identifier(f"{table}_key"), target)
+    )
     connection.execute(
         SQL(
             "insert into {} ({}) select {} from {} where not deleted on conflict (aggregate_id) do update set {}"

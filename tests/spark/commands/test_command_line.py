@@ -186,7 +186,7 @@ def test_compiles_less_for_few_records(
 ) -> None:
     started: list[bool] = []
 
-    def start(_: str, *, few_records: bool) -> SparkSession:
+    def start(_: str, *, few_records: bool, shared: bool) -> SparkSession:  # noqa: ARG001
         started.append(few_records)
         return spark
 
@@ -244,6 +244,7 @@ def test_reports_a_missing_file(tmp_path: Path, capsys: pytest.CaptureFixture[st
         (["--interval", "0"], "greater than 0"),
         (["--interval", "nan"], "greater than 0"),
         (["--batch-records", "0"], "at least 1"),
+        (["--threads", "0"], "at least 1"),
         (["--fail-fast"], "need --interval"),
         (["--max-failures", "3"], "need --interval"),
         (["--interval", "5", "--dry-run"], "not allowed with"),
@@ -261,6 +262,15 @@ def test_usage_errors_exit_with_2(options: list[str], message: str, capsys: pyte
         main(options)
     assert caught.value.code == Exit.USAGE
     assert message in capsys.readouterr().err
+
+
+def test_threads_need_sessions_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PYSPARK_PIN_THREAD", "false")
+    with pytest.raises(SystemExit):
+        main(["--threads", "2"])
+    assert "PYSPARK_PIN_THREAD" in capsys.readouterr().err
 
 
 def test_help_lists_every_exit_code(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,7 @@ from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.commands.interval import Rounds, Stopped, stopping_on_signals, without_repeats
 from outbox_spark.commands.materialize import Runner
 from outbox_spark.commands.run_report import failed_outcome
+from outbox_spark.commands.workers import SingleWorker
 from outbox_spark.errors import SchemaError
 from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, Outcome, ReadRange, Status, TableProgress, WriteCounts
 from outbox_spark.runs.apply_batch import AppliedBatch
@@ -42,7 +43,7 @@ class Script:
         self.ran: list[str] = []
         self._left: dict[str, Iterator[OutboxError | None]] = {name: iter(item) for name, item in errors.items()}
 
-    def attempt(self, job: MaterializeJob) -> Outcome:
+    def attempt(self, job: MaterializeJob, *_: type[Exception]) -> Outcome:
         try:
             error = next(self._left[job.aggregate])
         except StopIteration:
@@ -53,7 +54,18 @@ class Script:
 
     def rounds(self, interval: float = 0.001, **options: Any) -> Rounds:  # noqa: ANN401 - the fields of Rounds
         jobs = [job for job in (A, B) if job.aggregate in self._left]
-        return Rounds(jobs, self.attempt, self.stop, self.messages.append, interval, **options)
+        return Rounds(jobs, SingleWorker(self, self.stop), self.stop, self.messages.append, interval, **options)
+
+
+class StoppingScript(Script):
+    """Requests a stop before each outcome."""
+
+    def request_stop(self) -> None:
+        self.stop.set()
+
+    def attempt(self, job: MaterializeJob, *raised: type[Exception]) -> Outcome:
+        self.request_stop()
+        return super().attempt(job, *raised)
 
 
 def test_runs_all_tables_in_every_round_until_stopped() -> None:
@@ -121,33 +133,18 @@ def test_exits_when_the_spark_session_is_lost() -> None:
 
 
 def test_does_not_start_the_next_table_after_a_stop_request() -> None:
-    script = Script(a=[None], b=[None])
-    rounds = script.rounds()
-    run = rounds.attempt
-
-    def attempt(job: MaterializeJob) -> Outcome:
-        script.stop.set()
-        return run(job)
-
-    rounds.attempt = attempt
-    assert rounds.run() == Exit.DONE
+    script = StoppingScript(a=[None], b=[None])
+    assert script.rounds().run() == Exit.DONE
     assert script.ran == ["a"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_ends_the_wait_for_the_next_round(number: signal.Signals) -> None:
-    script = Script(a=[None])
-    rounds = script.rounds(interval=600)
-    run = rounds.attempt
-
-    def attempt(job: MaterializeJob) -> Outcome:
-        signal.raise_signal(number)
-        return run(job)
-
-    rounds.attempt = attempt
+    script = StoppingScript(a=[None])
+    script.request_stop = lambda: signal.raise_signal(number)
     before = signal.getsignal(number)
     with stopping_on_signals(script.stop, script.messages.append):
-        assert rounds.run() == Exit.DONE
+        assert script.rounds(interval=600).run() == Exit.DONE
     assert f"{number.name}: stopping after the current batch; repeat the signal to stop now" in script.messages
     assert signal.getsignal(number) == before
 
@@ -189,9 +186,9 @@ def test_reports_no_new_records_once() -> None:
 # --- the runner: between two batches
 
 
-def batch(left: int) -> tuple[MaterializeJob, AppliedBatch, ReadRange, int]:
+def batch(left: int) -> tuple[AppliedBatch, ReadRange, int]:
     committed = TableProgress("t.a", "id", 0, None, {0: 1}, 1)
-    return A, AppliedBatch(committed, 1, 1, WriteCounts(1)), ReadRange("t.a", "id", 0, {0: 0}, {0: 1}), left
+    return AppliedBatch(committed, 1, 1, WriteCounts(1)), ReadRange("t.a", "id", 0, {0: 0}, {0: 1}), left
 
 
 def runner(monkeypatch: pytest.MonkeyPatch, left: int) -> Runner:

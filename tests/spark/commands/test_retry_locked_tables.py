@@ -17,7 +17,7 @@ from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.commands.materialize import Runner
 from outbox_spark.commands.run_each import run_all
 from outbox_spark.commands.run_report import exit_of
-from outbox_spark.errors import OverlapError
+from outbox_spark.commands.workers import SingleWorker
 from outbox_spark.jobs.model import MaterializeJob, Outcome, Reporter, Status
 from outbox_spark.sinks.postgres import table as postgres_table
 from outbox_spark.sinks.postgres.connection import Connection
@@ -39,7 +39,7 @@ def two_tables(target: Target) -> list[MaterializeJob]:
 
 def run(target: Target, jobs: list[MaterializeJob], report: Reporter) -> list[Outcome]:
     runner = Runner(target.spark, report)
-    return run_all(jobs, runner.attempt, lambda job: runner.attempt(job, OverlapError), report)
+    return run_all(jobs, SingleWorker(runner, threading.Event()), report)
 
 
 def test_tries_a_table_of_another_driver_again(postgres_target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,8 +47,8 @@ def test_tries_a_table_of_another_driver_again(postgres_target: Target, monkeypa
     is_locked, is_refused = threading.Event(), threading.Event()
     messages: list[str] = []
 
-    def hold_lock(_: Runner, job: MaterializeJob, *__: object) -> None:
-        if job.table == "thing":
+    def hold_lock(*_: object) -> None:
+        if not is_locked.is_set():
             is_locked.set()
             assert is_refused.wait(120)
 
