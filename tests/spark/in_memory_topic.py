@@ -24,7 +24,7 @@ def topic_in_memory(log: Log, schema: dict[str, Any] | None = None) -> Iterator[
     ends, schemas = log.end(), Schemas({1: schema or SCHEMA}, 1)
     state = TopicDescription(log.topic, log.topic_id, dict.fromkeys(ends, 0), ends)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TopicAdmin, "describe", lambda *_: state)
+        patch.setattr(TopicAdmin, "describe_all", lambda _, topics: dict.fromkeys(topics, state))
         patch.setattr(metrics, "describe", lambda *_: replace(state, end_offsets={0: ends[0] + 3}))
         for reader in ("read_every", "read_newest"):
             patch.setattr(

@@ -55,10 +55,8 @@ def read_bounds(
         admin = topic_requests.admin_client(settings)
         try:
             described = topic_requests.describe(admin, topics, seconds)
-            return {
-                name: topic_requests.bounds(admin, name, numbers, level, seconds, since=since)
-                for name, (_, numbers) in described.items()
-            }
+            numbers = {name: partitions for name, (_, partitions) in described.items()}
+            return topic_requests.bounds_of_topics(admin, numbers, level, seconds, since=since)
         except TimeoutError:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
 

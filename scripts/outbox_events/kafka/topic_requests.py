@@ -122,9 +122,25 @@ def bounds(
 
     With the Unix time `since`, `first` is the offset of the first record since then, or the end if there is none.
     """
+    return bounds_of_topics(admin, {topic: numbers}, level, seconds, since=since)[topic]
+
+
+def bounds_of_topics(
+    admin: AdminClient,
+    topics: Mapping[str, Collection[int]],
+    level: IsolationLevel = READ_COMMITTED,
+    seconds: float = REQUEST_S,
+    *,
+    since: float | None = None,
+) -> dict[str, dict[int, Bounds]]:
+    """Return, for the partition numbers of each topic, what `bounds` returns."""
     start = EARLIEST if since is None else OffsetSpec.for_timestamp(max(0, int(since * 1000)))
-    first, end = (offsets(admin, topic, numbers, spec, level, seconds) for spec in (start, LATEST))
-    return {number: Bounds(first[number] if first[number] >= 0 else end[number], end[number]) for number in numbers}
+    first, end = (_offsets_of_topics(admin, topics, spec, level, seconds) for spec in (start, LATEST))
+
+    def bounds_of(place: tuple[str, int]) -> Bounds:
+        return Bounds(first[place] if first[place] >= 0 else end[place], end[place])
+
+    return {topic: {number: bounds_of((topic, number)) for number in numbers} for topic, numbers in topics.items()}
 
 
 def offsets(
@@ -136,16 +152,24 @@ def offsets(
     seconds: float = REQUEST_S,
 ) -> dict[int, int]:
     """Return a mapping from partition numbers to the offsets that `spec` selects."""
-    places = {TopicPartition(topic, number): spec for number in numbers}
+    selected = _offsets_of_topics(admin, {topic: numbers}, spec, level, seconds)
+    return {number: selected[topic, number] for number in numbers}
 
-    def request() -> dict[int, int]:
-        futures = admin.list_offsets(places, isolation_level=level, request_timeout=seconds)
-        return {place.partition: future.result(seconds + 5).offset for place, future in futures.items()}
+
+def _offsets_of_topics(
+    admin: AdminClient, topics: Mapping[str, Collection[int]], spec: OffsetSpec, level: IsolationLevel, seconds: float
+) -> dict[tuple[str, int], int]:
+    places = {TopicPartition(topic, number): spec for topic, numbers in topics.items() for number in numbers}
+
+    def request() -> dict[tuple[str, int], int]:
+        futures = admin.list_offsets(places, isolation_level=level, request_timeout=seconds) if places else {}
+        return {(place.topic, place.partition): future.result(seconds + 5).offset for place, future in futures.items()}
 
     def refresh() -> None:
         """Read the leaders again. Otherwise the client repeats the request with the leader epoch that it knows."""
-        with suppress(KafkaException):
-            admin.list_topics(topic, timeout=seconds)
+        for topic in topics:
+            with suppress(KafkaException):
+                admin.list_topics(topic, timeout=seconds)
 
     return _repeat_without_leader(request, seconds, refresh)
 

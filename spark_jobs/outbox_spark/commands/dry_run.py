@@ -17,7 +17,7 @@ from outbox_events.errors import OutboxError
 from outbox_spark.commands.exit_codes import Exit, exit_code, failure_fields
 from outbox_spark.commands.run_each import attempt
 from outbox_spark.jobs.model import MaterializeJob, PostgresTarget, ReadRange, Reporter, TableProgress
-from outbox_spark.kafka.offset_ranges import resolve_range
+from outbox_spark.kafka.offset_ranges import TopicAdmin, TopicDescription, resolve_range
 from outbox_spark.runs.clients import Clients
 from outbox_spark.runs.missed_tombstones import TombstoneRetention
 from outbox_spark.session.run_session import run_session
@@ -88,11 +88,19 @@ def _failed(job: MaterializeJob, error: OutboxError) -> Preview:
 
 
 def preview(
-    job: MaterializeJob, spark: Callable[[], SparkSession], clients: Clients, connect: Connect = read_only_connection
+    job: MaterializeJob,
+    spark: Callable[[], SparkSession],
+    clients: Clients,
+    connect: Connect = read_only_connection,
+    topic: TopicDescription | None = None,
 ) -> Preview:
-    """Return the preview of one table. Raises any OutboxError that a run would raise before reading records."""
+    """Return the preview of one table. Raises any OutboxError that a run would raise before reading records.
+
+    `topic` is the description of the topic if it has been requested already.
+    """
     committed, time = _read_progress(job, spark, connect)
-    retention = TombstoneRetention(job, clients.admin(job.kafka).describe(job.topic), committed, time, lambda: time)
+    topic = topic or clients.admin(job.kafka).describe(job.topic)
+    retention = TombstoneRetention(job, topic, committed, time, lambda: time)
     read_range = resolve_range(retention.topic, committed)
     retention.check_missed_tombstones(read_range)
     new_partitions = [] if committed is None else sorted(set(read_range.end) - set(committed.offsets))
@@ -122,18 +130,27 @@ def planned_reads(jobs: Sequence[MaterializeJob]) -> PlannedReads:
             return nullcontext(connection(target))
 
         compares_topic = False
-        for index, job in enumerate(jobs):
+        for (index, job), topic in zip(enumerate(jobs), _described_topics(jobs, clients), strict=True):
             if not isinstance(job.target, PostgresTarget):
                 # All offsets that the topic ever had, because a MERGE also reads the rows of removed records.
-                planned.max_offsets += sum(clients.admin(job.kafka).describe(job.topic).end_offsets.values())
+                planned.max_offsets += sum(topic.end_offsets.values())
                 continue
-            found = preview(job, _no_spark, clients, connect)
+            found = preview(job, _no_spark, clients, connect, topic)
             if found.read_range is not None and found.is_unchanged:
                 planned.unchanged[index] = found.read_range
             planned.max_offsets += found.offset_count
             compares_topic |= found.missed_warning is not None
         planned.is_complete = not compares_topic
     return planned
+
+
+def _described_topics(jobs: Sequence[MaterializeJob], clients: Clients) -> list[TopicDescription]:
+    """Return the description of the topic of each job, with the same requests for all topics of a cluster."""
+    topics: dict[TopicAdmin, set[str]] = {}
+    for job in jobs:
+        topics.setdefault(clients.admin(job.kafka), set()).add(job.topic)
+    described = {admin: admin.describe_all(sorted(names)) for admin, names in topics.items()}
+    return [described[clients.admin(job.kafka)][job.topic] for job in jobs]
 
 
 def _no_spark() -> SparkSession:

@@ -6,7 +6,7 @@ partitions, if an offset is beyond the end of its partition, or if records were 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -62,23 +62,31 @@ class TopicAdmin:
 
         Raises ConfigurationError for an unknown topic, and UnreachableError if no response arrives.
         """
+        return self.describe_all([topic])[topic]
+
+    def describe_all(self, topics: Sequence[str]) -> dict[str, TopicDescription]:
+        """Request the descriptions of several topics at once. Raises the same errors as `describe`."""
         try:
-            with _request(topic, self._servers):
-                topic_id, numbers = topic_requests.describe(self._client, [topic], REQUEST_SECONDS)[topic]
-                bounds = topic_requests.bounds(self._client, topic, numbers, seconds=REQUEST_SECONDS)
-                topic_settings = _topic_settings(self._client, topic)
+            with _request(", ".join(topics), self._servers):
+                found = topic_requests.describe(self._client, topics, REQUEST_SECONDS)
+                numbers = {topic: partitions for topic, (_, partitions) in found.items()}
+                bounds = topic_requests.bounds_of_topics(self._client, numbers, seconds=REQUEST_SECONDS)
+                settings = _topic_settings(self._client, topics)
         except UnreachableError as error:
             self._client.poll(0)  # delivers the errors that occurred during the request
             if self._errors.cause:
                 raise UnreachableError(f"{error.message}; {self._errors.cause}", error.hint) from error
             raise
-        return TopicDescription(
-            name=topic,
-            topic_id=topic_id,
-            start_offsets={partition: bound.first for partition, bound in bounds.items()},
-            end_offsets={partition: bound.end for partition, bound in bounds.items()},
-            **topic_settings,
-        )
+        return {
+            topic: TopicDescription(
+                name=topic,
+                topic_id=topic_id,
+                start_offsets={partition: bound.first for partition, bound in bounds[topic].items()},
+                end_offsets={partition: bound.end for partition, bound in bounds[topic].items()},
+                **settings.get(topic, {}),
+            )
+            for topic, (topic_id, _) in found.items()
+        }
 
     def offsets_at(self, topic: TopicDescription, time: datetime) -> dict[int, int]:
         """Return, for each partition, the first offset whose timestamp is `time` or later, or else the end offset."""
@@ -164,13 +172,20 @@ def _admin_client(settings: Mapping[str, str], errors: ClientErrors) -> AdminCli
         raise ConfigurationError(message, "correct kafka.client in the environment file") from error
 
 
-def _topic_settings(admin: AdminClient, topic: str) -> dict[str, Any]:
+def _topic_settings(admin: AdminClient, topics: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return the settings of each topic that the user may describe."""
     try:
-        config = topic_requests.configs(admin, [topic], seconds=REQUEST_SECONDS)[topic]
+        configs = topic_requests.configs(admin, topics, seconds=REQUEST_SECONDS)
     except KafkaException as error:
-        if kafka_error(error).code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        if kafka_error(error).code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            raise
+        if len(topics) == 1:
             return {}
-        raise
+        return {topic: settings for name in topics for topic, settings in _topic_settings(admin, [name]).items()}
+    return {topic: _parsed_settings(config) for topic, config in configs.items()}
+
+
+def _parsed_settings(config: Mapping[str, str]) -> dict[str, Any]:
     names = {"delete_retention": "delete.retention.ms", "min_compaction_lag": "min.compaction.lag.ms"}
     times = {
         field: min(timedelta(milliseconds=min(int(config[name]), 10**15)), _MAX_DURATION)

@@ -84,9 +84,11 @@ def busy_rounds(bench: SparkBench) -> dict[str, list[float]]:
 def idle_rounds(bench: SparkBench) -> dict[str, list[float]]:
     """Return the seconds of the rounds for IDLE tables by measure, and the CPU seconds of single runs."""
     samples: dict[str, list[float]] = {"idle_cpu": []}
-    with bench.topic("bench.idle", EVENTS) as topic, ExitStack() as stack:
-        topic.send_first_events()
-        jobs = _tables(bench, [topic] * IDLE, "idle")
+    with ExitStack() as stack:
+        topics = [stack.enter_context(bench.topic(f"bench.idle_{number}", EVENTS)) for number in range(IDLE)]
+        for topic in topics:
+            topic.send_first_events()
+        jobs = _tables(bench, topics, "idle")
         workers = {threads: stack.enter_context(_workers(bench, threads)) for threads in THREADS}
         round_seconds(workers[THREADS[-1]], jobs, EVENTS)
         for number in range(ROUNDS):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -47,11 +47,15 @@ def no_spark() -> SparkSession:
     pytest.fail("Spark was started")
 
 
+def described(state: TopicDescription) -> Callable[[TopicAdmin, list[str]], dict[str, TopicDescription]]:
+    return lambda _, topics: dict.fromkeys(topics, state)
+
+
 @pytest.fixture(autouse=True)
 def topic() -> Iterator[pytest.MonkeyPatch]:
     """Replace the response of the broker with STATE."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TopicAdmin, "describe", lambda *_: STATE)
+        patch.setattr(TopicAdmin, "describe_all", described(STATE))
         yield patch
 
 
@@ -102,7 +106,7 @@ def test_reports_nothing_to_read(
     postgres_job: MaterializeJob, postgres: psycopg.conninfo.ConninfoDict, topic: pytest.MonkeyPatch
 ) -> None:
     committed(postgres, "unchanged", COMMITTED)
-    topic.setattr(TopicAdmin, "describe", lambda *_: replace(STATE, end_offsets=COMMITTED.offsets))
+    topic.setattr(TopicAdmin, "describe_all", described(replace(STATE, end_offsets=COMMITTED.offsets)))
     actual = dry_run([structs.replace(postgres_job, table="unchanged")], no_spark, pytest.fail)
     assert exit_of(actual) == Exit.DONE
     assert as_text(actual).endswith("UTC; nothing to read")
@@ -126,7 +130,7 @@ def test_a_run_that_would_change_nothing_needs_no_spark(
     progress: TableProgress | None,
     is_unchanged: bool,
 ) -> None:
-    topic.setattr(TopicAdmin, "describe", lambda *_: replace(STATE, end_offsets=COMMITTED.offsets))
+    topic.setattr(TopicAdmin, "describe_all", described(replace(STATE, end_offsets=COMMITTED.offsets)))
     job = structs.replace(postgres_job, table="skipped")
     with psycopg.connect(**postgres, autocommit=True) as connection:
         connection.execute("drop table if exists dry.skipped")
@@ -141,7 +145,7 @@ def test_number_of_offsets_is_known_before_spark_starts(
 ) -> None:
     committed(postgres, "counted", COMMITTED)
     ends = {partition: end + 3 for partition, end in COMMITTED.offsets.items()}
-    topic.setattr(TopicAdmin, "describe", lambda *_: replace(STATE, end_offsets=ends))
+    topic.setattr(TopicAdmin, "describe_all", described(replace(STATE, end_offsets=ends)))
     planned = planned_reads([structs.replace(postgres_job, table="counted"), job_for(DeltaTarget("lake"))])
     assert (planned.max_offsets, planned.is_complete) == (3 * len(ends) + sum(ends.values()), True)
 
@@ -150,7 +154,7 @@ def test_tables_after_an_error_are_left_to_the_run(
     postgres_job: MaterializeJob, postgres: psycopg.conninfo.ConninfoDict, topic: pytest.MonkeyPatch
 ) -> None:
     committed(postgres, "first", COMMITTED)
-    topic.setattr(TopicAdmin, "describe", lambda *_: replace(STATE, end_offsets=COMMITTED.offsets))
+    topic.setattr(TopicAdmin, "describe_all", described(replace(STATE, end_offsets=COMMITTED.offsets)))
     assert isinstance(postgres_job.target, PostgresTarget)
     first = structs.replace(postgres_job, table="first")
     down = structs.replace(first, target=structs.replace(postgres_job.target, port=1))
