@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Duration of a round of `outbox-materialize --interval` for many PostgreSQL tables, with several values of --threads.
 
-IDLE tables have no new records, and each of BUSY tables has EVENTS new ones per round. Also measures the CPU time of a
+IDLE tables of BUSY topics have no new records. Each of BUSY tables has EVENTS new ones per round. Also measures the CPU time of a
 single run of the command for the idle tables. Other setting: ROUNDS. See docs/performance.md, "Many tables".
 """
 
@@ -85,10 +85,10 @@ def idle_rounds(bench: SparkBench) -> dict[str, list[float]]:
     """Return the seconds of the rounds for IDLE tables by measure, and the CPU seconds of single runs."""
     samples: dict[str, list[float]] = {"idle_cpu": []}
     with ExitStack() as stack:
-        topics = [stack.enter_context(bench.topic(f"bench.idle_{number}", EVENTS)) for number in range(IDLE)]
+        topics = [stack.enter_context(bench.topic(f"bench.idle_{number}", EVENTS)) for number in range(BUSY)]
         for topic in topics:
             topic.send_first_events()
-        jobs = _tables(bench, topics, "idle")
+        jobs = _tables(bench, [topics[number % BUSY] for number in range(IDLE)], "idle")
         workers = {threads: stack.enter_context(_workers(bench, threads)) for threads in THREADS}
         round_seconds(workers[THREADS[-1]], jobs, EVENTS)
         for number in range(ROUNDS):
