@@ -45,7 +45,7 @@ from outbox_spark.sinks.postgres.connection import scalar
 ROUNDS = int(os.environ.get("ROUNDS", "1"))
 SECONDS = float(os.environ.get("SECONDS", "60"))
 RATES = (200, 1000)
-WARM_UP_SECONDS = 15.0
+WARM_UP_SECONDS = min(15.0, SECONDS)
 ARRIVE_SECONDS = 120
 POLL_SECONDS = 0.02
 OVERLAP_PAGES = 500

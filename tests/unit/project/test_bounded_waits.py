@@ -60,7 +60,7 @@ ALLOWED = {
     ("scripts/outbox_kit/verification/live_state.py", "registry_future.result()"): ENDED,
     ("scripts/outbox_events/waiting.py", "while True"): DEADLINE,
     ("spark_jobs/outbox_spark/commands/interval.py", "while True"): SERVICE,
-    ("spark_jobs/outbox_spark/commands/workers.py", "self._tasks.get()"): "a daemon thread that waits for its next task",
+    ("spark_jobs/outbox_spark/commands/workers.py", "self._tasks.get()"): "a daemon waits for its next task",
     ("spark_jobs/outbox_spark/commands/workers.py", "thread.join()"): "the batch in progress ends, as without threads",
     ("spark_jobs/outbox_spark/session/run_session.py", "previous.get()"): "a value of the JVM (scala.Option)",
     ("spark_jobs/outbox_spark/sinks/lake/table.py", "self._lease.acquire()"): "fails at once if the lease is held",
