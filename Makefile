@@ -249,7 +249,7 @@ bench-batches: setup $(STAMPS)/jdbc-sink class-archive ## Measure small batches 
 bench-many-tables: setup ## Measure rounds for many tables, with several values of --threads. Writes build/bench/many-tables.json. Takes about 9 minutes.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python -m tests.benchmarks.materialize.many_tables
 
-bench-freshness: setup $(STAMPS)/jdbc-sink ## Measure the time from a commit to the row in PostgreSQL. Writes build/bench/freshness.json. Takes about 7 minutes. SECONDS=20 shortens the run.
+bench-freshness: setup $(STAMPS)/jdbc-sink ## Measure the time from a commit to the row. Writes build/bench/freshness.json. Takes about 20 minutes. SECONDS=20 shortens the run.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python -m tests.benchmarks.materialize.freshness
 
 bench-latest-state: setup ## Measure how LatestState loads a topic. Writes build/bench/latest-state.json. Takes about 3 minutes. KEYS=10000 reduces the number of keys.
