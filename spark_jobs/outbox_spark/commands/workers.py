@@ -44,8 +44,8 @@ class SingleWorker(Generic[W]):
 class WorkerThreads(Generic[W]):
     """Threads, each of which opens a worker for its first function and closes it at the end of the `with` block.
 
-    The threads are daemons, so that the process can end while they work. After an exception in the block, it does not
-    wait for them.
+    The threads are daemons, so that the process can end while they work. An exception in the block requests a stop, and
+    is raised without waiting for them.
     """
 
     def __init__(self, count: int, open_worker: Callable[[], AbstractContextManager[W]], stop: threading.Event) -> None:
@@ -63,6 +63,8 @@ class WorkerThreads(Generic[W]):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._stop.set()
         for _thread in self._threads:
             self._tasks.put(None)
         for thread in self._threads if kind is None else ():

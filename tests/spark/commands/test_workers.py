@@ -112,17 +112,25 @@ def test_opens_a_worker_again_after_an_error() -> None:
 
 
 def test_does_not_wait_for_threads_after_an_interrupt() -> None:
-    release = threading.Event()
+    release, stop, called = threading.Event(), threading.Event(), list[int]()
+
+    def wait(number: int, _: str) -> None:
+        called.append(number)
+        release.wait(WAIT_SECONDS)
 
     def interrupted() -> None:
-        with workers(2) as opened:
-            next(opened.call({1: lambda _: None, 2: lambda _: release.wait(WAIT_SECONDS)}))
+        with WorkerThreads(2, named, stop) as opened:
+            next(opened.call({0: lambda _: None, **{number: partial(wait, number) for number in range(1, 9)}}))
             raise KeyboardInterrupt
 
+    before = threading.enumerate()
     with pytest.raises(KeyboardInterrupt):
         interrupted()
-    assert not release.is_set()
+    assert stop.is_set()
     release.set()
+    for thread in set(threading.enumerate()).difference(before):
+        thread.join(WAIT_SECONDS)
+    assert len(called) <= 2, "the others were not started"
 
 
 # --- the command
