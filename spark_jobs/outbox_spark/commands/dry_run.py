@@ -130,7 +130,7 @@ def planned_reads(jobs: Sequence[MaterializeJob]) -> PlannedReads:
             return nullcontext(connection(target))
 
         compares_topic = False
-        for (index, job), topic in zip(enumerate(jobs), _described_topics(jobs, clients), strict=True):
+        for index, (job, topic) in enumerate(zip(jobs, _described_topics(jobs, clients), strict=True)):
             if not isinstance(job.target, PostgresTarget):
                 # All offsets that the topic ever had, because a MERGE also reads the rows of removed records.
                 planned.max_offsets += sum(topic.end_offsets.values())

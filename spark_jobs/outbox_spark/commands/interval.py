@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from types import FrameType
 from typing import Protocol
 
@@ -55,8 +54,9 @@ class Attempts(Protocol):
         """Materialize one table. Errors are returned in the outcome; only Stopped and `raised` are raised."""
 
 
-def _attempt(job: MaterializeJob, worker: Attempts) -> Outcome:
-    return worker.attempt(job)
+def attempt_of(job: MaterializeJob, *raised: type[Exception]) -> Callable[[Attempts], Outcome]:
+    """Return a function that materializes one table with a worker (see Attempts.attempt)."""
+    return lambda worker: worker.attempt(job, *raised)
 
 
 @dataclass
@@ -95,8 +95,8 @@ class Rounds:
 
     def _run_round(self) -> Exit | None:
         code = None
-        included = {index: job for index, job in enumerate(self.jobs) if index not in self._excluded}
-        for index, result in self.workers.call({index: partial(_attempt, job) for index, job in included.items()}):
+        included = {index: attempt_of(job) for index, job in enumerate(self.jobs) if index not in self._excluded}
+        for index, result in self.workers.call(included):
             try:
                 self.last_outcomes[index] = result()
             except Stopped:

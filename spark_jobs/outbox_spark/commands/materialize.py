@@ -131,8 +131,8 @@ def _main(options: argparse.Namespace) -> int:
         if remaining:
             run = _run_once if options.interval is None else _run_rounds
             few_records = planned.is_complete and planned.max_offsets <= FEW_RECORDS
-            shared = options.threads > 1
-            with _started_spark(metrics_writer, few_records=few_records, shared=shared) as spark:
+            fair_scheduling = options.threads > 1
+            with _started_spark(metrics_writer, few_records=few_records, fair_scheduling=fair_scheduling) as spark:
                 outcomes, code = run(spark, list(remaining.values()), options, metrics_writer)
             for index, outcome in sorted(unchanged.items()):
                 outcomes.insert(index, outcome)
@@ -161,8 +161,10 @@ def _unchanged_outcomes(
 
 
 @contextmanager
-def _started_spark(metrics_writer: Metrics | None, *, few_records: bool, shared: bool) -> Iterator[SparkSession]:
-    spark = run_each.start_spark(few_records=few_records, shared=shared)
+def _started_spark(
+    metrics_writer: Metrics | None, *, few_records: bool, fair_scheduling: bool
+) -> Iterator[SparkSession]:
+    spark = run_each.start_spark(few_records=few_records, fair_scheduling=fair_scheduling)
     try:
         if metrics_writer is not None:
             metrics_writer.attach(spark)
@@ -176,7 +178,9 @@ def _run_once(
 ) -> tuple[list[Outcome], Exit]:
     max_records, replay_from = options.batch_records, options.replay_from
     runner = Runner(spark, print_message, max_records, options.debug, metrics_writer, replay_from=replay_from)
-    with _opened_workers(spark, jobs, options, lambda: nullcontext(runner), threading.Event()) as workers:
+    with _opened_workers(
+        spark, min(options.threads, len(jobs)), lambda: nullcontext(runner), threading.Event()
+    ) as workers:
         outcomes = run_each.run_all(jobs, workers, print_message)
     if options.export is not None:
         pairs = zip(jobs, outcomes, strict=True)
@@ -198,7 +202,7 @@ def _run_rounds(
 
     with (
         stopping_on_signals(stop, print_message),
-        _opened_workers(spark, jobs, options, open_runner, stop) as workers,
+        _opened_workers(spark, min(options.threads, len(jobs)), open_runner, stop) as workers,
     ):
         limits = options.interval, options.max_failures, options.fail_fast
         rounds = Rounds(jobs, workers, stop, report, *limits, runner.driver_responds)
@@ -209,14 +213,12 @@ def _run_rounds(
 @contextmanager
 def _opened_workers(
     spark: SparkSession,
-    jobs: Sequence[MaterializeJob],
-    options: argparse.Namespace,
+    threads: int,
     open_runner: Callable[[], AbstractContextManager[Runner]],
     stop: threading.Event,
 ) -> Iterator[Workers[Runner]]:
-    """Yield a runner for this thread, or with --threads as many threads, whose Spark jobs share the cores equally."""
-    count = min(options.threads, len(jobs))
-    if count == 1:
+    """Yield a runner for this thread, or runners for several threads, each with a scheduler pool of its own."""
+    if threads == 1:
         with open_runner() as runner:
             yield SingleWorker(runner, stop)
         return
@@ -227,7 +229,7 @@ def _opened_workers(
         with open_runner() as runner:
             yield runner
 
-    with WorkerThreads(count, open_in_pool, stop) as workers:
+    with WorkerThreads(threads, open_in_pool, stop) as workers:
         yield workers
 
 

@@ -67,7 +67,7 @@ class Metrics:
         self._stages = StageMetrics(spark)
 
     def write(self, job: MaterializeJob, event: str, values: Mapping[str, Any]) -> None:
-        """Write one line; keys that `values` lacks are null."""
+        """Write one line. The keys that are not in `values` are null."""
         with self._lock:
             line = {
                 "time": time_json(datetime.now(UTC)),

@@ -23,7 +23,7 @@ from outbox_spark.commands.exit_codes import (
     restore_interrupt_handler,
     waiting,
 )
-from outbox_spark.commands.interval import Attempts, Stopped
+from outbox_spark.commands.interval import Attempts, Stopped, attempt_of
 from outbox_spark.commands.workers import Workers
 from outbox_spark.errors import OverlapError
 from outbox_spark.jobs.model import MaterializeJob, Outcome, Reporter
@@ -38,19 +38,21 @@ POLL_SECONDS = 2.0
 R = TypeVar("R")
 
 
-def start_spark(name: str = APPLICATION_NAME, *, few_records: bool = False, shared: bool = False) -> SparkSession:
+def start_spark(
+    name: str = APPLICATION_NAME, *, few_records: bool = False, fair_scheduling: bool = False
+) -> SparkSession:
     """Start Spark for a command (see start_session). Once Spark has started, Ctrl-C raises KeyboardInterrupt.
 
     The first Ctrl-C during the start raises KeyboardInterrupt only after the start, because PySpark leaves a JVM
     running if its start is interrupted.
     """
     if not _ctrl_c_raises():
-        return _start(name, few_records, shared)
+        return _start(name, few_records, fair_scheduling)
     with _recorded_signals() as was_received:
         signal.signal(signal.SIGINT, _defer_first_interrupt)
         try:
             with filtered_py4j_logs(lambda record: not (record.exc_info and was_received(signal.SIGINT))):
-                spark = _start(name, few_records, shared)
+                spark = _start(name, few_records, fair_scheduling)
         except Exception as error:
             # Spark's handler calls Java even if another call is in progress. That call can then fail with any error.
             if was_received(signal.SIGINT):
@@ -62,11 +64,11 @@ def start_spark(name: str = APPLICATION_NAME, *, few_records: bool = False, shar
     return spark
 
 
-def _start(name: str, few_records: bool, shared: bool) -> SparkSession:
+def _start(name: str, few_records: bool, fair_scheduling: bool) -> SparkSession:
     print_message("starting Spark")
     waiting.start("starting Spark")
     try:
-        return start_session(name, few_records=few_records, shared=shared)
+        return start_session(name, few_records=few_records, fair_scheduling=fair_scheduling)
     finally:
         waiting.start("")
         restore_interrupt_handler()  # start_session() installed Spark's handler
@@ -154,10 +156,6 @@ def run_all(jobs: Sequence[MaterializeJob], workers: Workers[Attempts], report: 
     If two drivers start with the same tables, each driver can find a table that the other driver has locked. This
     function tries a locked table again until the other run ends or WAIT_SECONDS have passed.
     """
-
-    def attempt(index: int, raised: tuple[type[Exception], ...], worker: Attempts) -> Outcome:
-        return worker.attempt(jobs[index], *raised)
-
     outcomes: dict[int, Outcome] = {}
     locked = list(range(len(jobs)))
     deadline: float | None = None
@@ -165,7 +163,7 @@ def run_all(jobs: Sequence[MaterializeJob], workers: Workers[Attempts], report: 
         is_last_attempt = deadline is not None and time.monotonic() >= deadline
         raised = () if is_last_attempt else (OverlapError,)
         tried, locked = locked, []
-        for index, result in workers.call({index: partial(attempt, index, raised) for index in tried}):
+        for index, result in workers.call({index: attempt_of(jobs[index], *raised) for index in tried}):
             try:
                 outcomes[index] = result()
             except OverlapError as error:

@@ -63,11 +63,13 @@ _LOCAL_SETTINGS: Mapping[str, str] = {
 }
 
 
-def start_session(name: str = "outbox-materialize", *, few_records: bool = False, shared: bool = False) -> SparkSession:
+def start_session(
+    name: str = "outbox-materialize", *, few_records: bool = False, fair_scheduling: bool = False
+) -> SparkSession:
     """Start Spark, or return the session of spark-submit's driver.
 
     With `few_records`, code is compiled in less time but runs slower, which is faster for up to FEW_RECORDS records.
-    With `shared`, jobs of several threads share the cores equally, so that a long job does not delay the others.
+    With `fair_scheduling`, jobs of several threads share the cores equally, so a long job does not delay the others.
 
     The environment variables SPARK_MASTER (local mode; default: local[*]) and OUTBOX_SPARK_JARS (folder; default:
     build/runtime/spark/jars of the project) apply only without spark-submit. Raises ConfigurationError if a jar is
@@ -77,7 +79,7 @@ def start_session(name: str = "outbox-materialize", *, few_records: bool = False
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     builder = SparkSession.builder.appName(name)
     settings = {**_STATIC_SETTINGS, **PINNED_SETTINGS}
-    if shared:
+    if fair_scheduling:
         settings["spark.scheduler.mode"] = "FAIR"
     if not is_submitted:
         settings |= _in_process_settings(few_records=few_records)

@@ -214,14 +214,14 @@ def rounds(
 
 @contextmanager
 def to_postgres(bench: SparkBench, topic: str, table: str) -> Iterator[Visible]:
-    """Write with rounds of outbox-materialize."""
+    """Write to PostgreSQL with rounds of outbox-materialize."""
     with rounds(bench, bench.job(POSTGRES, topic, table)), observing(bench, table) as visible:
         yield visible
 
 
 @contextmanager
 def to_lake(kind: str, bench: SparkBench, topic: str, table: str) -> Iterator[Visible]:
-    """Write with rounds of outbox-materialize."""
+    """Write to a Delta or Iceberg table with rounds of outbox-materialize."""
     observed = ObservedRounds(bench, topic)
     with rounds(bench, bench.job(kind, topic, table), observed.add):
         yield observed.visible

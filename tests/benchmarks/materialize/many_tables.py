@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 
 from tests.benchmarks.benchmark_stack import benchmark_stack, print_progress
@@ -25,10 +24,11 @@ from tests.benchmarks.materialize.spark_bench import POSTGRES, BookTopic, SparkB
 from tests.benchmarks.report import Bound, bound_table, document, machine, markdown, publish, spread
 
 from outbox_kit.results import silent
+from outbox_spark.commands.interval import attempt_of
 from outbox_spark.commands.materialize import Runner
 from outbox_spark.commands.workers import Workers, WorkerThreads
 from outbox_spark.jobs import job_file
-from outbox_spark.jobs.model import MaterializeJob, Outcome, Status
+from outbox_spark.jobs.model import MaterializeJob, Status
 from outbox_spark.runs.clients import Clients
 from outbox_spark.session.run_session import run_session
 
@@ -48,7 +48,7 @@ IDLE_SECONDS, IDLE_CPU_SECONDS = (10.0, 3.0), (1.5, 1.5)
 def main() -> int:
     """Run the benchmark, print the report and write the JSON file."""
     machine_info = machine()
-    with benchmark_stack() as bench_stack, spark_bench(bench_stack, shared=True) as bench:
+    with benchmark_stack() as bench_stack, spark_bench(bench_stack, fair_scheduling=True) as bench:
         samples = {**busy_rounds(bench), **idle_rounds(bench)}
     report(samples, machine_info)
     return 0
@@ -116,12 +116,8 @@ def single_run(jobs: list[MaterializeJob]) -> float:
 
 def round_seconds(workers: Workers[Runner], jobs: list[MaterializeJob], records: int) -> float:
     """Return the duration of a round. Raises RuntimeError if a table has not read the expected number of records."""
-
-    def attempt(job: MaterializeJob, runner: Runner) -> Outcome:
-        return runner.attempt(job)
-
     started = time.perf_counter()
-    outcomes = [result() for _, result in workers.call({job.table: partial(attempt, job) for job in jobs})]
+    outcomes = [result() for _, result in workers.call({job.table: attempt_of(job) for job in jobs})]
     seconds = time.perf_counter() - started
     for outcome in outcomes:
         if outcome.status is Status.FAILED or outcome.records != records:

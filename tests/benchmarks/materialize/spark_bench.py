@@ -140,12 +140,12 @@ class BookTopic:
 
 
 @contextmanager
-def spark_bench(bench_stack: BenchmarkStack, *, shared: bool = False) -> Iterator[SparkBench]:
+def spark_bench(bench_stack: BenchmarkStack, *, fair_scheduling: bool = False) -> Iterator[SparkBench]:
     """Start Spark as the launchers do (see start_session), on two cores, with the collector's log in build/bench."""
     GC_LOG.parent.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("SPARK_MASTER", "local[2]")
     os.environ.setdefault("SPARK_SUBMIT_OPTS", f"-Xlog:gc:file={GC_LOG}")
-    spark = start_session("outbox-bench", shared=shared)
+    spark = start_session("outbox-bench", fair_scheduling=fair_scheduling)
     spark.sparkContext.setLogLevel("ERROR")
     try:
         with tempfile.TemporaryDirectory(prefix="outbox-bench-lake-", ignore_cleanup_errors=True) as folder:

@@ -186,7 +186,7 @@ def test_compiles_less_for_few_records(
 ) -> None:
     started: list[bool] = []
 
-    def start(_: str, *, few_records: bool, shared: bool) -> SparkSession:  # noqa: ARG001
+    def start(_: str, *, few_records: bool, fair_scheduling: bool) -> SparkSession:  # noqa: ARG001
         started.append(few_records)
         return spark
 

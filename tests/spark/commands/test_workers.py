@@ -142,9 +142,9 @@ def run_command(
 ) -> Callable[..., list[dict[str, Any]]]:
     """Run the command for tables of a target, and return its results."""
 
-    def run(target: Target, tables: list[str], *options: str, exit_code: int = 0) -> list[dict[str, Any]]:
+    def run(target: Target, tables: list[str], *options: str) -> list[dict[str, Any]]:
         job_file = write_job_file(tmp_path, as_text([structs.replace(target.job, table=table) for table in tables]))
-        assert main(["--job", str(job_file), "--threads", "2", "--output", "json", *options]) == exit_code
+        assert main(["--job", str(job_file), "--threads", "2", "--output", "json", *options]) == 0
         results: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["materializations"]
         return results
 
