@@ -127,7 +127,7 @@ def _parsed_reader_schema(schema: dict[str, Any] | str | Path) -> Schema:
         return parse_with_decoded_defaults(json.loads(text) if isinstance(text, str) else text)
     except OSError as error:
         raise ConfigurationError(f"reader_schema: cannot read {schema}: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError, fastavro.schema.SchemaParseException) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, fastavro.schema.SchemaParseException) as error:
         hint = "reader_schema is an Avro schema in JSON; pass a file as a Path"
         raise ConfigurationError(f"reader_schema is not a valid Avro schema: {error}", hint) from None
 

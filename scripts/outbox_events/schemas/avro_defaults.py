@@ -6,6 +6,8 @@ defaults of its own fields.
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from copy import deepcopy
@@ -31,6 +33,7 @@ _PRIMITIVES: Mapping[str, type | tuple[type, ...]] = {
     "fixed": str,
 }
 """Types that the defaults have in JSON."""
+_LIMITS = {"int": 2**31, "long": 2**63}
 
 
 def parse_with_decoded_defaults(schema: Any) -> Schema:  # noqa: ANN401 - JSON
@@ -111,15 +114,35 @@ def _is_valid(kind: str, schema: Mapping[str, Any], value: Any) -> bool:  # noqa
         return bool(value in schema["symbols"])
     if kind == "fixed":
         return bool(len(value) == schema["size"])
-    return kind != "int" or -(2**31) <= value < 2**31
+    limit = _LIMITS.get(kind)
+    return limit is None or -limit <= value < limit
 
 
 def _converted(kind: str, schema: dict[str, Any], value: Any) -> Any:  # noqa: ANN401
-    """Return bytes, and values of logical types. A value that Python's type does not support is not converted."""
+    """Return bytes, floats, and values of logical types. A value that Python's type does not support is unchanged.
+
+    Raises ValueError if a number is greater than any double.
+    """
     if kind in ("bytes", "fixed"):
         value = value.encode("latin-1")
+    elif kind in ("float", "double"):
+        value = _float(kind, value)
     convert = LOGICAL_READERS.get(f"{kind}-{schema.get('logicalType')}")
     try:
         return value if convert is None else convert(value, schema, None)
     except (OverflowError, ValueError):
         return value
+
+
+def _float(kind: str, value: float) -> float:
+    """Return the nearest number of the type, which is what a decoded record would contain."""
+    try:
+        number = float(value)
+    except OverflowError as error:
+        raise ValueError(f"{value!r} is not a valid default of type {kind}") from error
+    if kind == "double":
+        return number
+    try:
+        return struct.unpack("<f", struct.pack("<f", number))[0]  # type: ignore[no-any-return]
+    except OverflowError:
+        return math.copysign(math.inf, number)

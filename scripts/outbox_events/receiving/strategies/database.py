@@ -79,7 +79,7 @@ class Database(Generic[Connected]):
         """Open a transaction. Commit it at the end of the block, or roll it back after an exception."""
         connected = self._open()
         if isinstance(connected, psycopg.Connection):
-            with _committed(connected):
+            with self._committed(connected):
                 yield cast(Connected, connected)
         else:
             from outbox_events.receiving.strategies import sqlalchemy_execution  # noqa: PLC0415 - an optional dependency
@@ -130,57 +130,63 @@ class Database(Generic[Connected]):
             raise _unsupported("connect returned", connected)
         return connected
 
+    @contextmanager
+    def _committed(self, connection: psycopg.Connection[Any]) -> Iterator[None]:
+        """Run the block in a separate transaction, and ensure that its effects are committed at the end.
 
-@contextmanager
-def _committed(connection: psycopg.Connection[Any]) -> Iterator[None]:
-    """Run the block in a separate transaction, and ensure that its effects are committed at the end.
-
-    In an open transaction, psycopg would only set a savepoint. If a handler has ignored an error, PostgreSQL would
-    silently roll back on COMMIT. Both cases are errors.
-    """
-    if not _has_status(connection, TransactionStatus.IDLE):
-        message = "the connection is already in a transaction, whose rollback would undo the effects of the event"
-        hint = "return an idle connection from `connect`, such as psycopg.connect(dsn, options='-c lock_timeout=5s')"
-        raise ReceiverStoppedError(message, hint)
-    connection.autocommit = True  # otherwise psycopg would begin a new transaction after a handler has ended this one
-    transaction_id, is_handling = "", False
-    try:
-        with rolling_back_transaction(connection):
-            [(_, transaction_id)] = rows_of(connection, MARK_WITH_ID, [])
-            is_handling = True
-            with _not_ended(connection):
-                yield
-            if _has_status(connection, TransactionStatus.INERROR):
-                raise RejectedError(
-                    "a handler ignored a database error, so its transaction cannot commit", SAVEPOINT_HINT
+        In an open transaction, psycopg would only set a savepoint. If a handler has ignored an error, PostgreSQL would
+        silently roll back on COMMIT. Both cases are errors.
+        """
+        if not _has_status(connection, TransactionStatus.IDLE):
+            message = "the connection is already in a transaction, whose rollback would undo the effects of the event"
+            hint = (
+                "return an idle connection from `connect`, such as psycopg.connect(dsn, options='-c lock_timeout=5s')"
+            )
+            raise ReceiverStoppedError(message, hint)
+        connection.autocommit = (
+            True  # otherwise psycopg would begin a new transaction after a handler has ended this one
+        )
+        transaction_id, is_handling = "", False
+        try:
+            with rolling_back_transaction(connection):
+                [(_, transaction_id)] = rows_of(connection, MARK_WITH_ID, [])
+                is_handling = True
+                with _not_ended(connection):
+                    yield
+                if _has_status(connection, TransactionStatus.INERROR):
+                    raise RejectedError(
+                        "a handler ignored a database error, so its transaction cannot commit", SAVEPOINT_HINT
+                    )
+                _require_connected(connection)  # psycopg would not report it
+                is_handling = False
+        except TransactionEndedError:
+            connection.close()  # the handler might have changed its settings
+            raise
+        except BaseException as error:
+            # A statement might have been left open. After a failover, the server might be read-only permanently.
+            if needs_connection(error) or not _has_status(connection, TransactionStatus.IDLE):
+                connection.close()
+            if is_handling and self._has_committed(transaction_id):
+                self.close()
+                raise TransactionEndedError from error
+            if isinstance(error, OutOfOrderTransactionNesting):
+                message = (
+                    "a handler or recoverer left a savepoint open, so the transaction of its events was rolled back"
                 )
-            _require_connected(connection)  # psycopg would not report it
-            is_handling = False
-    except OutOfOrderTransactionNesting as error:
-        connection.close()
-        raise ReceiverStoppedError(
-            "a handler or recoverer left a savepoint open; nothing was committed", SAVEPOINT_HINT
-        ) from error
-    except TransactionEndedError:
-        connection.close()  # the handler might have changed its settings
-        raise
-    except BaseException as error:
-        has_committed = is_handling and _has_committed(connection, transaction_id)
-        if has_committed or needs_connection(error):
-            connection.close()  # after a failover, its server might be read-only permanently
-        if has_committed:
-            raise TransactionEndedError from error
-        raise
+                raise ReceiverStoppedError(message, SAVEPOINT_HINT) from error
+            raise
 
+    def _has_committed(self, transaction_id: str) -> bool:
+        """Return whether a handler has committed the transaction, which the mark does not show if it began another one.
 
-def _has_committed(connection: psycopg.Connection[Any], transaction_id: str) -> bool:
-    """Return whether a handler has committed the transaction and begun another one, in which MARK cannot be read."""
-    if not _has_status(connection, TransactionStatus.IDLE):  # the connection is lost
-        return False
-    try:
-        return rows_of(connection, READ_OUTCOME.format("%s"), [transaction_id]) == [("committed",)]
-    except psycopg.Error:
-        return False
+        Returns False if the database cannot be reached.
+        """
+        try:
+            connection: Any = self._open()
+            connection.autocommit = True
+            return rows_of(connection, READ_OUTCOME.format("%s"), [transaction_id]) == [("committed",)]
+        except Exception:
+            return False
 
 
 @contextmanager

@@ -86,7 +86,7 @@ def committed(session: Session, first_statement: str, values: dict[str, str]) ->
     except TransactionEndedError:
         raise
     except BaseException as error:
-        if is_handling and not needs_connection(error) and _has_committed(session, transaction_id):
+        if is_handling and _has_committed(session, transaction_id):
             raise TransactionEndedError from error
         raise
 
@@ -111,11 +111,14 @@ def _transaction(session: Session) -> Iterator[Connection]:
 
 
 def _has_committed(session: Session, transaction_id: str) -> bool:
-    """Return whether a handler has committed the transaction and begun another one, in which MARK cannot be read."""
+    """Return whether a handler has committed the transaction, which the mark does not show if it began another one.
+
+    Returns False if the database cannot be reached.
+    """
     try:
         with session, session.begin():
             outcome = session.execute(text(READ_OUTCOME.format(":id")), {"id": transaction_id}).scalar()
-    except SQLAlchemyError:
+    except Exception:
         return False
     return outcome == "committed"
 

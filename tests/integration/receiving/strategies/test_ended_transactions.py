@@ -23,6 +23,7 @@ from outbox_events import (
     recoverers,
 )
 from outbox_events.receiving.handlers import Handler
+from outbox_events.receiving.strategies.ended_transactions import TransactionEndedError
 
 LEFT_OPEN: list[Any] = []
 """References, without which Python would close the object."""
@@ -359,12 +360,66 @@ def commit_in_session_and_exit(session: Session) -> None:
     raise SystemExit
 
 
-MISTAKES_IN_SESSION = [commit_in_autocommit_mode, commit_in_session_and_fail, commit_in_session_and_exit]
+def commit_and_leave_savepoint(connection: psycopg.Connection[Any]) -> None:
+    run(connection, "commit")
+    LEFT_OPEN.append(connection.transaction())
+    LEFT_OPEN[-1].__enter__()
 
 
-@pytest.mark.parametrize(
-    "mistake", [commit_and_leave_stream, commit_and_fail, commit_and_ignore_failure, *MISTAKES_IN_SESSION]
-)
+def commit_and_open_savepoint(connection: psycopg.Connection[Any]) -> None:
+    run(connection, "commit")
+    with connection.transaction():
+        run(connection, "select 1")
+
+
+def commit_and_fail_in_stream(connection: psycopg.Connection[Any]) -> None:
+    commit_and_leave_stream(connection)
+    raise ValueError
+
+
+def commit_in_pipeline_and_fail(connection: psycopg.Connection[Any]) -> None:
+    LEFT_OPEN.append(connection.pipeline())
+    pipeline = LEFT_OPEN[-1].__enter__()
+    run(connection, "commit")
+    pipeline.sync()
+    raise ValueError
+
+
+def commit_and_lose_connection(connection: psycopg.Connection[Any]) -> None:
+    run(connection, "commit")
+    run(connection, "select pg_terminate_backend(pg_backend_pid())")
+
+
+def commit_in_session_before_an_outage(session: Session) -> None:
+    raw(session).commit()
+    ignore_error(session)
+    raise psycopg.OperationalError("of another database")
+
+
+def commit_and_lose_connection_of_session(session: Session) -> None:
+    commit_and_lose_connection(raw(session))
+
+
+MISTAKES = [
+    commit_and_leave_stream,
+    commit_and_fail,
+    commit_and_ignore_failure,
+    commit_and_leave_savepoint,
+    commit_and_open_savepoint,
+    commit_and_fail_in_stream,
+    commit_in_pipeline_and_fail,
+    commit_and_lose_connection,
+]
+MISTAKES_IN_SESSION = [
+    commit_in_autocommit_mode,
+    commit_in_session_and_fail,
+    commit_in_session_and_exit,
+    commit_in_session_before_an_outage,
+    commit_and_lose_connection_of_session,
+]
+
+
+@pytest.mark.parametrize("mistake", [*MISTAKES, *MISTAKES_IN_SESSION])
 @pytest.mark.parametrize("kind", [ProcessedEvents, StoredOffsets])
 def test_a_commit_that_another_mistake_hides_loses_no_event(
     service: Service, pooled_sessions: Callable[[], Session], kind: type[Any], mistake: Callable[[Any], None]
@@ -374,7 +429,7 @@ def test_a_commit_that_another_mistake_hides_loses_no_event(
     service.handlers.otherwise(bad_then_good(service, lambda connection: mistake(connection) if is_broken else None))
     service.send(("a", "1"), ("a", "bad"), ("a", "2"), partition=0)
     with service.receiver(kind(connect), recoverer=recoverers.log_and_continue) as receiver:
-        with pytest.raises(ReceiverStoppedError):
+        with pytest.raises(TransactionEndedError):
             run_until(receiver, "an error", lambda: False)
         is_broken = False
         run_until(receiver, "the events", lambda: receiver.counters.handled == 3)

@@ -45,7 +45,6 @@ SHORT = {
     "name": "Author",
     "fields": [{"name": "name", "type": "string"}, {"name": "country", "type": "string", "default": "?"}],
 }
-INVALID_DEFAULT = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "bytes", "default": 1}]}
 COUNTRY = {"type": "enum", "name": "Country", "symbols": ["US", "PL"]}
 BOOK = {"type": "record", "name": "Book", "fields": [{"name": "country", "type": "Country"}]}
 
@@ -283,7 +282,41 @@ def test_unreachable_registry() -> None:
         AvroValues("http://127.0.0.1:1", seconds=2)(event(encoded(AUTHOR, AUTHOR_VALUE)))
 
 
-@pytest.mark.parametrize("schema", ["{", "{}", {"type": "nothing"}, INVALID_DEFAULT, Path("/missing/author.avsc")])
+def with_default(kind: object, default: object) -> dict[str, Any]:
+    return {"type": "record", "name": "R", "fields": [{"name": "a", "type": kind, "default": default}]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "expected"),
+    [
+        ("double", 0, "0.0"),
+        ("double", 2**53 + 1, repr(2.0**53)),
+        (["long", "double"], 2**63, repr(2.0**63)),
+        (["int", "long"], 2**31, repr(2**31)),
+        ("float", 0.1, "0.10000000149011612"),
+        ("float", -1e300, "-inf"),
+    ],
+)
+def test_numeric_defaults_equal_decoded_values(
+    registry: FakeRegistry, kind: object, default: object, expected: str
+) -> None:
+    decode = AvroValues(registry.url, reader_schema={**with_default(kind, default), "name": "Author"})
+    assert repr(decode(event(encoded(AUTHOR, AUTHOR_VALUE)))["a"]) == expected
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "{",
+        "{}",
+        {"type": "nothing"},
+        with_default("bytes", 1),
+        with_default("long", 2**63),
+        with_default("int", -(2**31) - 1),
+        with_default("double", 10**400),
+        Path("/missing/author.avsc"),
+    ],
+)
 def test_invalid_reader_schema(schema: dict[str, Any] | str | Path) -> None:
     with pytest.raises(ConfigurationError):
         AvroValues("http://127.0.0.1:1", reader_schema=schema)
