@@ -318,6 +318,7 @@ class Connector(Model):
 
 
 # Suffixes of the tables that the Spark jobs create for a materialized table.
+OFFSETS_TABLE = "outbox_offsets"
 COMPANION_SUFFIXES = ("__tombstones", "__quarantine", "__rebuild")
 
 
@@ -327,8 +328,8 @@ class Materialization(Model):
     aggregate: str = Field(description="Aggregate type, a key of `aggregates`.")
     target: str = Field(description="Target, a key of `targets` in the environment file.")
     table: Identifier = Field(
-        description="Table name in the target. It must not end like the names of companion tables: "
-        f"{', '.join(COMPANION_SUFFIXES)}."
+        description=f"Table name in the target. It must not be {OFFSETS_TABLE}, and must not end like the names of "
+        f"companion tables: {', '.join(COMPANION_SUFFIXES)}."
     )
     mode: Literal["hard-delete", "soft-delete", "history"] = Field(
         default="hard-delete",
@@ -373,7 +374,9 @@ class Materialization(Model):
     @field_validator("table")
     @classmethod
     def reject_companion_names(cls, table: str) -> str:
-        """Reject a name that a companion table of another materialized table can have."""
+        """Reject the name of the table of offsets, and names that companion tables of another table can have."""
+        if table == OFFSETS_TABLE:
+            raise ValueError(f"table {table!r} contains the offsets of all tables; choose another name")
         if table.endswith(COMPANION_SUFFIXES):
             raise ValueError(
                 f"table {table!r} must not end with {' or '.join(COMPANION_SUFFIXES)}; choose another name"

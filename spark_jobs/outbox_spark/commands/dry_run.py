@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from outbox_common.error_text import one_line
 from outbox_events.errors import OutboxError
 from outbox_spark.commands.exit_codes import Exit, exit_code, failure_fields
-from outbox_spark.commands.run_each import attempt
+from outbox_spark.commands.run_each import attempt, stop_spark
 from outbox_spark.jobs.model import MaterializeJob, PostgresTarget, ReadRange, Reporter, TableProgress
 from outbox_spark.kafka.offset_ranges import TopicAdmin, TopicDescription, resolve_range
 from outbox_spark.runs.clients import Clients
@@ -69,12 +69,12 @@ def dry_run(jobs: Sequence[MaterializeJob], start_spark: Callable[[], SparkSessi
     try:
         with Clients() as clients:
             return [
-                attempt(str(job), report, partial(preview, job, spark, clients), partial(_failed, job), debug=False)
+                attempt(job, report, partial(preview, job, spark, clients), partial(_failed, job), debug=False)
                 for job in jobs
             ]
     finally:
         if spark.cache_info().currsize:
-            spark().stop()
+            stop_spark(spark())
 
 
 def exit_of(previews: Sequence[Preview]) -> Exit:

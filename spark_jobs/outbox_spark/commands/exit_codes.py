@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from enum import IntEnum
+from functools import partial
 from typing import Any
 
 from outbox_common.error_text import printable
@@ -18,7 +19,7 @@ from outbox_common.pipeline_files import UsageError
 from outbox_common.waiting_line import WaitingLine
 from outbox_events.errors import OutboxError
 from outbox_spark.jobs.model import Reporter
-from outbox_spark.session.error_redaction import debug_traceback
+from outbox_spark.session.error_redaction import JVM_ENDED, debug_traceback
 
 _PY4J_LOGGERS = ("", "py4j.clientserver")
 """Names of the loggers to which Py4J reports an interrupted call; the first is the root logger."""
@@ -81,12 +82,16 @@ def print_result(text: str) -> None:
         print(text, flush=True)
 
 
-def report_error(error: OutboxError, report: Reporter, subject: str = "") -> None:
-    """Report an error's message, with `subject` as a prefix, and then the error's hint."""
+def report_error(error: OutboxError, report: Reporter, subject: str = "", table_options: str = "") -> None:
+    """Report an error's message, with `subject` as a prefix, and then the error's hint.
+
+    `table_options` select the table that failed. They are added to the commands of the Spark jobs in the hint, because
+    these commands would otherwise change every table, and a rebuild removes the older versions of a history table.
+    """
     message = error.message.removeprefix(f"{subject}: ")
     report(f"error: {subject}: {message}" if subject else f"error: {message}")
     if error.hint:
-        report(f"hint: {_COMMAND.sub(_add_selection, error.hint)}")
+        report(f"hint: {_COMMAND.sub(partial(_add_selection, table_options), error.hint)}")
 
 
 def select_files(*, pipeline: str = "", job: str = "") -> None:
@@ -97,15 +102,15 @@ def select_files(*, pipeline: str = "", job: str = "") -> None:
     _selection.update({"outbox ": pipeline, "outbox-": pipeline or job})
 
 
-def _add_selection(command: re.Match[str]) -> str:
-    options = _selection.get(command[2], "")
-    return f"`{command[1]} {options}`" if options else command[0]
+def _add_selection(table_options: str, command: re.Match[str]) -> str:
+    options = [_selection.get(command[2], ""), table_options if command[2] == "outbox-" else ""]
+    return f"`{' '.join([command[1], *filter(None, options)])}`"
 
 
 def run_command(body: Callable[[], int], *, debug: bool) -> int:
     """Run the body of a command and return its exit code. Print a message for an OutboxError and for Ctrl-C."""
     try:
-        with waiting.running(""), nullcontext() if debug else filtered_py4j_logs(_is_not_interrupted_call):
+        with waiting.running(""), nullcontext() if debug else filtered_py4j_logs(_is_not_reported):
             return body()
     except OutboxError as error:
         if debug:
@@ -144,6 +149,7 @@ def restore_interrupt_handler() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _is_not_interrupted_call(record: logging.LogRecord) -> bool:
-    """Return False if the record contains the traceback of a Py4J call that Ctrl-C interrupted."""
-    return not (record.exc_info and was_interrupted(record.exc_info[1]))
+def _is_not_reported(record: logging.LogRecord) -> bool:
+    """Return False for a Py4J call that Ctrl-C or the end of the JVM interrupted, which the command itself reports."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not (was_interrupted(error) or isinstance(error, JVM_ENDED))

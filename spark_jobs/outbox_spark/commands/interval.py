@@ -116,6 +116,8 @@ class Rounds:
             self._failure_counts.pop(index, None)
             return None
         if not self.driver_responds():
+            if self.stop.is_set():  # the signal might have been sent to the JVM, too
+                return self._report_stop()
             return self._report_end(Exit.FAILED, "Spark's driver does not respond")
         return self._count_failure(index, job) if outcome.transient else self._exclude(index, job)
 
@@ -132,7 +134,7 @@ class Rounds:
             return self._report_end(Exit.REFUSED, f"the error of {job} is not retryable, and --fail-fast is set")
         if len(self._excluded) == len(self.jobs):
             return self._report_end(Exit.REFUSED, "every table has an error that is not retryable")
-        self.report(f"{job}: excluded, because its error is not retryable; the exit code will be {Exit.REFUSED:d}")
+        self.report(f"{job}: excluded until the next start, because its error is not retryable")
         return None
 
     def _report_end(self, code: Exit, reason: str) -> Exit:

@@ -77,7 +77,7 @@ class Runner:
         def on_error(error: OutboxError) -> Outcome:
             return replace(failed_outcome(job, error), seconds=round(time.monotonic() - started, 3))
 
-        outcome = run_each.attempt(str(job), self.report, run, on_error, debug=self.debug, raised=(Stopped, *raised))
+        outcome = run_each.attempt(job, self.report, run, on_error, debug=self.debug, raised=(Stopped, *raised))
         if outcome.status is Status.FAILED and self.clients is not None:
             self.clients.close()
         if run_metrics is not None:
@@ -170,7 +170,7 @@ def _started_spark(
             metrics_writer.attach(spark)
         yield spark
     finally:
-        spark.stop()
+        run_each.stop_spark(spark)
 
 
 def _run_once(
@@ -247,7 +247,7 @@ def _export_table(spark: SparkSession, job: MaterializeJob, outcome: Outcome, op
         return replace(outcome, status=Status.FAILED, error=message, hint=error.hint, transient=error.transient)
 
     subject = f"export of {job.target_name}.{job.table}"
-    return run_each.attempt(subject, print_message, run, on_error, debug=options.debug)
+    return run_each.attempt(job, print_message, run, on_error, debug=options.debug, subject=subject)
 
 
 def _write_job(options: argparse.Namespace) -> Exit:

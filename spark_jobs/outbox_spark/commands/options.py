@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 
 from outbox_common.interrupts import ended_by_signals
-from outbox_common.pipeline_files import only_pipeline_file
+from outbox_common.pipeline_files import UsageError, only_pipeline_file
 from outbox_events.errors import ConfigurationError
 from outbox_spark.commands.exit_codes import EXIT_CODES, select_files
 from outbox_spark.jobs import job_file, pipeline_loader
@@ -37,6 +37,7 @@ def command_parser(name: str, description: str) -> argparse.ArgumentParser:
     add("-e", "--environment", default=_default_environment(), metavar="NAME", help=environment_help)
     add("--aggregate", action="append", default=[], help="process only this aggregate type; repeatable")
     add("--target", action="append", default=[], help="process only this target; repeatable")
+    add("--table", action="append", default=[], help="process only this table; repeatable")
     add("--output", choices=("table", "json"), default="table", help="format of the result on stdout")
     add("--debug", action="store_true", help="print tracebacks of errors")
     return parser
@@ -68,8 +69,27 @@ def positive_seconds(text: str) -> float:
     return value
 
 
+def options_of(job: MaterializeJob) -> str:
+    """Return the options that select only this job, for a command line."""
+    return shlex.join(["--target", job.target_name, "--table", job.table])
+
+
 def selected_jobs(options: argparse.Namespace, *, without_secrets: bool = False) -> list[MaterializeJob]:
-    """Return the jobs that the options select in the job file or pipeline file (see load_jobs)."""
+    """Return the jobs that the options select in the job file or pipeline file (see load_jobs).
+
+    Raises UsageError if no selected job has a table of --table.
+    """
+    jobs = _jobs_in_file(options, without_secrets=without_secrets)
+    unknown = set(options.table) - {job.table for job in jobs}
+    if unknown:
+        tables = ", ".join(f"{job.target_name}.{job.table}" for job in jobs)
+        raise UsageError(
+            f"no selected table is {', '.join(sorted(unknown))}", f"correct --table; selected are: {tables}"
+        )
+    return [job for job in jobs if not options.table or job.table in options.table]
+
+
+def _jobs_in_file(options: argparse.Namespace, *, without_secrets: bool) -> list[MaterializeJob]:
     selected = {"aggregates": options.aggregate, "targets": options.target}
     if options.job is not None:
         if options.environment != _default_environment():

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType
 from typing import TypeVar
@@ -24,10 +24,11 @@ from outbox_spark.commands.exit_codes import (
     waiting,
 )
 from outbox_spark.commands.interval import Attempts, Stopped, attempt_of
+from outbox_spark.commands.options import options_of
 from outbox_spark.commands.workers import Workers
 from outbox_spark.errors import OverlapError
 from outbox_spark.jobs.model import MaterializeJob, Outcome, Reporter
-from outbox_spark.session.error_redaction import debug_traceback, redacted
+from outbox_spark.session.error_redaction import JVM_ENDED, debug_traceback, redacted
 from outbox_spark.session.spark_session import start_session
 
 APPLICATION_NAME = "outbox-materialize"
@@ -105,16 +106,20 @@ def _defer_first_interrupt(signum: int, _frame: FrameType | None) -> None:
 
 
 def attempt(
-    subject: str,
+    job: MaterializeJob,
     report: Reporter,
     work: Callable[[], R],
     on_error: Callable[[OutboxError], R],
     *,
     debug: bool,
     raised: tuple[type[Exception], ...] = (Stopped,),
+    subject: str = "",
 ) -> R:
-    """Return the result of `work`, or report its error and return `on_error(error)`. Propagate `raised` and Ctrl-C."""
-    waiting.start(subject)
+    """Return the result of `work`, or report its error and return `on_error(error)`. Propagate `raised` and Ctrl-C.
+
+    `subject` is the prefix of the error's message, by default the job.
+    """
+    waiting.start(subject or str(job))
     try:
         return work()
     except raised:
@@ -125,7 +130,7 @@ def attempt(
         if debug:
             report(debug_traceback(error))
         failure = redacted(error)
-        report_error(failure, report, subject)
+        report_error(failure, report, subject or str(job), options_of(job))
         return on_error(failure)
     finally:
         waiting.start("")
@@ -143,10 +148,14 @@ def run_jobs(
     """Return the result of `work` for each job, or the result of `on_error` if `work` raises an error."""
     spark = start_spark(name)
     try:
-        return [
-            attempt(str(job), report, partial(work, spark, job), partial(on_error, job), debug=debug) for job in jobs
-        ]
+        return [attempt(job, report, partial(work, spark, job), partial(on_error, job), debug=debug) for job in jobs]
     finally:
+        stop_spark(spark)
+
+
+def stop_spark(spark: SparkSession) -> None:
+    """Stop Spark, unless its JVM has already ended."""
+    with suppress(*JVM_ENDED):
         spark.stop()
 
 

@@ -9,13 +9,15 @@ from contextlib import suppress
 
 import psycopg
 from confluent_kafka import KafkaException
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, PySparkException
 
 from outbox_common.error_text import first_line, postgres_message, traceback_text
 from outbox_events.errors import OutboxError, RefusedError
 from outbox_spark.errors import REBUILD_HINT
 
+JVM_ENDED = (Py4JError, ConnectionError)
+"""Errors of calls after the JVM of Spark's driver has ended. Py4J raises those of its sockets unchanged."""
 _JAVA_FRAME = re.compile(r"\s+at [\w.$/<>]+\(|\s+\.\.\. \d+ more$")
 _READER_PACKAGE = "io.outboxkit.spark."
 _DEBUG_HINT = "run the command again; if the error persists, add --debug to print the traceback"
@@ -46,6 +48,9 @@ def redacted(error: Exception) -> OutboxError:
         if name.startswith(_READER_PACKAGE) and name.rpartition("$")[2] in _READER_ERRORS:
             kind, hint = _READER_ERRORS[name.rpartition("$")[2]]
             return kind(message, hint)
+    if _shows_that_jvm_ended(error):
+        hint = "run the command again; if it persists, check the memory of the machine, which limits Spark's JVM"
+        return OutboxError("the JVM of Spark's driver has ended", hint)
     name, detail = type(error).__name__, _detail(error)
     if isinstance(error, psycopg.Error):
         return postgres_error(error, f"PostgreSQL: {name}")
@@ -53,7 +58,13 @@ def redacted(error: Exception) -> OutboxError:
     # Delta raises an AnalysisException if another job changes the schema of a table while it is read.
     if isinstance(error, AnalysisException) and "SCHEMA_CHANGE" not in message:
         return RefusedError(message, "add --debug to print the traceback")
-    return _storage_error(error) or OutboxError(message, _DEBUG_HINT)
+    return storage_error(error) or OutboxError(message, _DEBUG_HINT)
+
+
+def _shows_that_jvm_ended(error: Exception) -> bool:
+    # If a call is interrupted by the end of the JVM, Py4J's error has no cause and no stack trace of Java.
+    is_interrupted_call = type(error) is Py4JError and "Trace:" not in str(error)
+    return isinstance(error, (ConnectionError, Py4JNetworkError)) or is_interrupted_call
 
 
 def postgres_error(error: psycopg.Error, subject: str) -> OutboxError:
@@ -63,7 +74,7 @@ def postgres_error(error: psycopg.Error, subject: str) -> OutboxError:
     return OutboxError(message, _POSTGRES_HINT) if hint is None else RefusedError(message, hint)
 
 
-def _storage_error(error: Exception) -> OutboxError | None:
+def storage_error(error: Exception) -> OutboxError | None:
     """Return the error for a full disk or a missing file of a table; None for any other error."""
     messages = [message for _, message in _java_causes(error)]
     is_full = isinstance(error, OSError) and error.errno == errno.ENOSPC

@@ -12,11 +12,11 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import RDD, SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 from outbox_spark.jobs.model import MaterializeJob
+from outbox_spark.session.error_redaction import JVM_ENDED
 from outbox_spark.session.requirements import has_class
 from outbox_spark.session.settings import DELTA_CATALOG, PINNED_SETTINGS, is_copied
 from outbox_spark.session.stage_metrics import label_spark_jobs
@@ -153,7 +153,7 @@ def _active(session: SparkSession) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(Py4JError):  # the JVM may have ended, but the error of the `with` block must be reported
+        with suppress(*JVM_ENDED):  # the JVM may have ended, but the error of the `with` block must be reported
             if previous.isDefined():
                 session_class.setActiveSession(previous.get())
             else:
@@ -167,7 +167,7 @@ def local_properties_restored(context: SparkContext, names: Iterable[str]) -> It
     try:
         yield
     finally:
-        with suppress(Py4JError):  # as above
+        with suppress(*JVM_ENDED):  # as above
             for name, value in previous.items():
                 context.setLocalProperty(name, value)  # type: ignore[arg-type]  # None removes it
 
@@ -182,7 +182,7 @@ def _catalogs_closed(session: SparkSession) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(Py4JError):  # the JVM may have ended, but the result or error of the run must be reported
+        with suppress(*JVM_ENDED):  # the JVM may have ended, but the result or error of the run must be reported
             for catalog in _loaded_catalogs(session):
                 # All Hadoop catalogs of the JVM share their locks, and closing one catalog removes the locks of all.
                 if catalog.getClass().getSimpleName() != _HADOOP_CATALOG:

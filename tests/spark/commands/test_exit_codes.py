@@ -14,6 +14,7 @@ import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from tests.spark.job_files import job
 
 from outbox_spark.commands import run_each
 from outbox_spark.commands.exit_codes import Exit, print_message, restore_interrupt_handler, run_command
@@ -172,7 +173,7 @@ def test_error_during_shutdown_is_an_interrupt(capsys: pytest.CaptureFixture[str
     assert run_command(fail_after_interrupt, debug=False) == Exit.INTERRUPTED
     assert capsys.readouterr().err.startswith("interrupted: ")
     with pytest.raises(KeyboardInterrupt):
-        run_each.attempt("book", print, fail_after_interrupt, lambda _: 1, debug=False)
+        run_each.attempt(job("book"), print, fail_after_interrupt, lambda _: 1, debug=False)
 
 
 def test_keeps_other_errors_unchanged() -> None:

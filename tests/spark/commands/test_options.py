@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
 from tests.spark.job_files import job, pipeline
 
 from outbox_spark.commands.materialize import main
-from outbox_spark.commands.options import command_parser, selected_jobs
+from outbox_spark.commands.options import command_parser, options_of, selected_jobs
 from outbox_spark.jobs import job_file
 
 __all__ = ["pipeline"]  # the fixture
@@ -63,3 +64,13 @@ def test_a_job_file_replaces_the_files_of_the_variables(tmp_path: Path) -> None:
     file.write_text(job_file.as_text([job()]))
     options = command_parser("outbox-materialize", "").parse_args(["--job", str(file)])
     assert [entry.aggregate for entry in selected_jobs(options)] == ["book"]
+
+
+def test_selects_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, jobs = tmp_path / "job.json", [job(table="book"), job(table="book_history")]
+    file.write_text(job_file.as_text(jobs))
+    arguments = ["--job", str(file), *shlex.split(options_of(jobs[1]))]
+    options = command_parser("outbox-materialize", "").parse_args(arguments)
+    assert [entry.table for entry in selected_jobs(options)] == ["book_history"]
+    assert main(["--job", str(file), "--table", "boks", "--dry-run"]) == 2
+    assert "boks" in capsys.readouterr().err

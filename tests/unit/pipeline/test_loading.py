@@ -126,6 +126,14 @@ INVALID: list[tuple[dict[str, Any], str]] = [
     ({"aggregates": {"a b": {"schema": "x"}}}, "aggregates.a b: found 'a b'; must match ^[A-Za-z0-9._-]+$"),
     ({"source": "public.outbox_event"}, "source: found text; must be "),
     ({"materializations": {}}, "materializations: found a mapping; must be a list"),
+    (
+        {"materializations": [{"aggregate": "book", "target": "warehouse", "table": "outbox_offsets"}]},
+        "table 'outbox_offsets' contains the offsets",
+    ),
+    (
+        {"materializations": [{"aggregate": "book", "target": "warehouse", "table": "book__tombstones"}]},
+        "table 'book__tombstones' must not end with",
+    ),
     ({"connector": 5}, "connector: found a scalar; must be a mapping"),
     ({"connector/template": date(2024, 1, 2)}, "connector.template: found 2024-01-02; must be a valid string"),
     ({"connector/transaction_metadata": "maybe"}, "connector.transaction_metadata: found 'maybe'; must be a valid boo"),

@@ -27,6 +27,7 @@ from pyspark.sql import SparkSession
 from outbox_events.errors import UnreachableError
 from outbox_spark.errors import OverlapError
 from outbox_spark.jobs.model import Reporter
+from outbox_spark.session.error_redaction import storage_error
 from outbox_spark.session.run_session import hadoop_configuration
 
 LEASE_SUFFIX = "__lease"
@@ -90,12 +91,15 @@ class Lease:
     def acquire(self) -> None:
         """Acquire the lease.
 
-        Raises OverlapError if another run holds the lease, and UnreachableError if the file cannot be written.
+        Raises OverlapError if another run holds the lease, RefusedError if a disk is full, and UnreachableError if the
+        file cannot be written for another reason.
         """
         try:
             if not self._create():
                 self._take_over()
         except Py4JJavaError as error:
+            if failure := storage_error(error):
+                raise failure from error
             error_name = error.java_exception.getClass().getSimpleName()
             message = f"{self.path} cannot be written: {error_name}"
             raise UnreachableError(message, "check the target's path, and whether this user may write to it") from error
@@ -181,8 +185,14 @@ class Lease:
         holder = LeaseHolder(
             self._token, socket.gethostname(), os.getpid(), self._clock() + self._seconds, _pid_namespace()
         )
-        with closing(self._file_system().create(self._file, overwrite)) as stream:
-            stream.write(bytearray(json.dumps(asdict(holder)).encode()))
+        stream = self._file_system().create(self._file, overwrite)
+        try:
+            with closing(stream):
+                stream.write(bytearray(json.dumps(asdict(holder)).encode()))
+        except Py4JJavaError:
+            if not overwrite:  # an incomplete file would count as the lease of another run
+                self._file_system().delete(self._file, False)
+            raise
         modified_at = self._file_system().getFileStatus(self._file).getModificationTime()
         self.written_at = datetime.fromtimestamp(modified_at / 1000, UTC)
 
