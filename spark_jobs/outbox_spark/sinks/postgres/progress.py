@@ -101,5 +101,6 @@ def delete_progress(connection: Connection, statements: TableStatements) -> None
 
 def foreign_table_error(statements: TableStatements) -> ForeignTableError:
     """Return the error for a table without progress, which outbox-materialize must not change."""
-    message = f"table {statements.label} has no row in {OFFSETS_TABLE}: outbox-materialize did not create it"
+    subject = f"table {statements.label} has no row in {OFFSETS_TABLE}"
+    message = f"{subject}: outbox-materialize did not create it, or the row was deleted"
     return ForeignTableError(message, "check the target and the table, or drop this table")
