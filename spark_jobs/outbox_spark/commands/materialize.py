@@ -81,7 +81,7 @@ class Runner:
         if outcome.status is Status.FAILED and self.clients is not None:
             self.clients.close()
         if run_metrics is not None:
-            run_metrics.write_run(outcome)
+            run_metrics.write_run(outcome, self.clients)
         return outcome
 
     def with_session(self, session: SparkSession, clients: Clients) -> Runner:

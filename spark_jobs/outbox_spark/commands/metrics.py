@@ -22,6 +22,7 @@ from outbox_events.errors import ConfigurationError, OutboxError
 from outbox_spark.jobs.model import MaterializeJob, Outcome, ReadRange, Reporter, Status, offsets_json, time_json
 from outbox_spark.kafka.offset_ranges import describe
 from outbox_spark.runs.apply_batch import AppliedBatch
+from outbox_spark.runs.clients import Clients
 from outbox_spark.session.stage_metrics import StageMetrics, group_of
 
 STDERR = "-"
@@ -126,8 +127,8 @@ class RunMetrics:
         self._metrics.write(self._job, "batch", values)
         self._batch_started = time.monotonic()
 
-    def write_run(self, outcome: Outcome) -> None:
-        """Write the line for the table's run, whether the run succeeded or failed."""
+    def write_run(self, outcome: Outcome, clients: Clients | None = None) -> None:
+        """Write the line for the run, whether it succeeded or failed. Request the lag with `clients`, if passed."""
         failed = outcome.status is Status.FAILED
         counts = ("records", "keys", "upserts", "deletes", "tombstones", "quarantined")
         values = {
@@ -137,7 +138,7 @@ class RunMetrics:
             "seconds": outcome.seconds,
             "from": None if failed else offsets_json(outcome.offsets_from),
             "to": None if failed else offsets_json(outcome.offsets_to),
-            "lag": None if failed else _lag(self._job, outcome.offsets_to),
+            "lag": None if failed else _lag(self._job, outcome, clients),
             "newest": time_json(self._newest_timestamp),
             "committed_at": time_json(self._committed_at),
             "error": outcome.error,
@@ -146,10 +147,15 @@ class RunMetrics:
         self._metrics.write(self._job, "run", values)
 
 
-def _lag(job: MaterializeJob, offsets: Mapping[int, int]) -> int | None:
-    """Return the number of offsets from `offsets` to the end of the topic; None if the end cannot be requested."""
+def _lag(job: MaterializeJob, outcome: Outcome, clients: Clients | None) -> int | None:
+    """Return the number of offsets from the run's end to the end of the topic; None if the end cannot be requested.
+
+    A run that found nothing new has just requested the end.
+    """
+    if outcome.status is Status.UNCHANGED:
+        return 0
     try:
-        latest = describe(job.kafka, job.topic).end_offsets
+        topic = describe(job.kafka, job.topic) if clients is None else clients.admin(job.kafka).describe(job.topic)
     except OutboxError:
         return None
-    return sum(max(0, end - offsets.get(partition, 0)) for partition, end in latest.items())
+    return sum(max(0, end - outcome.offsets_to.get(partition, 0)) for partition, end in topic.end_offsets.items())

@@ -39,6 +39,7 @@ def run_command_with(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Ca
         def materialize(_: SparkSession, job: MaterializeJob, report: Reporter, *__: object, **___: object) -> Outcome:
             return attempt(job, report)
 
+        monkeypatch.setattr(dry_run, "planned_reads", lambda _: PlannedReads())
         monkeypatch.setattr(jobs, "materialize", materialize)
         monkeypatch.setattr(run_each, "start_session", lambda _, **__: spark)
         monkeypatch.setattr(SparkSession, "stop", lambda _: None)
@@ -157,8 +158,8 @@ def test_runs_only_the_tables_that_may_change(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(dry_run, "planned_reads", lambda _: PlannedReads({0: EMPTY}))
     run_command_with(lambda job, _: replace(OUTCOME, aggregate=job.aggregate))
+    monkeypatch.setattr(dry_run, "planned_reads", lambda _: PlannedReads({0: EMPTY}))
     options = ["-p", str(pipeline), "-e", "testing", "--target", "lake", "--output", "json"]
     assert main(options) == Exit.DONE
     results = json.loads(capsys.readouterr().out)["materializations"]

@@ -173,11 +173,16 @@ def test_writes_metrics_of_a_failed_run(monkeypatch: pytest.MonkeyPatch) -> None
     assert (line["from"], line["to"], line["lag"], line["spark"]) == (None, None, None, None)
 
 
-def test_reports_the_lag_of_a_run_without_new_records(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_the_records_that_have_arrived_since(monkeypatch: pytest.MonkeyPatch) -> None:
     state = TopicDescription("t", "id", {0: 0, 1: 0}, {0: 9, 1: 4})
     monkeypatch.setattr(module, "describe", lambda *_: state)
-    unchanged = Outcome("thing", "t", "target", "thing", Status.UNCHANGED, offsets_from={0: 9}, offsets_to={0: 9})
-    assert metrics_of(unchanged)["lag"] == 4, "partition 1 is new"
+    changed = Outcome("thing", "t", "target", "thing", Status.CHANGED, offsets_from={0: 8}, offsets_to={0: 9})
+    assert metrics_of(changed)["lag"] == 4, "partition 1 is new"
+
+
+def test_a_run_without_new_records_has_no_lag(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "describe", lambda *_: pytest.fail("the run has just requested the offsets"))
+    assert metrics_of(Outcome("thing", "t", "target", "thing", Status.UNCHANGED))["lag"] == 0
 
 
 def test_lag_is_null_without_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +190,7 @@ def test_lag_is_null_without_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
         raise UnreachableError("gone")
 
     monkeypatch.setattr(module, "describe", down)
-    assert metrics_of(Outcome("thing", "t", "target", "thing", Status.UNCHANGED))["lag"] is None
+    assert metrics_of(Outcome("thing", "t", "target", "thing", Status.CHANGED))["lag"] is None
 
 
 # --- output of lines
