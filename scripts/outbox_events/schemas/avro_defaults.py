@@ -6,8 +6,7 @@ defaults of its own fields.
 
 from __future__ import annotations
 
-import math
-import struct
+import ctypes
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from copy import deepcopy
@@ -119,30 +118,15 @@ def _is_valid(kind: str, schema: Mapping[str, Any], value: Any) -> bool:  # noqa
 
 
 def _converted(kind: str, schema: dict[str, Any], value: Any) -> Any:  # noqa: ANN401
-    """Return bytes, floats, and values of logical types. A value that Python's type does not support is unchanged.
-
-    Raises ValueError if a number is greater than any double.
-    """
+    """Return bytes, floats, and values of logical types. A value that Python's type does not support is unchanged."""
     if kind in ("bytes", "fixed"):
         value = value.encode("latin-1")
-    elif kind in ("float", "double"):
-        value = _float(kind, value)
+    elif kind == "double":
+        value = float(value)
+    elif kind == "float":
+        value = ctypes.c_float(value).value  # rounded as a decoded value
     convert = LOGICAL_READERS.get(f"{kind}-{schema.get('logicalType')}")
     try:
         return value if convert is None else convert(value, schema, None)
     except (OverflowError, ValueError):
         return value
-
-
-def _float(kind: str, value: float) -> float:
-    """Return the nearest number of the type, which is what a decoded record would contain."""
-    try:
-        number = float(value)
-    except OverflowError as error:
-        raise ValueError(f"{value!r} is not a valid default of type {kind}") from error
-    if kind == "double":
-        return number
-    try:
-        return struct.unpack("<f", struct.pack("<f", number))[0]  # type: ignore[no-any-return]
-    except OverflowError:
-        return math.copysign(math.inf, number)

@@ -317,7 +317,7 @@ class Connector(Model):
         return overrides
 
 
-# Suffixes of the tables that the Spark jobs create for a materialized table.
+# Names of the tables that the Spark jobs create beside the materialized tables.
 OFFSETS_TABLE = "outbox_offsets"
 COMPANION_SUFFIXES = ("__tombstones", "__quarantine", "__rebuild")
 

@@ -134,7 +134,8 @@ class Rounds:
             return self._report_end(Exit.REFUSED, f"the error of {job} is not retryable, and --fail-fast is set")
         if len(self._excluded) == len(self.jobs):
             return self._report_end(Exit.REFUSED, "every table has an error that is not retryable")
-        self.report(f"{job}: excluded until the next start, because its error is not retryable")
+        reason = "its error is not retryable"
+        self.report(f"{job}: excluded until the next start, because {reason}; the exit code will be {Exit.REFUSED:d}")
         return None
 
     def _report_end(self, code: Exit, reason: str) -> Exit:

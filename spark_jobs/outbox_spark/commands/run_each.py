@@ -119,7 +119,8 @@ def attempt(
 
     `subject` is the prefix of the error's message, by default the job.
     """
-    waiting.start(subject or str(job))
+    subject = subject or str(job)
+    waiting.start(subject)
     try:
         return work()
     except raised:
@@ -130,7 +131,7 @@ def attempt(
         if debug:
             report(debug_traceback(error))
         failure = redacted(error)
-        report_error(failure, report, subject or str(job), options_of(job))
+        report_error(failure, report, subject, options_of(job))
         return on_error(failure)
     finally:
         waiting.start("")

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("outbox_events.receiving")
 SAVEPOINT_HINT = "execute statements that may fail in a savepoint: `with connection.transaction():`"
+IDLE_HINT = "return an idle connection from `connect`, such as psycopg.connect(dsn, options='-c lock_timeout=5s')"
 Connected = TypeVar("Connected")
 MAX_POLL_INTERVAL_MS = 300_000  # the default of librdkafka
 LIMIT_IDLE = """
@@ -139,13 +140,9 @@ class Database(Generic[Connected]):
         """
         if not _has_status(connection, TransactionStatus.IDLE):
             message = "the connection is already in a transaction, whose rollback would undo the effects of the event"
-            hint = (
-                "return an idle connection from `connect`, such as psycopg.connect(dsn, options='-c lock_timeout=5s')"
-            )
-            raise ReceiverStoppedError(message, hint)
-        connection.autocommit = (
-            True  # otherwise psycopg would begin a new transaction after a handler has ended this one
-        )
+            raise ReceiverStoppedError(message, IDLE_HINT)
+        # Otherwise psycopg would begin a new transaction after a handler has ended this one.
+        connection.autocommit = True
         transaction_id, is_handling = "", False
         try:
             with rolling_back_transaction(connection):
@@ -154,25 +151,22 @@ class Database(Generic[Connected]):
                 with _not_ended(connection):
                     yield
                 if _has_status(connection, TransactionStatus.INERROR):
-                    raise RejectedError(
-                        "a handler ignored a database error, so its transaction cannot commit", SAVEPOINT_HINT
-                    )
+                    message = "a handler ignored a database error, so its transaction cannot commit"
+                    raise RejectedError(message, SAVEPOINT_HINT)
                 _require_connected(connection)  # psycopg would not report it
                 is_handling = False
         except TransactionEndedError:
             connection.close()  # the handler might have changed its settings
             raise
         except BaseException as error:
-            # A statement might have been left open. After a failover, the server might be read-only permanently.
+            # A statement might have been left open. After a failover, the server might be a read-only standby.
             if needs_connection(error) or not _has_status(connection, TransactionStatus.IDLE):
                 connection.close()
             if is_handling and self._has_committed(transaction_id):
                 self.close()
                 raise TransactionEndedError from error
             if isinstance(error, OutOfOrderTransactionNesting):
-                message = (
-                    "a handler or recoverer left a savepoint open, so the transaction of its events was rolled back"
-                )
+                message = "a handler or recoverer left a savepoint open, so its transaction was rolled back"
                 raise ReceiverStoppedError(message, SAVEPOINT_HINT) from error
             raise
 
