@@ -15,6 +15,7 @@ from outbox_kit.cli.options import CommonOptions, common_options
 # Commands by task, with the first sentence of their help. `outbox --help` shows them without importing the commands.
 TASKS = {
     "Deploy": {
+        "init": "Write the files of a project for an existing database.",
         "doctor": "Check addresses, logins and database privileges, and print missing grants.",
         "render": "Print the connector config, or an SQL script.",
         "lint": "Check pipeline files. Only --connect accesses the network.",

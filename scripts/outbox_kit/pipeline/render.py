@@ -57,10 +57,15 @@ def render_connector(
 
 
 def packaged_templates() -> Path:
-    """Return the folder of outbox-kit's templates, in the installed package or in a checkout."""
+    """Return the folder of outbox-kit's templates."""
+    return packaged_connectors() / "templates"
+
+
+def packaged_connectors() -> Path:
+    """Return outbox-kit's own folder `connectors`, in the installed package or in a checkout."""
     package = Path(__file__).resolve().parents[1]
-    installed = package / "templates"
-    return installed if installed.is_dir() else package.parents[1] / "connectors" / "templates"
+    installed = package / "connectors"
+    return installed if installed.is_dir() else package.parents[1] / "connectors"
 
 
 def _parse_config(text: str, path: Path) -> dict[str, str]:

@@ -15,6 +15,8 @@ from outbox_kit.stack.errors import StackError
 FORBIDDEN_CHARACTERS = frozenset(",:;#%\"'\\\n\r\t")
 # sun_path is limited to 104 bytes on macOS and 108 on Linux, and supervisord appends `.<pid>` to the path.
 MAX_SOCKET_PATH_BYTES = 92
+SECRETS_FOLDER = "secrets"
+"""Name of the folder, next to the state file, of the properties files with secrets that connectors can refer to."""
 
 
 class Layout:
@@ -38,7 +40,7 @@ class Layout:
         """Data of the services. `outbox stack down` retains it."""
         self.logs = self.home / "logs"
         """One log file per service, and supervisor.log."""
-        self.secrets = self.home / "secrets"
+        self.secrets = self.home / SECRETS_FOLDER
         """The only folder that Connect's file provider may read."""
         self.state_file = self.home / "state.json"
         """Ports, addresses and passwords, in a file with mode 0600."""

@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError
 
 from outbox_kit import __version__
 from outbox_kit.stack.errors import StackError
+from outbox_kit.stack.layout import SECRETS_FOLDER
 from outbox_kit.stack.ports import HOST
 from outbox_kit.stack.services.databases import Logins
 
@@ -131,7 +132,8 @@ def write_state(path: Path, state: StackState) -> None:
     try:
         with os.fdopen(descriptor, "w") as file:
             # Environment files refer only to `environment`, so that they do not depend on the fields of this class.
-            json.dump({**state.model_dump(mode="json"), "environment": state.template_values()}, file, indent=2)
+            values = {**state.template_values(), "secrets_folder": str(path.parent.resolve() / SECRETS_FOLDER)}
+            json.dump({**state.model_dump(mode="json"), "environment": values}, file, indent=2)
             file.write("\n")
         Path(temporary_name).replace(path)
     except BaseException:

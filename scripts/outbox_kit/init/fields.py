@@ -1,0 +1,221 @@
+"""Derive the fields of an aggregate's state from its tables: Avro types, and the SQL expressions of their values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import sql
+
+from outbox_common.column_problems import MAX_PRECISION, reserved_by
+from outbox_kit.init.aggregates import AggregateTables, Node
+from outbox_kit.init.catalog import Column, ColumnType
+
+TARGET_KINDS = ("", "postgres", "delta", "iceberg")
+AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+PRIMITIVES = {
+    "bool": "boolean", "int2": "int", "int4": "int", "int8": "long", "float4": "float", "float8": "double",
+    "bytea": "bytes",
+}  # fmt: skip
+LOGICAL_TYPES = {
+    "uuid": ("string", "uuid"),
+    "date": ("int", "date"),
+    "time": ("long", "time-micros"),
+    "timestamp": ("long", "local-timestamp-micros"),
+    "timestamptz": ("long", "timestamp-micros"),
+}
+TEXT_TYPES = frozenset({"text", "varchar", "bpchar", "citext", "name"})
+JSON_TYPES = frozenset({"json", "jsonb"})
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a record, and the SQL expression of its value."""
+
+    name: str
+    type: Any
+    value: sql.Composable
+    doc: str = ""
+    part: RecordFields | None = None
+    """The fields of a part's rows, for a field that contains these rows."""
+
+    def definition(self) -> dict[str, Any]:
+        """Return the field of the Avro schema."""
+        field: dict[str, Any] = {"name": self.name, "type": self.type}
+        if self.doc:
+            field["doc"] = self.doc
+        if isinstance(self.type, list):
+            field["default"] = None
+        elif self.part is not None:
+            field["default"] = []
+        return field
+
+
+@dataclass(frozen=True)
+class RecordFields:
+    """The fields of the rows of one table of an aggregate."""
+
+    node: Node
+    alias: str
+    fields: tuple[Field, ...]
+
+
+def state_fields(aggregate: AggregateTables) -> RecordFields:
+    """Return the fields of the aggregate's state. Parts are fields that contain an array of records, or one record."""
+    return _Derivation(aggregate.name).record(aggregate.root, _pascal(aggregate.name))
+
+
+def schema(aggregate: AggregateTables, namespace: str) -> dict[str, Any]:
+    """Return the Avro schema of the aggregate's state."""
+    record = state_fields(aggregate)
+    doc = record.node.table.comment
+    return {
+        "type": "record",
+        "name": _pascal(aggregate.name),
+        "namespace": namespace,
+        **({"doc": doc} if doc else {}),
+        "fields": [field.definition() for field in record.fields],
+    }
+
+
+class _Derivation:
+    """Derives the fields of one aggregate, and gives each record and enum of its schema another name."""
+
+    def __init__(self, aggregate: str) -> None:
+        self._type_names = {_pascal(aggregate)}
+        self._aliases = 0
+
+    def record(self, node: Node, name: str) -> RecordFields:
+        self._aliases += 1
+        alias, taken = f"t{self._aliases}", set[str]()
+        fields = [self._column(column, alias, name, taken) for column in node.table.columns]
+        parts = [self._part(child, name, taken) for child in node.children]
+        return RecordFields(node, alias, (*fields, *parts))
+
+    def _column(self, column: Column, alias: str, record: str, taken: set[str]) -> Field:
+        name = _field_name(column.name, taken)
+        reference = sql.SQL("{}.{}").format(sql.SQL(alias), sql.Identifier(column.name))
+        avro_type, value, note = self._value(column.type, reference, record + _pascal(name), column.sql_type)
+        doc = "; ".join(filter(None, (column.comment, note)))
+        return Field(name, ["null", avro_type] if column.is_nullable else avro_type, value, doc)
+
+    def _part(self, node: Node, record: str, taken: set[str]) -> Field:
+        name = _field_name(node.table.name, taken)
+        part_name = self._type_name(record + _pascal(name))
+        part = self.record(node, part_name)
+        definition = {"type": "record", "name": part_name, "fields": [field.definition() for field in part.fields]}
+        avro_type: Any = ["null", definition] if node.is_single else {"type": "array", "items": definition}
+        return Field(name, avro_type, sql.SQL(""), node.table.comment, part)
+
+    def _value(
+        self, column_type: ColumnType, value: sql.Composable, type_name: str, sql_type: str
+    ) -> tuple[Any, sql.Composable, str]:
+        """Return the Avro type of a value, the SQL expression that converts it for JSON, and a note for `doc`."""
+        name = column_type.name
+        if column_type.element is not None:
+            return self._array(column_type.element, value, type_name, sql_type)
+        if column_type.labels and all(map(AVRO_NAME.fullmatch, column_type.labels)):
+            definition = {"type": "enum", "name": self._type_name(type_name), "symbols": list(column_type.labels)}
+            return definition, value, ""
+        if name == "timestamptz":
+            # to_jsonb() would write the offset of the session's time zone.
+            utc = sql.SQL("(to_jsonb({} at time zone 'UTC') #>> '{{}}') || 'Z'").format(value)
+            return _logical(name), utc, ""
+        avro_type = _plain_type(column_type)
+        if avro_type is not None:
+            return avro_type, value, ""
+        note = "" if name in TEXT_TYPES else _note(name, sql_type)
+        return "string", sql.SQL("{}::text").format(value), note
+
+    def _array(
+        self, element: ColumnType, value: sql.Composable, type_name: str, sql_type: str
+    ) -> tuple[Any, sql.Composable, str]:
+        """Return the type of a one-dimensional array. PostgreSQL allows null in every array."""
+        items, converted, _ = self._value(element, value, type_name, sql_type)
+        if items == "string":
+            converted = sql.SQL("{}::text[]").format(value)
+        elif converted is not value:  # timestamptz: with the offset of the session, which is as exact
+            converted = value
+        return {"type": "array", "items": ["null", items]}, converted, ""
+
+    def _type_name(self, name: str) -> str:
+        unique = _unique(name, self._type_names)
+        self._type_names.add(unique)
+        return unique
+
+
+def open_choices(aggregate: AggregateTables) -> Iterator[str]:
+    """Yield the fields whose type is a choice, with the reason, as `field: reason`."""
+    yield from _notes(state_fields(aggregate), "")
+
+
+def _notes(record: RecordFields, prefix: str) -> Iterator[str]:
+    for column, field in zip(record.node.table.columns, record.fields, strict=False):
+        if column.type.element is None and column.type.name not in TEXT_TYPES and _without_null(field.type) == "string":
+            yield f"{prefix}{field.name}: {_note(column.type.name, column.sql_type)}"
+    for field in record.fields:
+        if field.part is not None:
+            yield from _notes(field.part, f"{prefix}{field.name}.")
+
+
+def _without_null(avro_type: Any) -> Any:  # noqa: ANN401 - any Avro type
+    return avro_type[1] if isinstance(avro_type, list) else avro_type
+
+
+def _note(name: str, sql_type: str) -> str:
+    if name == "numeric":
+        return f"{sql_type} as text, which keeps all digits; a decimal type needs a precision and a scale"
+    return f"JSON text of {sql_type}" if name in JSON_TYPES else f"text of {sql_type}"
+
+
+def _plain_type(column_type: ColumnType) -> Any:  # noqa: ANN401 - any Avro type
+    """Return the Avro type of values that jsonb represents without a conversion, or None."""
+    name = column_type.name
+    if name in PRIMITIVES:
+        return PRIMITIVES[name]
+    if name in LOGICAL_TYPES:
+        return _logical(name)
+    return _decimal(column_type.modifier) if name == "numeric" else None
+
+
+def _logical(name: str) -> dict[str, str]:
+    primitive, logical_type = LOGICAL_TYPES[name]
+    return {"type": primitive, "logicalType": logical_type}
+
+
+def _decimal(modifier: int) -> dict[str, Any] | None:
+    """Return the decimal type of numeric(precision, scale), or None if Avro or Spark does not support it."""
+    if modifier < 0:
+        return None
+    # The modifier is 4 (the size of a header) more than the precision in the upper and the scale in the lower 16 bits;
+    # the scale is a signed number of 11 bits.
+    precision, scale = (modifier - 4) >> 16, (((modifier - 4) & 0x7FF) ^ 1024) - 1024
+    if not 0 <= scale <= precision <= MAX_PRECISION:
+        return None
+    return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
+
+
+def _field_name(name: str, taken: set[str]) -> str:
+    """Return a name that Avro and the tables of every kind of target accept, and that is unique regardless of case."""
+    field = re.sub(r"[^A-Za-z0-9_]", "_", name)
+    if not AVRO_NAME.fullmatch(field):
+        field = f"_{field}"
+    if any(reserved_by(field, kind) for kind in TARGET_KINDS):
+        field = f"{field.strip('_')}_value"
+    unique = _unique(field, taken)
+    taken.add(unique.lower())
+    return unique
+
+
+def _unique(name: str, taken: Collection[str]) -> str:
+    lower, number, candidate = {entry.lower() for entry in taken}, 1, name
+    while candidate.lower() in lower:
+        number += 1
+        candidate = f"{name}_{number}"
+    return candidate
+
+
+def _pascal(name: str) -> str:
+    return "".join(part[:1].upper() + part[1:] for part in name.split("_"))

@@ -1,0 +1,127 @@
+"""Write the SQL of an aggregate's state view, which the service and the backfill share."""
+
+from __future__ import annotations
+
+import textwrap
+
+from psycopg import sql
+
+from outbox_kit.init.aggregates import AggregateTables, Node
+from outbox_kit.init.fields import Field, RecordFields, state_fields
+from outbox_kit.pipeline.key_columns import identifiers
+from outbox_kit.postgres import ddl
+
+HEAD = (
+    "State of each aggregate of type {name}: the one definition that the service, `outbox backfill` and `outbox verify "
+    "--states` share. Run this file as the owner of the tables, or as a part of your migrations. A transaction that "
+    "changes a row of {tables} must change or lock (select ... for update) the row of {root}, and write the event "
+    "afterwards: see docs/backfill.md of outbox-kit."
+)
+VIEW = """\
+create or replace view {view} as
+select {key},
+       to_jsonb(state.*) as payload
+from {table} as {alias}
+cross join lateral (
+{fields}
+) as state;
+"""
+KEY_QUERY = sql.SQL("select {key}::text as aggregate_id, payload from {view} where {key} = any(:keys)")
+KEYS_QUERY = sql.SQL("select {key}, payload from {view} where ({key}) = any(:keys)")
+PART = """\
+coalesce((
+  select jsonb_agg(to_jsonb(part.*) order by {order})
+  from {table} as {alias}
+  cross join lateral (
+{fields}
+  ) as part
+  where {condition}
+), '[]')"""
+SINGLE_PART = """\
+(
+  select to_jsonb(part.*)
+  from {table} as {alias}
+  cross join lateral (
+{fields}
+  ) as part
+  where {condition}
+)"""
+
+
+def view_name(aggregate: AggregateTables) -> str:
+    """Return the name of the view, as schema.name."""
+    return f"{aggregate.root.table.schema}.{aggregate.name}_state"
+
+
+def create_view(aggregate: AggregateTables) -> str:
+    """Return the statement that creates or replaces the view."""
+    record, table = state_fields(aggregate), aggregate.root.table
+    parts = [part.full_name for part in aggregate.root.tables()]
+    head = HEAD.format(name=aggregate.name, tables=", ".join(parts), root=table.full_name)
+    return as_comment(head) + VIEW.format(
+        view=ddl.quoted_text(view_name(aggregate)),
+        key=", ".join(_column(record.alias, column) for column in aggregate.key),
+        alias=record.alias,
+        table=_table(aggregate.root),
+        fields=_fields(record, "  "),
+    )
+
+
+def backfill_query(aggregate: AggregateTables) -> str:
+    """Return the query of `backfill`, which reads the view."""
+    view, key = ddl.qualified_name(view_name(aggregate)), identifiers(aggregate.key)
+    form = KEY_QUERY if len(key) == 1 else KEYS_QUERY
+    return form.format(key=sql.SQL(", ").join(key), view=view).as_string(None)
+
+
+def as_comment(text: str) -> str:
+    """Return the text as lines of an SQL comment."""
+    return "".join(f"-- {line}\n" for line in textwrap.wrap(text, 116, break_on_hyphens=False))
+
+
+def _fields(record: RecordFields, indent: str) -> str:
+    lines = [f"{_value(record, field)} as {quoted(field.name)}" for field in record.fields]
+    return textwrap.indent(f"select {textwrap.indent(f',{chr(10)}'.join(lines), '       ').lstrip()}", indent)
+
+
+def _value(record: RecordFields, field: Field) -> str:
+    if field.part is None:
+        return field.value.as_string(None)
+    part = field.part
+    form = SINGLE_PART if part.node.is_single else PART
+    return form.format(
+        order=_order(part),
+        table=_table(part.node),
+        alias=part.alias,
+        fields=_fields(part, "    "),
+        condition=_condition(part, record.alias),
+    )
+
+
+def _condition(part: RecordFields, parent: str) -> str:
+    link = part.node.link
+    if link is None:
+        raise ValueError("the first table of an aggregate is not a part")
+    pairs = zip(link.columns, link.parent_columns, strict=True)
+    return " and ".join(f"{_column(part.alias, own)} = {_column(parent, referenced)}" for own, referenced in pairs)
+
+
+def _order(part: RecordFields) -> str:
+    """Return an order of the rows that is the same in every query."""
+    keys = part.node.table.keys
+    if not keys:
+        return f"{part.alias}::text"
+    return ", ".join(_column(part.alias, column) for column in keys[0])
+
+
+def _table(node: Node) -> str:
+    return quoted(node.table.schema, node.table.name)
+
+
+def _column(alias: str, name: str) -> str:
+    return f"{alias}.{quoted(name)}"
+
+
+def quoted(*parts: str) -> str:
+    """Return a name, or a name with its schema, in quotes."""
+    return sql.Identifier(*parts).as_string(None)
