@@ -6,12 +6,12 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from tests.spark.damaged_rows import damage, sql_name
 from tests.spark.job_files import CATALOG_SECRETS
 from tests.spark.kafka_log import START, Log, Schemas, framed, sequence
@@ -28,6 +28,7 @@ from outbox_spark.sinks.iceberg.catalog import configure_catalog, table_name
 from outbox_spark.sinks.iceberg.table import IcebergTable
 from outbox_spark.sinks.lake.lease import Lease
 from outbox_spark.sinks.lake.merge_sql import MergeStatement, literal, quoted
+from outbox_spark.sinks.lake.tombstone_ledger import Ledger
 
 
 def iceberg(target: Target) -> IcebergTable:
@@ -271,6 +272,81 @@ def test_a_batch_leaves_no_key_filter_settings_or_rows_behind(request: pytest.Fi
         predicates = [commit.get("operationParameters", {}).get("predicate", "") for commit in table._storage.commits()]
         assert "xxhash64" in "".join(predicates)
         assert "0x" not in "".join(predicates)  # the bytes of the filter
+
+
+@pytest.mark.parametrize("name", ["delta_target", "iceberg_target"])
+def test_only_a_batch_with_old_events_reads_the_ledger(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    target: Target = request.getfixturevalue(name)
+    reads, log, mark = [], Log("test.thing"), Ledger.mark_superseded
+
+    def counted(ledger: Ledger, rows: DataFrame, may_contain: str | None) -> DataFrame:
+        reads.append(ledger.content)
+        return mark(ledger, rows, may_contain)
+
+    def run() -> int:
+        reads.clear()
+        target.run(log, SCHEMAS)
+        return len(reads)
+
+    monkeypatch.setattr(Ledger, "mark_superseded", counted)
+    put(log, "a", 1)
+    put(log, "b", 2)
+    delete(log, "b", 3)
+    assert run() == 0
+    put(log, "a", 4)
+    delete(log, "c", 5)
+    assert run() == 0
+    put(log, "b", 2)  # the connector sends an event again
+    assert run() == 1
+    assert target.state("n") == {"a": {"n": 4}}
+    target.open().expire_ledger(datetime.now(UTC))
+    put(log, "b", 6)
+    assert run() == 1  # maintenance has changed the ledger
+    put(log, "b", 7)
+    assert run() == 0
+    assert target.state("n") == {"a": {"n": 4}, "b": {"n": 7}}
+
+
+@pytest.mark.parametrize("name", ["delta_target", "iceberg_target"])
+def test_a_run_that_fails_after_the_ledger_leaves_one_entry_for_each_tombstone(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    target: Target = request.getfixturevalue(name)
+    log = Log("test.thing")
+    for commit, key in enumerate("abc", start=1):
+        put(log, key, commit)
+    delete(log, "a", 4)
+    target.run(log, SCHEMAS)
+    delete(log, "b", 5)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(target.open()), "_commit_merge", lambda *_: raise_crash())
+        with pytest.raises(CrashError):
+            target.run(log, SCHEMAS)
+    delete(log, "c", 6)
+    target.run(log, SCHEMAS)
+    assert target.state("n") == {}
+    assert sorted(row["aggregate_id"] for row in target.rows("__tombstones")) == ["a", "b", "c"]
+
+
+def raise_crash() -> None:
+    raise CrashError
+
+
+@pytest.mark.parametrize("name", ["delta_target", "iceberg_target"])
+def test_later_batches_compile_no_code(request: pytest.FixtureRequest, name: str) -> None:
+    target: Target = request.getfixturevalue(name)
+    log, compilations = Log("test.thing"), []
+    jvm: Any = target.spark._jvm
+    counter = jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME()
+    for commit in range(1, 8):
+        before = counter.getCount()
+        put(log, "a", commit)
+        (delete if commit % 2 else put)(log, "b", commit)
+        target.run(log, SCHEMAS)
+        compilations.append(counter.getCount() - before)
+    assert compilations[-2:] == [0, 0], compilations
 
 
 def test_column_has_the_doc_of_its_field() -> None:

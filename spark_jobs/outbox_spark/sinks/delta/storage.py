@@ -61,6 +61,9 @@ class DeltaStorage(LakeStorage):
             message = f"{self.path}{suffix} is not a Delta table, but contains {', '.join(others[:3])}"
             raise ForeignTableError(message, "check the path of the target, or move these files")
 
+    def version(self, suffix: str) -> str:
+        return str(self._newest_version(self._log(suffix)))
+
     def read(self, suffix: str = "") -> DataFrame:
         return self.spark.read.format("delta").load(self.path + suffix)
 
@@ -97,9 +100,8 @@ class DeltaStorage(LakeStorage):
         The log files are read directly, because DESCRIBE HISTORY runs a Spark job, which takes a third of a second.
         """
         jvm: Any = self.spark._jvm
-        delta_log: Any = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self.path + suffix)
-        no_option = jvm.scala.Option.apply(None)
-        newest_version = delta_log.update(False, no_option, no_option).version()
+        delta_log = self._log(suffix)
+        newest_version = self._newest_version(delta_log)
         file_system = delta_log.logPath().getFileSystem(hadoop_configuration(self.spark))
         for version in range(newest_version, -1, -1):
             log_file = jvm.org.apache.hadoop.fs.Path(delta_log.logPath(), f"{version:020d}.json")
@@ -110,6 +112,15 @@ class DeltaStorage(LakeStorage):
                     return
                 raise
             yield _commit_info(jvm.java.io.BufferedReader(jvm.java.io.InputStreamReader(stream, "UTF-8")))
+
+    def _log(self, suffix: str) -> Any:  # noqa: ANN401 - org.apache.spark.sql.delta.DeltaLog
+        jvm: Any = self.spark._jvm
+        return jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self.path + suffix)
+
+    def _newest_version(self, delta_log: Any) -> int:  # noqa: ANN401 - org.apache.spark.sql.delta.DeltaLog
+        jvm: Any = self.spark._jvm
+        no_option = jvm.scala.Option.apply(None)
+        return int(delta_log.update(False, no_option, no_option).version())
 
 
 def progress_in(commit: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -55,6 +55,9 @@ class IcebergStorage(LakeStorage):
     def exists(self, suffix: str = "") -> bool:
         return self.spark.catalog.tableExists(self.sql_name(suffix))
 
+    def version(self, suffix: str) -> str:
+        return str(self.load(suffix).currentSnapshot().snapshotId())
+
     def read(self, suffix: str = "") -> DataFrame:
         column_names = {stored: name for name, stored in STORED_NAMES.items()}
         return self.spark.table(self.sql_name(suffix)).withColumnsRenamed(column_names)

@@ -25,20 +25,24 @@ def temporary_view(rows: DataFrame) -> Iterator[str]:
         rows.sparkSession.catalog.dropTempView(name)
 
 
+_KEY_FILTER = "outbox_may_contain"
+"""Name of the function of `key_filter`. Generated code contains it, so with another name, Spark would compile the code
+again for each batch, and Java would never optimize it."""
+
+
 @contextmanager
 def key_filter(rows: DataFrame, column: str, count: int) -> Iterator[str]:
     """Yield the name of a SQL function of xxhash64(key).
 
     It is true for the keys in a column of `rows`, and false for nearly all other keys. `count` is the approximate
-    number of keys.
+    number of keys. A session has only one filter at a time; each run has its own session.
     """
     spark: Any = rows.sparkSession
-    name = f"outbox_may_contain_{secrets.token_hex(4)}"
-    spark._jvm.io.outboxkit.spark.KeyFilter.register(name, rows._jdf, column, count)
+    spark._jvm.io.outboxkit.spark.KeyFilter.register(_KEY_FILTER, rows._jdf, column, count)
     try:
-        yield name
+        yield _KEY_FILTER
     finally:
-        spark.sql(f"DROP TEMPORARY FUNCTION IF EXISTS {name}")
+        spark.sql(f"DROP TEMPORARY FUNCTION IF EXISTS {_KEY_FILTER}")
 
 
 def with_keys(rows: DataFrame, may_contain: str | None) -> DataFrame:
@@ -61,6 +65,10 @@ class LakeStorage(ABC):
 
     @abstractmethod
     def exists(self, suffix: str = "") -> bool: ...
+
+    @abstractmethod
+    def version(self, suffix: str) -> str:
+        """Return the version of an existing table. Each commit changes it."""
 
     @abstractmethod
     def read(self, suffix: str = "") -> DataFrame: ...

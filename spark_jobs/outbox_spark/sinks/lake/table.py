@@ -52,7 +52,7 @@ from outbox_spark.sinks.lake.merge_sql import (
 )
 from outbox_spark.sinks.lake.quarantine import Quarantine
 from outbox_spark.sinks.lake.storage import LakeStorage, key_filter, temporary_view, with_keys
-from outbox_spark.sinks.lake.tombstone_ledger import LEDGER_ID, SUPERSEDED, Ledger
+from outbox_spark.sinks.lake.tombstone_ledger import LEDGER_CONTENT, LEDGER_ID, SUPERSEDED, Ledger
 from outbox_spark.sinks.lake.value_equality import differs
 from outbox_spark.sinks.target_table import (
     DIFFERENT_COLUMNS,
@@ -129,6 +129,7 @@ class LakeTable(TargetTable, ABC):
             raise self._foreign_table_error()
         committed = TableProgress.from_json(progress, f"the progress of {self._label}")  # rejects other layouts
         self._progress, self._ledger.id = progress, progress[LEDGER_ID]
+        self._ledger.content = progress.get(LEDGER_CONTENT)
         return committed
 
     def written_topic(self) -> tuple[str, str] | None:
@@ -220,10 +221,12 @@ class LakeTable(TargetTable, ABC):
                 upserts, deletes = self._write_history(batch, progress, may_contain)
             else:
                 with changed_settings(self._storage.spark, _settings_for(batch, may_contain)):
-                    source = self._merge_source(batch, may_contain)
+                    newest_entry = self._ledger.newest()
+                    source = self._merge_source(batch, newest_entry, may_contain)
                     if may_contain is not None:
                         source = checkpoint(stack, source)
-                    tombstones = self._ledger.add(source) if batch.counts.tombstones else 0
+                    tombstones = self._ledger.add(source, batch.counts, newest_entry)
+                    progress[LEDGER_CONTENT] = self._ledger.content
                 if batch.previous is None:
                     upserts, deletes = self._create(batch, source, progress), 0
                 else:
@@ -326,7 +329,7 @@ class LakeTable(TargetTable, ABC):
         finally:
             changes.unpersist()
 
-    def _merge_source(self, batch: Batch, may_contain: str | None) -> DataFrame:
+    def _merge_source(self, batch: Batch, newest_entry: str | None, may_contain: str | None) -> DataFrame:
         """Return the source rows of the MERGE (see merge_sql.py), and the column SUPERSEDED for tombstones.
 
         If the batch has quarantined records, the result includes all quarantined keys of an existing table, even keys
@@ -335,7 +338,8 @@ class LakeTable(TargetTable, ABC):
         readable_rows = batch.rows.where(F.col("__outbox_reason").isNull())
         names = table_columns(batch.columns, Mode.HARD_DELETE)[:-1]
         readable_rows = readable_rows.select(*names, "__outbox_deleted").withColumn(READABLE, F.lit(True))
-        if batch.previous is None:  # the ledger has no entries for a new table
+        is_newer = newest_entry is not None and batch.counts.oldest_sequence > newest_entry
+        if batch.previous is None or is_newer:  # the ledger has no entries for a new table, or only older ones
             readable_rows = readable_rows.withColumn(SUPERSEDED, F.lit(False))
         else:
             readable_rows = self._ledger.mark_superseded(readable_rows, may_contain)
@@ -461,6 +465,7 @@ class LakeTable(TargetTable, ABC):
             "mode": self._mode,
             _COMPANIONS: sorted({*companions, *written}),
             LEDGER_ID: self._ledger.id,
+            LEDGER_CONTENT: self._ledger.content,
             "token": secrets.token_hex(8),
         }
 
@@ -477,7 +482,7 @@ class LakeTable(TargetTable, ABC):
             raise RefusedError(message, "run `outbox-rebuild` again")
         self._ledger.copy_from(shadow._ledger)
         self._quarantine.copy_from(shadow._quarantine)
-        return {**shadow._progress, _COMPANIONS: self._companions()}
+        return {**shadow._progress, _COMPANIONS: self._companions(), LEDGER_CONTENT: None}
 
     def _check_lease(self) -> None:
         if self._lease is not None:

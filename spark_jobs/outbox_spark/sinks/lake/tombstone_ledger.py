@@ -15,11 +15,14 @@ from pyspark.sql import functions as F  # noqa: N812
 from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS
 from outbox_spark.jobs.model import Mode
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
+from outbox_spark.session.persisted import DecodedCounts
 from outbox_spark.sinks.lake import history
 from outbox_spark.sinks.lake.storage import LakeStorage, with_keys
 from outbox_spark.sinks.target_table import TOMBSTONES_SUFFIX, Batch
 
 LEDGER_ID = "ledger_id"
+LEDGER_CONTENT = "ledger"
+"""Key, in the table's progress, of what the ledger contained at that commit (Ledger.content)."""
 SUPERSEDED = "__outbox_superseded"
 _NEWEST = "__outbox_newest_deletion"
 
@@ -34,12 +37,26 @@ class Ledger:
         self._storage = storage
         self._mode = mode
         self.id = secrets.token_hex(8)
+        self.content: dict[str, str] | None = None
+        """The version of the ledger's table, and the highest `_sequence` of its entries in that version; None if
+        unknown."""
 
     def exists(self) -> bool:
         return self._storage.exists(TOMBSTONES_SUFFIX)
 
     def entries(self) -> DataFrame:
         return self._storage.read(TOMBSTONES_SUFFIX).where(F.col(LEDGER_ID) == self.id)
+
+    def newest(self) -> str | None:
+        """Return the highest `_sequence` of the entries, or "" if there are none.
+
+        Return None if the ledger has changed since `content`: by a run that failed before its commit, or maintenance.
+        """
+        if not self.exists():
+            return ""
+        if self.content is None or self.content["version"] != self._storage.version(TOMBSTONES_SUFFIX):
+            return None
+        return self.content["newest"]
 
     def mark_superseded(self, rows: DataFrame, may_contain: str | None) -> DataFrame:
         """Return `rows` with the column SUPERSEDED: whether an entry has the same key and no older version.
@@ -54,9 +71,17 @@ class Ledger:
         is_superseded = F.coalesce(F.col(_NEWEST) >= version, F.lit(False))
         return rows.join(newest, KEY_COLUMN, "left").withColumn(SUPERSEDED, is_superseded).drop(_NEWEST)
 
-    def add(self, rows: DataFrame) -> int:
-        """Add the tombstones among the source rows of a MERGE that are not superseded. Return their number."""
-        return self._append(rows.where(F.col("__outbox_deleted") & ~F.col(SUPERSEDED)))
+    def add(self, rows: DataFrame, counts: DecodedCounts, newest: str | None) -> int:
+        """Add the tombstones among the source rows of a MERGE that are not superseded. Return their number.
+
+        `counts` are those of the batch, and `newest` is the result of newest(). Afterwards, `content` includes the
+        entries.
+        """
+        added = self._append(rows.where(F.col("__outbox_deleted") & ~F.col(SUPERSEDED))) if counts.tombstones else 0
+        if self.exists():
+            newest = self._newest_entry() if newest is None else max(newest, counts.newest_tombstone)
+            self.content = {"version": self._storage.version(TOMBSTONES_SUFFIX), "newest": newest}
+        return added
 
     def add_versions(self, batch: Batch) -> int:
         """Add all tombstones of a history that the ledger lacks, in any order of versions. Return their number."""
@@ -80,6 +105,10 @@ class Ledger:
         if count:
             self._storage.execute(f"DELETE FROM {self._storage.sql_name(TOMBSTONES_SUFFIX)} WHERE {is_expired}")  # noqa: S608
         return count
+
+    def _newest_entry(self) -> str:
+        row = self.entries().agg(F.max("_sequence")).collect()[0]
+        return row[0] or ""
 
     def _append(self, entries: DataFrame) -> int:
         entries = entries.select(KEY_COLUMN, *METADATA_COLUMNS).withColumn(LEDGER_ID, F.lit(self.id))
