@@ -17,7 +17,7 @@ from outbox_events.errors import OutboxError
 from outbox_spark.commands.exit_codes import Exit, exit_code, failure_fields
 from outbox_spark.commands.run_each import attempt, stop_spark
 from outbox_spark.jobs.model import MaterializeJob, PostgresTarget, ReadRange, Reporter, TableProgress
-from outbox_spark.kafka.offset_ranges import TopicAdmin, TopicDescription, resolve_range
+from outbox_spark.kafka.offset_ranges import NoResponseError, TopicAdmin, TopicDescription, resolve_range
 from outbox_spark.runs.clients import Clients
 from outbox_spark.runs.missed_tombstones import TombstoneRetention
 from outbox_spark.session.run_session import run_session
@@ -114,6 +114,8 @@ class PlannedReads:
 
     unchanged: dict[int, ReadRange] = field(default_factory=dict)
     """The empty read range of each PostgreSQL table that a run would not change, by the index of its job."""
+    unreachable: dict[int, NoResponseError] = field(default_factory=dict)
+    """The error of each table whose brokers do not respond, by the index of its job. Each run would wait for them."""
     max_offsets: int = 0
     """Number of offsets that a run reads at most."""
     is_complete: bool = False
@@ -130,7 +132,11 @@ def planned_reads(jobs: Sequence[MaterializeJob]) -> PlannedReads:
             return nullcontext(connection(target))
 
         compares_topic = False
-        for index, (job, topic) in enumerate(zip(jobs, _described_topics(jobs, clients), strict=True)):
+        topics = _described_topics(jobs, clients, planned.unreachable)
+        for index, job in enumerate(jobs):
+            if index in planned.unreachable:
+                continue
+            topic = topics[index]
             if not isinstance(job.target, PostgresTarget):
                 # All offsets that the topic ever had, because a MERGE also reads the rows of removed records.
                 planned.max_offsets += sum(topic.end_offsets.values())
@@ -144,13 +150,25 @@ def planned_reads(jobs: Sequence[MaterializeJob]) -> PlannedReads:
     return planned
 
 
-def _described_topics(jobs: Sequence[MaterializeJob], clients: Clients) -> list[TopicDescription]:
-    """Return the description of the topic of each job, with the same requests for all topics of a cluster."""
-    topics: dict[TopicAdmin, set[str]] = {}
-    for job in jobs:
-        topics.setdefault(clients.admin(job.kafka), set()).add(job.topic)
-    described = {admin: admin.describe_all(sorted(names)) for admin, names in topics.items()}
-    return [described[clients.admin(job.kafka)][job.topic] for job in jobs]
+def _described_topics(
+    jobs: Sequence[MaterializeJob], clients: Clients, unreachable: dict[int, NoResponseError]
+) -> dict[int, TopicDescription]:
+    """Return the description of the topic of each job by its index, with the same requests for a cluster's topics.
+
+    If the brokers of a cluster do not respond, add its jobs to `unreachable` instead.
+    """
+    by_cluster: dict[TopicAdmin, dict[int, str]] = {}
+    for index, job in enumerate(jobs):
+        by_cluster.setdefault(clients.admin(job.kafka), {})[index] = job.topic
+    described: dict[int, TopicDescription] = {}
+    for admin, topics in by_cluster.items():
+        try:
+            found = admin.describe_all(sorted(set(topics.values())))
+        except NoResponseError as error:
+            unreachable.update(dict.fromkeys(topics, error))
+            continue
+        described |= {index: found[topic] for index, topic in topics.items()}
+    return described
 
 
 def _no_spark() -> SparkSession:

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from outbox_common.private_files import write_private
 from outbox_events.errors import ConfigurationError, OutboxError
 from outbox_spark.commands import dry_run, metrics, run_each
-from outbox_spark.commands.exit_codes import Exit, print_message, print_result, run_command
+from outbox_spark.commands.exit_codes import Exit, print_message, print_result, report_error, run_command
 from outbox_spark.commands.export import ExportFormat, export
 from outbox_spark.commands.interval import MAX_FAILURES, Rounds, Stopped, stopping_on_signals, without_repeats
 from outbox_spark.commands.metrics import Metrics, RunMetrics
@@ -125,17 +125,19 @@ def _main(options: argparse.Namespace) -> int:
         parse_time(options.replay_from)  # report an invalid time before Spark starts
     with metrics.open_metrics(options.metrics, print_message) as metrics_writer:
         planned = _planned_reads(jobs, options)
-        unchanged = _unchanged_outcomes(jobs, planned, metrics_writer)
-        code, remaining = Exit.DONE, {index: job for index, job in enumerate(jobs) if index not in unchanged}
-        outcomes = list(unchanged.values())
+        known = _known_outcomes(jobs, planned, metrics_writer)
+        remaining = {index: job for index, job in enumerate(jobs) if index not in known}
+        outcomes = list(known.values())
+        code = exit_of(outcomes)
         if remaining:
             run = _run_once if options.interval is None else _run_rounds
             few_records = planned.is_complete and planned.max_offsets <= FEW_RECORDS
             fair_scheduling = options.threads > 1
             with _started_spark(metrics_writer, few_records=few_records, fair_scheduling=fair_scheduling) as spark:
                 outcomes, code = run(spark, list(remaining.values()), options, metrics_writer)
-            for index, outcome in sorted(unchanged.items()):
+            for index, outcome in sorted(known.items()):
                 outcomes.insert(index, outcome)
+            code = exit_of(outcomes) if options.interval is None else code
     print_result(as_json(outcomes) if options.output == "json" else as_table(outcomes))
     return code
 
@@ -146,17 +148,23 @@ def _planned_reads(jobs: Sequence[MaterializeJob], options: argparse.Namespace) 
     return dry_run.planned_reads(jobs)
 
 
-def _unchanged_outcomes(
+def _known_outcomes(
     jobs: Sequence[MaterializeJob], planned: dry_run.PlannedReads, metrics_writer: Metrics | None
 ) -> dict[int, Outcome]:
-    """Return, by the index of the job, the outcomes of tables for which a single run does not need Spark."""
+    """Return, by the index of the job, the outcomes of tables for which a single run does not need Spark.
+
+    These tables have no new records, or the brokers of their topics do not respond.
+    """
     outcomes = {}
     for index, read_range in planned.unchanged.items():
-        job, started = jobs[index], time.monotonic()
-        outcomes[index] = outcome_of(job, read_range, Status.UNCHANGED, started, Totals())
-        print_message(f"{job}: {NOTHING_NEW}")
-        if metrics_writer is not None:
-            RunMetrics(metrics_writer, job).write_run(outcomes[index])
+        outcomes[index] = outcome_of(jobs[index], read_range, Status.UNCHANGED, time.monotonic(), Totals())
+        print_message(f"{jobs[index]}: {NOTHING_NEW}")
+    for index, error in planned.unreachable.items():
+        outcomes[index] = failed_outcome(jobs[index], error)
+        report_error(error, print_message, str(jobs[index]))
+    if metrics_writer is not None:
+        for index, outcome in outcomes.items():
+            RunMetrics(metrics_writer, jobs[index]).write_run(outcome)
     return outcomes
 
 

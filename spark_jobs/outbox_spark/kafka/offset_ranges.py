@@ -25,8 +25,17 @@ REQUEST_SECONDS = 30.0
 RESULT_SECONDS = REQUEST_SECONDS + 5
 UNREACHABLE_HINT = "check `kafka` in the environment file and the ACLs, and make sure that the broker is running"
 
+_NO_RESPONSE = topic_requests.TIMEOUT_CAUSES | {
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+}
 _REBUILD_HINT = "if the topic was changed on purpose, run outbox-rebuild; the table stays readable during the rebuild"
 _MAX_DURATION = timedelta(days=36_500)  # Kafka accepts up to 2^63 ms, which exceeds the maximum of timedelta
+
+
+class NoResponseError(UnreachableError):
+    """No broker of a cluster responds, so that requests for its other topics would not be answered either."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +69,8 @@ class TopicAdmin:
     def describe(self, topic: str) -> TopicDescription:
         """Request the description of a topic.
 
-        Raises ConfigurationError for an unknown topic, and UnreachableError if no response arrives.
+        Raises ConfigurationError for an unknown topic, NoResponseError if no response arrives, and UnreachableError for
+        other errors.
         """
         return self.describe_all([topic])[topic]
 
@@ -75,7 +85,7 @@ class TopicAdmin:
         except UnreachableError as error:
             self._client.poll(0)  # delivers the errors that occurred during the request
             if self._errors.cause:
-                raise UnreachableError(f"{error.message}; {self._errors.cause}", error.hint) from error
+                raise type(error)(f"{error.message}; {self._errors.cause}", error.hint) from error
             raise
         return {
             topic: TopicDescription(
@@ -197,7 +207,7 @@ def _parsed_settings(config: Mapping[str, str]) -> dict[str, Any]:
 
 @contextmanager
 def _request(topic: str, servers: str) -> Iterator[None]:
-    """Convert errors of requests. Raises ConfigurationError for an unknown topic, and UnreachableError otherwise."""
+    """Convert errors of requests to the errors that TopicAdmin.describe raises."""
     try:
         yield
     except KafkaException as error:
@@ -206,7 +216,8 @@ def _request(topic: str, servers: str) -> Iterator[None]:
             message = f"topic {topic} does not exist at {servers}"
             raise ConfigurationError(message, "run `outbox apply` to create the topics of the pipeline") from error
         message = f"Kafka at {servers}: topic {topic}: {cause.str()}"
-        raise UnreachableError(message, UNREACHABLE_HINT) from error
+        kind = NoResponseError if cause.code() in _NO_RESPONSE else UnreachableError
+        raise kind(message, UNREACHABLE_HINT) from error
     except TimeoutError as error:
         message = f"Kafka at {servers}: topic {topic}: no response within {RESULT_SECONDS:g} s"
-        raise UnreachableError(message, UNREACHABLE_HINT) from error
+        raise NoResponseError(message, UNREACHABLE_HINT) from error

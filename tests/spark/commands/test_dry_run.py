@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -32,7 +32,7 @@ from outbox_spark.jobs.model import (
     PostgresTarget,
     TableProgress,
 )
-from outbox_spark.kafka.offset_ranges import TopicAdmin, TopicDescription
+from outbox_spark.kafka.offset_ranges import NoResponseError, TopicAdmin, TopicDescription
 from outbox_spark.runs import materialize_table
 from outbox_spark.runs.clients import Clients
 from outbox_spark.sinks import open_table
@@ -160,6 +160,37 @@ def test_tables_after_an_error_are_left_to_the_run(
     down = structs.replace(first, target=structs.replace(postgres_job.target, port=1))
     planned = planned_reads([first, down, first])
     assert (list(planned.unchanged), planned.is_complete) == ([0], False)
+
+
+def test_waits_once_for_the_brokers_of_a_cluster(
+    postgres_job: MaterializeJob, postgres: psycopg.conninfo.ConninfoDict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committed(postgres, "reachable", COMMITTED)
+    down = {"bootstrap.servers": "localhost:1"}
+    requested = []
+
+    def describe_all(admin: TopicAdmin, topics: Sequence[str]) -> dict[str, TopicDescription]:
+        requested.append(admin._servers)
+        if admin._servers == down["bootstrap.servers"]:
+            raise NoResponseError("no response")
+        return dict.fromkeys(topics, replace(STATE, end_offsets=COMMITTED.offsets))
+
+    monkeypatch.setattr(TopicAdmin, "describe_all", describe_all)
+    first = structs.replace(postgres_job, table="reachable")
+    jobs = [structs.replace(first, kafka=down, topic=f"t{number}") for number in range(3)]
+    planned = planned_reads([jobs[0], first, *jobs[1:]])
+    assert (sorted(planned.unreachable), list(planned.unchanged)) == ([0, 2, 3], [1])
+    assert len(requested) == 2
+
+
+def test_an_error_of_one_topic_does_not_affect_the_others(
+    postgres_job: MaterializeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def describe_all(*_: object) -> dict[str, TopicDescription]:
+        raise UnreachableError("Topic authorization failed")
+
+    monkeypatch.setattr(TopicAdmin, "describe_all", describe_all)
+    assert planned_reads([postgres_job]).unreachable == {}
 
 
 def test_rejects_a_table_that_the_job_did_not_create(
