@@ -57,6 +57,7 @@ def test_lists_the_commands() -> None:
         "demo",
         "destroy",
         "doctor",
+        "init",
         "lint",
         "log-level",
         "offsets",
