@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,13 +15,17 @@ from outbox_kit.pipeline.model import RESERVED_TYPES
 from outbox_kit.pipeline.names import Identifier, QualifiedTable
 
 FORM = "NAME=TABLE[,TABLE...], as in order=shop.orders,shop.order_line"
-NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
+MAX_NAME_LENGTH = 41
+AGGREGATE_NAME = re.compile(rf"[a-z][a-z0-9_]{{0,{MAX_NAME_LENGTH - 1}}}")
 """Name of an aggregate that `init` accepts. It is also part of names of views, files, topics and target tables."""
+SESSION_TYPES = frozenset({"timestamptz", "timetz", "interval", "money", "bytea"})
+"""Types whose text depends on settings of the session, so that the same key would have several texts."""
 # Tables that migration tools and outbox-kit itself create.
 OTHER_TABLES = re.compile(
-    r"outbox_|inbox_|alembic_version$|django_migrations$|flyway_schema_history$|databasechangelog|schema_migrations$"
+    r"(outbox_(event|backfill|offsets|relay\w*|senders?\w*)|inbox_\w+)$|alembic_version$|django_migrations$|flyway_schema_history$|databasechangelog|schema_migrations$"
     r"|_prisma_migrations$|knex_migrations|__efmigrationshistory$|spatial_ref_sys$"
 )
+ODD_NAME = "its name, or the name of a column, has control characters"
 IS_TABLE, IS_COLUMN = TypeAdapter(QualifiedTable).validate_python, TypeAdapter(Identifier).validate_python
 
 
@@ -67,7 +72,7 @@ def parse(options: Iterable[str], tables: Mapping[str, Table]) -> list[Aggregate
     aggregates: dict[str, AggregateTables] = {}
     for option in options:
         name, separator, names = option.partition("=")
-        if not separator or NAME.fullmatch(name) is None or name in RESERVED_TYPES:
+        if not separator or AGGREGATE_NAME.fullmatch(name) is None or name in RESERVED_TYPES:
             hint = f"use {FORM}; NAME has lower-case letters, digits and underscores, and is part of the topic's name"
             raise ConfigurationError(f"--aggregate {option!r} has no valid name", hint)
         if name in aggregates:
@@ -79,7 +84,7 @@ def parse(options: Iterable[str], tables: Mapping[str, Table]) -> list[Aggregate
 def propose(tables: Mapping[str, Table]) -> list[AggregateTables]:
     """Return a proposal: each table belongs to the table that it is part of, or is an aggregate of its own.
 
-    Tables that `unusable` reports, and tables of migration tools, are omitted.
+    Tables that `unusable` reports, and tables of migration tools and of outbox-kit, are omitted.
     """
     usable = {name: table for name, table in tables.items() if not _is_other(table) and unusable(table) is None}
     referenced = {
@@ -97,13 +102,18 @@ def propose(tables: Mapping[str, Table]) -> list[AggregateTables]:
 
 
 def skipped(tables: Mapping[str, Table]) -> dict[str, str]:
-    """Return a mapping from each table that `propose` omits to the reason. Tables of migration tools are left out."""
+    """Return a mapping from each table that cannot be the first of an aggregate to the reason.
+
+    Tables of migration tools and of outbox-kit are omitted.
+    """
     reasons = {name: unusable(table) for name, table in tables.items() if not _is_other(table)}
     return {name: reason for name, reason in reasons.items() if reason is not None}
 
 
 def unusable(table: Table) -> str | None:
     """Return the reason why a table cannot be the first table of an aggregate, or None."""
+    if _has_odd_name(table):
+        return ODD_NAME
     if not table.keys:
         return "it has no primary key, and no unique index on columns that cannot be null"
     try:
@@ -114,7 +124,14 @@ def unusable(table: Table) -> str | None:
         return "its name, or the name of a key column, has characters other than letters, digits and underscores"
     if "payload" in table.keys[0]:
         return "a key column is named payload, like the state in the view"
+    if any(column.type.name in SESSION_TYPES for column in table.columns_named(table.keys[0])):
+        return "the text of a key column depends on settings of the session, such as the time zone"
     return None
+
+
+def _has_odd_name(table: Table) -> bool:
+    names = (table.schema, table.name, *(column.name for column in table.columns))
+    return not all(name.isprintable() for name in names)
 
 
 def _find(name: str, tables: Mapping[str, Table]) -> Table:
@@ -124,7 +141,7 @@ def _find(name: str, tables: Mapping[str, Table]) -> Table:
     if len(matches) == 1:
         return matches[0]
     similar = [full_name for full_name in tables if name.lower().rpartition(".")[2] in full_name.lower()]
-    hint = f"choose one of: {', '.join(similar or tables) or 'the database has no tables'}"
+    hint = f"choose one of: {', '.join(similar or tables)}" if tables else "create the tables first"
     raise ConfigurationError(f"no table {name!r}; names are case-sensitive", hint)
 
 
@@ -134,6 +151,8 @@ def _tree(name: str, tables: Sequence[Table]) -> Node:
     reason = unusable(root)
     if reason is not None:
         raise ConfigurationError(f"aggregate {name}: table {root.full_name}: {reason}", "choose another first table")
+    if odd := next(filter(_has_odd_name, rest), None):
+        raise ConfigurationError(f"aggregate {name}: table {odd.full_name!r}: {ODD_NAME}", "remove this table")
     names = {table.full_name for table in tables}
     parts = {table.full_name: (table, _link(name, table, names)) for table in rest if table is not root}
     node = _node(root, None, parts)
@@ -197,19 +216,30 @@ def _root(name: str, owners: Mapping[str, str | None]) -> str:
 
 
 def _names(members: Mapping[str, Sequence[Table]]) -> dict[str, str]:
-    """Return a name for the aggregate of each root: that of the table, with the schema if it is not unique."""
+    """Return a unique name for the aggregate of each root: that of the table, with the schema if several have it."""
     roots = {root: next(table for table in group if table.full_name == root) for root, group in members.items()}
-    short = {root: _name(table.name) for root, table in roots.items()}
-    counts = list(short.values())
-    return {
-        root: name if counts.count(name) == 1 else _name(f"{roots[root].schema}_{roots[root].name}")
-        for root, name in short.items()
-    }
+    counts = Counter(_name(table.name) for table in roots.values())
+    names: dict[str, str] = {}
+    for root, table in roots.items():
+        is_unique = counts[_name(table.name)] == 1
+        name = _name(table.name if is_unique else f"{table.schema}_{table.name}")
+        names[root] = unique_name(name, {*names.values(), *RESERVED_TYPES}, MAX_NAME_LENGTH)
+    return names
+
+
+def unique_name(name: str, taken: Collection[str], max_length: int) -> str:
+    """Return the name, shortened to `max_length` and numbered if it is taken, regardless of case."""
+    lower, number, candidate = {entry.lower() for entry in taken}, 1, name[:max_length]
+    while candidate.lower() in lower:
+        number += 1
+        suffix = f"_{number}"
+        candidate = f"{name[: max_length - len(suffix)]}{suffix}"
+    return candidate
 
 
 def _name(table: str) -> str:
     name = re.sub(r"[^a-z0-9_]", "_", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", table).lower())
-    return (name if name[0].isalpha() else f"t_{name}")[:41]
+    return (name if name[0].isalpha() else f"t_{name}")[:MAX_NAME_LENGTH]
 
 
 def _is_other(table: Table) -> bool:

@@ -11,7 +11,8 @@ import psycopg
 ARRAY_CATEGORY = "A"
 TABLES: LiteralString = """
     select c.oid::bigint as oid, n.nspname as schema, c.relname as name, greatest(c.reltuples, 0)::bigint as rows,
-           coalesce(obj_description(c.oid, 'pg_class'), '') as comment
+           coalesce(obj_description(c.oid, 'pg_class'), '') as comment, c.reltuples < 0 as is_unknown,
+           c.relkind = 'r' and exists (select from pg_inherits where inhparent = c.oid) as has_heirs
     from pg_class c join pg_namespace n on n.oid = c.relnamespace
     where c.relkind in ('r', 'p') and not c.relispartition and n.nspname !~ '^pg_' and n.nspname <> 'information_schema'
       and not exists (select from pg_depend where classid = 'pg_class'::regclass and objid = c.oid and deptype = 'e')
@@ -24,7 +25,7 @@ COLUMNS: LiteralString = """
 TYPES: LiteralString = """
     select oid::bigint as oid, typname as name, typtype = 'd' as is_domain, typcategory as category,
            typbasetype::bigint as base_oid, typtypmod as modifier, typnotnull as not_null,
-           typelem::bigint as element_oid,
+           typelem::bigint as element_oid, typnamespace = 'pg_catalog'::regnamespace as is_builtin,
            array(select enumlabel::text from pg_enum where enumtypid = pg_type.oid order by enumsortorder) as labels
     from pg_type"""
 # Unique indexes that identify each row: on columns only, on all rows, and checked immediately.
@@ -56,6 +57,8 @@ class ColumnType:
     modifier: int = -1
     labels: tuple[str, ...] = ()
     element: ColumnType | None = None
+    is_builtin: bool = True
+    """Whether the type and its operators are in the schema pg_catalog."""
 
 
 @dataclass(frozen=True)
@@ -82,18 +85,18 @@ class ForeignKey:
 
 @dataclass(frozen=True)
 class Table:
-    """A table. `keys` contains the columns of each unique index without nullable columns, the primary key first.
-
-    `rows` is the estimate of the planner, and 0 if the table was never analyzed.
-    """
+    """A table. `keys` contains the columns of each unique index without nullable columns, the primary key first."""
 
     schema: str
     name: str
     columns: tuple[Column, ...]
     keys: tuple[tuple[str, ...], ...] = ()
     foreign_keys: tuple[ForeignKey, ...] = ()
-    rows: int = 0
+    rows: int | None = None
+    """The planner's estimate of the number of rows; None if the table was never analyzed."""
     comment: str = ""
+    has_heirs: bool = False
+    """Whether other tables inherit from the table, so that a query of the table also returns their rows."""
 
     @property
     def full_name(self) -> str:
@@ -101,7 +104,10 @@ class Table:
 
     def nullable(self, columns: tuple[str, ...]) -> bool:
         """Return whether one of these columns can be null."""
-        return any(column.is_nullable for column in self.columns if column.name in columns)
+        return any(column.is_nullable for column in self.columns_named(columns))
+
+    def columns_named(self, names: tuple[str, ...]) -> list[Column]:
+        return [column for column in self.columns if column.name in names]
 
 
 def read_tables(connection: psycopg.Connection[dict[str, Any]]) -> dict[str, Table]:
@@ -153,8 +159,9 @@ def _table(
             for entry in foreign_keys
             if entry["parent_oid"] in names
         ),
-        row["rows"],
+        None if row["is_unknown"] else row["rows"],
         row["comment"],
+        row["has_heirs"],
     )
 
 
@@ -172,4 +179,4 @@ def _type(oid: int, modifier: int, types: dict[int, dict[str, Any]]) -> ColumnTy
         return _type(row["base_oid"], max(modifier, row["modifier"]), types)
     if row["category"] == ARRAY_CATEGORY and row["element_oid"]:
         return ColumnType(row["name"], element=_type(row["element_oid"], modifier, types))
-    return ColumnType(row["name"], modifier, tuple(row["labels"]))
+    return ColumnType(row["name"], modifier, tuple(row["labels"]), is_builtin=row["is_builtin"])

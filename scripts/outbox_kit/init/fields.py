@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from psycopg import sql
 
 from outbox_common.column_problems import MAX_PRECISION, reserved_by
-from outbox_kit.init.aggregates import AggregateTables, Node
+from outbox_kit.init.aggregates import AggregateTables, Node, unique_name
 from outbox_kit.init.catalog import Column, ColumnType
 
 TARGET_KINDS = ("", "postgres", "delta", "iceberg")
+MAX_NAME_BYTES = 63
+"""Maximum length of a column's name in PostgreSQL."""
 AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 PRIMITIVES = {
     "bool": "boolean", "int2": "int", "int4": "int", "int8": "long", "float4": "float", "float8": "double",
@@ -26,29 +28,43 @@ LOGICAL_TYPES = {
     "timestamp": ("long", "local-timestamp-micros"),
     "timestamptz": ("long", "timestamp-micros"),
 }
+CONVERSIONS = {
+    # to_jsonb() would write the offset of the session's time zone.
+    "timestamptz": sql.SQL("(to_jsonb({} at time zone 'UTC') #>> '{{}}') || 'Z'"),
+    # to_jsonb() would write the form that bytea_output selects.
+    "bytea": sql.SQL("'\\x' || encode({}, 'hex')"),
+}
+"""SQL of the JSON for types whose result of to_jsonb() depends on settings of the session."""
+# The conversion applies to one-dimensional arrays. Others, which Avro does not have, remain nested.
+CONVERTED_ARRAY = sql.SQL(
+    "case when array_ndims({array}) = 1 then (select jsonb_agg({item} order by item.position) "
+    "from unnest({array}) with ordinality as item (value, position)) else to_jsonb({array}) end"
+)
 TEXT_TYPES = frozenset({"text", "varchar", "bpchar", "citext", "name"})
 JSON_TYPES = frozenset({"json", "jsonb"})
 
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a record, and the SQL expression of its value."""
+    """A field of a record. It has the value of a column, or contains the rows of a part."""
 
     name: str
     type: Any
-    value: sql.Composable
-    doc: str = ""
-    part: RecordFields | None = None
-    """The fields of a part's rows, for a field that contains these rows."""
+    content: sql.Composable | RecordFields
+    """SQL expression of a column's value, or the fields of a part's rows."""
+    comment: str = ""
+    note: str = ""
+    """Why the type is a choice, or empty."""
 
     def definition(self) -> dict[str, Any]:
         """Return the field of the Avro schema."""
         field: dict[str, Any] = {"name": self.name, "type": self.type}
-        if self.doc:
-            field["doc"] = self.doc
+        doc = "; ".join(filter(None, (self.comment, self.note)))
+        if doc:
+            field["doc"] = doc
         if isinstance(self.type, list):
             field["default"] = None
-        elif self.part is not None:
+        elif isinstance(self.content, RecordFields):
             field["default"] = []
         return field
 
@@ -98,8 +114,7 @@ class _Derivation:
         name = _field_name(column.name, taken)
         reference = sql.SQL("{}.{}").format(sql.SQL(alias), sql.Identifier(column.name))
         avro_type, value, note = self._value(column.type, reference, record + _pascal(name), column.sql_type)
-        doc = "; ".join(filter(None, (column.comment, note)))
-        return Field(name, ["null", avro_type] if column.is_nullable else avro_type, value, doc)
+        return Field(name, ["null", avro_type] if column.is_nullable else avro_type, value, column.comment, note)
 
     def _part(self, node: Node, record: str, taken: set[str]) -> Field:
         name = _field_name(node.table.name, taken)
@@ -107,61 +122,51 @@ class _Derivation:
         part = self.record(node, part_name)
         definition = {"type": "record", "name": part_name, "fields": [field.definition() for field in part.fields]}
         avro_type: Any = ["null", definition] if node.is_single else {"type": "array", "items": definition}
-        return Field(name, avro_type, sql.SQL(""), node.table.comment, part)
+        return Field(name, avro_type, part, node.table.comment)
 
     def _value(
         self, column_type: ColumnType, value: sql.Composable, type_name: str, sql_type: str
     ) -> tuple[Any, sql.Composable, str]:
-        """Return the Avro type of a value, the SQL expression that converts it for JSON, and a note for `doc`."""
-        name = column_type.name
-        if column_type.element is not None:
+        """Return the Avro type of a value, the SQL expression that converts it for JSON, and a note on the choice."""
+        if column_type.element is not None and column_type.element.element is None:
             return self._array(column_type.element, value, type_name, sql_type)
         if column_type.labels and all(map(AVRO_NAME.fullmatch, column_type.labels)):
             definition = {"type": "enum", "name": self._type_name(type_name), "symbols": list(column_type.labels)}
             return definition, value, ""
-        if name == "timestamptz":
-            # to_jsonb() would write the offset of the session's time zone.
-            utc = sql.SQL("(to_jsonb({} at time zone 'UTC') #>> '{{}}') || 'Z'").format(value)
-            return _logical(name), utc, ""
         avro_type = _plain_type(column_type)
         if avro_type is not None:
-            return avro_type, value, ""
-        note = "" if name in TEXT_TYPES else _note(name, sql_type)
+            conversion = CONVERSIONS.get(column_type.name)
+            return avro_type, value if conversion is None else conversion.format(value), ""
+        note = "" if column_type.name in TEXT_TYPES else _note(column_type.name, sql_type)
         return "string", sql.SQL("{}::text").format(value), note
 
     def _array(
         self, element: ColumnType, value: sql.Composable, type_name: str, sql_type: str
     ) -> tuple[Any, sql.Composable, str]:
-        """Return the type of a one-dimensional array. PostgreSQL allows null in every array."""
-        items, converted, _ = self._value(element, value, type_name, sql_type)
+        """Return the type of an array, the SQL expression and the note. PostgreSQL allows null in every array."""
+        items, _, note = self._value(element, value, type_name, sql_type)
+        conversion = CONVERSIONS.get(element.name)
         if items == "string":
-            converted = sql.SQL("{}::text[]").format(value)
-        elif converted is not value:  # timestamptz: with the offset of the session, which is as exact
+            converted: sql.Composable = sql.SQL("{}::text[]").format(value)
+        elif conversion is not None:
+            converted = CONVERTED_ARRAY.format(array=value, item=conversion.format(sql.SQL("item.value")))
+        else:
             converted = value
-        return {"type": "array", "items": ["null", items]}, converted, ""
+        return {"type": "array", "items": ["null", items]}, converted, note
 
     def _type_name(self, name: str) -> str:
-        unique = _unique(name, self._type_names)
+        unique = unique_name(name, self._type_names, MAX_NAME_BYTES)
         self._type_names.add(unique)
         return unique
 
 
-def open_choices(aggregate: AggregateTables) -> Iterator[str]:
+def open_choices(record: RecordFields, prefix: str = "") -> Iterator[str]:
     """Yield the fields whose type is a choice, with the reason, as `field: reason`."""
-    yield from _notes(state_fields(aggregate), "")
-
-
-def _notes(record: RecordFields, prefix: str) -> Iterator[str]:
-    for column, field in zip(record.node.table.columns, record.fields, strict=False):
-        if column.type.element is None and column.type.name not in TEXT_TYPES and _without_null(field.type) == "string":
-            yield f"{prefix}{field.name}: {_note(column.type.name, column.sql_type)}"
     for field in record.fields:
-        if field.part is not None:
-            yield from _notes(field.part, f"{prefix}{field.name}.")
-
-
-def _without_null(avro_type: Any) -> Any:  # noqa: ANN401 - any Avro type
-    return avro_type[1] if isinstance(avro_type, list) else avro_type
+        if field.note:
+            yield f"{prefix}{field.name}: {field.note}"
+        if isinstance(field.content, RecordFields):
+            yield from open_choices(field.content, f"{prefix}{field.name}.")
 
 
 def _note(name: str, sql_type: str) -> str:
@@ -202,19 +207,11 @@ def _field_name(name: str, taken: set[str]) -> str:
     field = re.sub(r"[^A-Za-z0-9_]", "_", name)
     if not AVRO_NAME.fullmatch(field):
         field = f"_{field}"
-    if any(reserved_by(field, kind) for kind in TARGET_KINDS):
+    if any(reserved_by(field[:MAX_NAME_BYTES], kind) for kind in TARGET_KINDS):
         field = f"{field.strip('_')}_value"
-    unique = _unique(field, taken)
-    taken.add(unique.lower())
+    unique = unique_name(field, taken, MAX_NAME_BYTES)
+    taken.add(unique)
     return unique
-
-
-def _unique(name: str, taken: Collection[str]) -> str:
-    lower, number, candidate = {entry.lower() for entry in taken}, 1, name
-    while candidate.lower() in lower:
-        number += 1
-        candidate = f"{name}_{number}"
-    return candidate
 
 
 def _pascal(name: str) -> str:

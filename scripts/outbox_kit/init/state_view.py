@@ -11,11 +11,13 @@ from outbox_kit.init.fields import Field, RecordFields, state_fields
 from outbox_kit.pipeline.key_columns import identifiers
 from outbox_kit.postgres import ddl
 
+MARK = "outbox-kit: state of aggregate type {name}"
+"""Comment of a view, which distinguishes it from views of others."""
 HEAD = (
     "State of each aggregate of type {name}: the one definition that the service, `outbox backfill` and `outbox verify "
-    "--states` share. Run this file as the owner of the tables, or as a part of your migrations. A transaction that "
-    "changes a row of {tables} must change or lock (select ... for update) the row of {root}, and write the event "
-    "afterwards: see docs/backfill.md of outbox-kit."
+    "--states` share. Run this file as the owner of the tables, or add it to your migrations. A transaction that "
+    "changes a row of {parts} must lock the row of {root} first (select ... for no key update), and write the event "
+    "after its changes: see docs/backfill.md of outbox-kit."
 )
 VIEW = """\
 create or replace view {view} as
@@ -25,6 +27,7 @@ from {table} as {alias}
 cross join lateral (
 {fields}
 ) as state;
+comment on view {view} is {mark};
 """
 KEY_QUERY = sql.SQL("select {key}::text as aggregate_id, payload from {view} where {key} = any(:keys)")
 KEYS_QUERY = sql.SQL("select {key}, payload from {view} where ({key}) = any(:keys)")
@@ -56,9 +59,10 @@ def view_name(aggregate: AggregateTables) -> str:
 def create_view(aggregate: AggregateTables) -> str:
     """Return the statement that creates or replaces the view."""
     record, table = state_fields(aggregate), aggregate.root.table
-    parts = [part.full_name for part in aggregate.root.tables()]
-    head = HEAD.format(name=aggregate.name, tables=", ".join(parts), root=table.full_name)
+    parts = [part.full_name for part in aggregate.root.tables() if part is not table] or [table.full_name]
+    head = HEAD.format(name=aggregate.name, parts=" or ".join(parts), root=table.full_name)
     return as_comment(head) + VIEW.format(
+        mark=sql.Literal(MARK.format(name=aggregate.name)).as_string(None),
         view=ddl.quoted_text(view_name(aggregate)),
         key=", ".join(_column(record.alias, column) for column in aggregate.key),
         alias=record.alias,
@@ -85,9 +89,9 @@ def _fields(record: RecordFields, indent: str) -> str:
 
 
 def _value(record: RecordFields, field: Field) -> str:
-    if field.part is None:
-        return field.value.as_string(None)
-    part = field.part
+    part = field.content
+    if not isinstance(part, RecordFields):
+        return part.as_string(None)
     form = SINGLE_PART if part.node.is_single else PART
     return form.format(
         order=_order(part),
@@ -107,7 +111,7 @@ def _condition(part: RecordFields, parent: str) -> str:
 
 
 def _order(part: RecordFields) -> str:
-    """Return an order of the rows that is the same in every query."""
+    """Return the order of the rows: by their key, or by their text if they have none."""
     keys = part.node.table.keys
     if not keys:
         return f"{part.alias}::text"

@@ -4,32 +4,59 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from psycopg import sql
 
+from outbox_events.errors import ConfigurationError
 from outbox_kit.init.aggregates import AggregateTables, Node
+from outbox_kit.init.catalog import Table
 from outbox_kit.init.state_view import quoted, view_name
+from outbox_kit.pipeline import Source
 from outbox_kit.pipeline.key_columns import aggregate_id
 from outbox_kit.postgres import ddl
+
+BY_HAND = "write the triggers of this aggregate by hand"
 
 
 @dataclass(frozen=True)
 class TriggerTable:
-    """A table of an aggregate. `owners` is the FROM clause that finds the aggregate of a row, with `{row}` for it."""
+    """A table of an aggregate, with SQL for the trigger function of its rows."""
 
     table: str
     function: str
-    moved: tuple[str, ...]
-    """Columns whose change moves the row to another aggregate."""
-    owner_key: tuple[str, ...]
-    owners: str
-
-    def emits(self, row: str) -> str:
-        """Return the statement's arguments and FROM clause for the aggregate of the row `old` or `new`."""
-        return f"({', '.join(key.format(row=row) for key in self.owner_key)}){self.owners.format(row=row)}"
+    is_moved: str
+    """Whether an update moves the row to another aggregate."""
+    old: Owner
+    new: Owner
 
 
-def template_values(aggregate: AggregateTables, outbox_table: str) -> dict[str, object]:
+@dataclass(frozen=True)
+class Owner:
+    """The aggregate of a row: the values of its key, and the FROM clause that they need (empty for its own row)."""
+
+    key: str
+    source: str
+
+
+def check_triggers(aggregate: AggregateTables, source: Source) -> None:
+    """Raise ConfigurationError if the triggers would not send all changes of the aggregate correctly."""
+    if not source.uses_table or source.columns.model_dump() != type(source.columns)().model_dump():
+        message = "--triggers requires an outbox table with the columns of docs/contract.md"
+        raise ConfigurationError(message, "omit --triggers, and write the triggers by hand")
+    for table in aggregate.root.tables():
+        if table.has_heirs:
+            message = f"aggregate {aggregate.name}: other tables inherit from {table.full_name}"
+            raise ConfigurationError(f"{message}, and their changes would not fire its triggers", BY_HAND)
+    for table, columns in _compared_columns(aggregate.root):
+        for column in table.columns_named(columns):
+            if not (column.type.is_builtin or column.type.labels):
+                message = f"aggregate {aggregate.name}: column {column.name} of {table.full_name}"
+                problem = f"has type {column.sql_type}, whose operators are not in the schema pg_catalog"
+                raise ConfigurationError(f"{message} {problem}", BY_HAND)
+
+
+def template_values(aggregate: AggregateTables, source: Source) -> dict[str, object]:
     """Return the values of the template triggers.sql.j2."""
     table, name = aggregate.root.table, aggregate.name
     types = {column.name: column.sql_type for column in table.columns}
@@ -39,40 +66,50 @@ def template_values(aggregate: AggregateTables, outbox_table: str) -> dict[str, 
         "name": name,
         "table": quoted(table.schema, table.name),
         "view": ddl.quoted_text(view_name(aggregate)),
-        "outbox_table": ddl.quoted_text(outbox_table),
-        "emit": quoted(table.schema, f"{name}_emit"),
-        "refuse": quoted(table.schema, f"{name}_refuse_truncate"),
+        "outbox_table": ddl.quoted_text(source.table),
+        "emit": quoted(table.schema, f"{name}_outbox_emit"),
+        "refuse": quoted(table.schema, f"{name}_outbox_refuse_truncate"),
         "parameters": [types[column] for column in aggregate.key],
         "condition": " and ".join(f"{column} = {value}" for column, value in zip(columns, parameters, strict=True)),
         "aggregate_id": aggregate_id([sql.SQL(value) for value in parameters]).as_string(None),
         "has_parts": bool(aggregate.root.children),
-        "tables": list(_tables(aggregate, [aggregate.root])),
+        "tables": list(_tables(aggregate, [aggregate.root], count(1))),
     }
 
 
-def _tables(aggregate: AggregateTables, path: Sequence[Node]) -> Iterator[TriggerTable]:
+def _compared_columns(node: Node) -> Iterator[tuple[Table, tuple[str, ...]]]:
+    """Yield the columns that the functions compare: the key of the aggregate, and the columns that link its parts."""
+    if node.link is None:
+        yield node.table, node.table.keys[0]
+    for child in node.children:
+        if child.link is not None:
+            yield node.table, child.link.parent_columns
+            yield child.table, child.link.columns
+        yield from _compared_columns(child)
+
+
+def _tables(aggregate: AggregateTables, path: Sequence[Node], numbers: count[int]) -> Iterator[TriggerTable]:
     """Yield the last table of `path`, which begins with the first table of the aggregate, and the parts of its rows."""
     table, link = path[-1].table, path[-1].link
-    moved = aggregate.key if link is None else link.columns
-    function = quoted(aggregate.root.table.schema, f"{aggregate.name}_outbox_{len(path)}_{table.name}"[:63])
-    key = [quoted(column) for column in aggregate.key]
-    if link is None:
-        owner_key, owners = tuple(f"{{row}}.{column}" for column in key), ""
-    else:
-        owner_key, owners = tuple(f"t1.{column}" for column in key), f" from {_from(path)}"
-    columns = tuple(quoted(column) for column in moved)
-    yield TriggerTable(quoted(table.schema, table.name), function, columns, owner_key, owners)
+    function = quoted(aggregate.root.table.schema, f"{aggregate.name}_outbox_{next(numbers)}")
+    moved = [quoted(column) for column in (aggregate.key if link is None else link.columns)]
+    is_moved = " or ".join(f"new.{column} is distinct from old.{column}" for column in moved)
+    old, new = (_owner(aggregate, path, row) for row in ("old", "new"))
+    yield TriggerTable(quoted(table.schema, table.name), function, is_moved, old, new)
     for child in path[-1].children:
-        yield from _tables(aggregate, [*path, child])
+        yield from _tables(aggregate, [*path, child], numbers)
 
 
-def _from(path: Sequence[Node]) -> str:
-    """Return the tables from the first to the one that contains the part, joined, and the condition on the part."""
+def _owner(aggregate: AggregateTables, path: Sequence[Node], row: str) -> Owner:
+    """Return the aggregate of `row`, a row of the last table of `path`."""
+    if len(path) == 1:
+        return Owner(", ".join(f"{row}.{quoted(column)}" for column in aggregate.key), "")
     joined = f"{quoted(path[0].table.schema, path[0].table.name)} as t1"
     for number, node in enumerate(path[1:-1], start=2):
         condition = _pairs(node, f"t{number}", f"t{number - 1}")
         joined += f" join {quoted(node.table.schema, node.table.name)} as t{number} on {condition}"
-    return f"{joined} where {_pairs(path[-1], '{row}', f't{len(path) - 1}')}"
+    source = f"from {joined} where {_pairs(path[-1], row, f't{len(path) - 1}')}"
+    return Owner(", ".join(f"t1.{quoted(column)}" for column in aggregate.key), source)
 
 
 def _pairs(node: Node, own: str, parent: str) -> str:

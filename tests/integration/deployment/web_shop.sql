@@ -15,6 +15,9 @@ create table web.orders (id bigint generated always as identity primary key, cus
 create table web.order_line (order_id bigint references web.orders on delete cascade, line_no int, product_id uuid references web.product, qty int not null, price web.amount, primary key (order_id, line_no));
 create table web.line_discount (order_id bigint, line_no int, seq int, amount numeric(8,2) not null, primary key (order_id, line_no, seq), foreign key (order_id, line_no) references web.order_line on delete cascade);
 create table web.stock (warehouse text, sku text, quantity int not null, updated timestamptz, primary key (warehouse, sku));
+create table web.tree (id bigint primary key, code text unique not null, created timestamptz not null default now());
+create table web.branch (id bigint primary key, tree_code text not null references web.tree (code) on delete cascade, "w{i}d'th" int);
+create table web.leaf (id bigint primary key, branch_id bigint not null references web.branch on delete cascade, "value" int not null default 0, blob bytea, seen timestamptz[]);
 create table web.log (at timestamptz, what text);
 create table public.alembic_version (version_num varchar(32) primary key);
 insert into web."Customer" select n, 'u'||n||'@x.org', case when n%3=0 then 'Näme "'||n||'"' end, '1980-01-01'::date+n, array['a','b/c', null], jsonb_build_object('n', n), '2026-01-01 10:00:00.123456+02'::timestamptz + n*interval '1 minute', '10.0.0.1', '\x00ff', n from generate_series(1,300) n;
@@ -27,4 +30,7 @@ insert into web.orders (customer_id, status, placed, total) select 1+n%300, (arr
 insert into web.order_line select o.id, l, (select id from web.product limit 1), l, 9.99 from web.orders o, generate_series(1,3) l where o.id%4<>0;
 insert into web.line_discount select order_id, line_no, 1, 0.5 from web.order_line where line_no=2;
 insert into web.stock select 'w'||n%3, 'a/b~'||n, n, now() from generate_series(1,50) n;
+insert into web.tree select n, 'T' || n from generate_series(1, 10) n;
+insert into web.branch select n, 'T' || 1 + n % 10, n from generate_series(1, 20) n;
+insert into web.leaf select n, 1 + n % 20, n, decode(lpad(to_hex(n), 4, '0'), 'hex'), array[now(), null] from generate_series(1, 60) n;
 analyze;

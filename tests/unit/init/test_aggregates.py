@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from tests.unit.init.tables import by_name, key, table
+from tests.unit.init.tables import by_name, column, key, table
 
 from outbox_events.errors import ConfigurationError
 from outbox_kit.init.aggregates import Node, parse, propose, skipped
@@ -28,9 +30,18 @@ def test_proposes_each_table_with_its_parts() -> None:
     ]
 
 
-def test_every_proposal_can_be_requested() -> None:
-    proposed = propose(SHOP)
-    assert parse([entry.option for entry in proposed], SHOP) == proposed
+@pytest.mark.parametrize(
+    "tables",
+    [
+        SHOP,
+        by_name(table("Item"), table("item"), table("transaction"), table("größe"), table("grüße")),
+        by_name(table("x" * 50), table("x" * 50 + "y")),
+    ],
+)
+def test_every_proposal_can_be_requested(tables: dict[str, Table]) -> None:
+    proposed = propose(tables)
+    assert len(proposed) > 1
+    assert parse([entry.option for entry in proposed], tables) == proposed
 
 
 def test_nests_parts_in_any_order_of_the_option() -> None:
@@ -73,7 +84,11 @@ def test_names_are_unique() -> None:
 
 def test_reports_tables_that_cannot_be_aggregates() -> None:
     tables = by_name(table("log", "at", ""), table("odd name"), table("payload", "payload", "payload"), CUSTOMERS)
-    assert set(skipped(tables)) == {"shop.log", "shop.odd name", "shop.payload"}
+    tables |= by_name(
+        replace(table("lines"), columns=(column("id"), column("a\nb"))),
+        replace(table("times"), columns=(column("id", "timestamptz"),)),
+    )
+    assert set(skipped(tables)) == {"shop.log", "shop.odd name", "shop.payload", "shop.lines", "shop.times"}
     assert [entry.name for entry in propose(tables)] == ["customer"]
 
 

@@ -13,7 +13,7 @@ from outbox_common.column_problems import column_problems
 from outbox_events.schemas.avro_schema import load
 from outbox_kit.init.aggregates import AggregateTables, Node, parse
 from outbox_kit.init.catalog import Column, ColumnType
-from outbox_kit.init.fields import open_choices, schema
+from outbox_kit.init.fields import open_choices, schema, state_fields
 
 
 def aggregate_of(*columns: Column) -> AggregateTables:
@@ -60,6 +60,7 @@ def decimal(precision: int, scale: int) -> dict[str, object]:
         (column("x", "state", labels=("NEW", "OLD")), {"type": "enum", "name": "ThingX", "symbols": ["NEW", "OLD"]}),
         (column("x", "state", labels=("in use",)), "string"),
         (column("x", "_int4", element=ColumnType("int4")), {"type": "array", "items": ["null", "int"]}),
+        (column("x", "_d", element=ColumnType("_int4", element=ColumnType("int4"))), "string"),
         (column("x", "_text", element=ColumnType("text")), {"type": "array", "items": ["null", "string"]}),
     ],
 )
@@ -71,8 +72,13 @@ def test_types(entry: Column, expected: object) -> None:
 
 
 def test_names_the_fields_whose_type_is_a_choice() -> None:
-    columns = (column("a", "jsonb"), column("b", "text"), column("c", "numeric"), column("d", "int8"))
-    assert [choice.partition(":")[0] for choice in open_choices(aggregate_of(*columns))] == ["a", "c"]
+    array = column("e", "_interval", element=ColumnType("interval"))
+    columns = (column("a", "jsonb"), column("b", "text"), column("c", "numeric"), column("d", "int8"), array)
+    assert [choice.partition(":")[0] for choice in open_choices(state_fields(aggregate_of(*columns)))] == [
+        "a",
+        "c",
+        "e",
+    ]
 
 
 def test_names_are_valid_columns_of_every_target() -> None:

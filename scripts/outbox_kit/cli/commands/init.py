@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from outbox_common.pipeline_files import FOLDER
 from outbox_events.errors import ConfigurationError
 from outbox_kit.cli.console import print_message, print_table, print_text
 from outbox_kit.cli.options import CommonOptions, common_options
 from outbox_kit.init import aggregates as grouping
-from outbox_kit.init import database, project_files, project_folder
+from outbox_kit.init import project_files, project_folder, source_database
 from outbox_kit.init.aggregates import AggregateTables
 from outbox_kit.init.catalog import Table, read_tables
-from outbox_kit.init.fields import open_choices
+from outbox_kit.init.fields import open_choices, state_fields
+from outbox_kit.init.source_database import SourceAddress
+from outbox_kit.init.state_view import view_name
 from outbox_kit.stack import Stack
 
 
@@ -57,49 +61,84 @@ def init(
     not overwrite files: if a file has other content, it prints the difference. Unless --create-views is given, it
     changes nothing in the database.
     """
-    if aggregate and add:
-        raise typer.BadParameter("use --aggregate for a new project, and --add for an existing one", param_hint="--add")
-    with database.opened(dsn, Stack(common.project_folder)) as connection:
-        tables, source = read_tables(connection), database.address(connection)
+    _check_options(common, aggregate, add, name, writes=triggers or create_views)
+    with source_database.opened(dsn, Stack(common.project_folder)) as connection:
+        tables, address = read_tables(connection), source_database.address(connection)
         chosen = grouping.parse([*(aggregate or []), *(add or [])], tables)
         if not chosen:
-            _print_proposal(tables, connection_string=database.without_password(dsn))
+            _print_proposal(tables, dsn)
             return
         if add:
             _add(common, chosen, with_triggers=triggers)
         else:
-            project = project_files.check_name(name or project_files.project_name(source.name))
-            address = None if dsn is None else source
-            files = project_files.new_files(project, chosen, address, with_triggers=triggers)
-            _print_written(project_folder.write_files(common.project_folder, files))
+            project = project_files.check_name(name or project_files.project_name(address.database))
+            _create(common, project, chosen, None if dsn is None else address, with_triggers=triggers)
         if create_views:
-            database.create_views(connection, chosen)
-    _print_next(chosen, database.without_password(dsn), source.user, has_views=create_views)
+            for entry in chosen:
+                statements = (common.project_folder / project_files.view_file(entry)).read_text(encoding="utf-8")
+                source_database.create_view(connection, entry, statements)
+                print_message(f"created the view {view_name(entry)}")
+    _print_next(chosen, dsn, address, with_triggers=triggers, has_views=create_views)
+
+
+def _check_options(
+    common: CommonOptions, aggregate: list[str] | None, add: list[str] | None, name: str | None, *, writes: bool
+) -> None:
+    if aggregate and add:
+        raise typer.BadParameter("use --aggregate for a new project, and --add for an existing one", param_hint="--add")
+    if not aggregate and name is not None:
+        raise typer.BadParameter("it requires --aggregate", param_hint="--name")
+    if not aggregate and not add and writes:
+        raise typer.BadParameter("requires --aggregate or --add", param_hint="--triggers, --create-views")
+    if aggregate and common.given_pipeline is not None:
+        raise typer.BadParameter("use --name to name a new pipeline, and --add to extend this one", param_hint="-p")
+
+
+def _create(
+    common: CommonOptions,
+    project: str,
+    chosen: Sequence[AggregateTables],
+    address: SourceAddress | None,
+    *,
+    with_triggers: bool,
+) -> None:
+    files = project_files.new_files(project, chosen, address, with_triggers=with_triggers)
+    others = [path for path in sorted((common.project_folder / FOLDER).glob("*.yaml")) if path.stem != project]
+    if others:
+        hint = f"use --add to extend it, run the command in an empty folder, or add --name {others[0].stem}"
+        raise ConfigurationError(f"the project already has the pipeline file {others[0]}", hint)
+    _print_written(project_folder.write_files(common.project_folder, files))
 
 
 def _add(common: CommonOptions, chosen: Sequence[AggregateTables], *, with_triggers: bool) -> None:
     path = common.pipeline
-    name, text = project_folder.extended_pipeline(path, chosen)
+    pipeline, text = project_folder.extended_pipeline(path, chosen)
+    source = pipeline.source if with_triggers else None
+    files: dict[Path, str] = {}
     for aggregate in chosen:
-        files = project_files.aggregate_files(name, aggregate, with_triggers=with_triggers)
-        _print_written(project_folder.write_files(common.project_folder, files))
-    path.write_text(text)
+        files |= project_files.aggregate_files(pipeline.name, aggregate, source)
+    _print_written(project_folder.write_files(common.project_folder, files))
+    path.write_bytes(text.encode())
     print_message(f"added {', '.join(aggregate.name for aggregate in chosen)} to {path}")
 
 
-def _print_proposal(tables: Mapping[str, Table], *, connection_string: str | None) -> None:
+def _print_proposal(tables: Mapping[str, Table], dsn: str | None) -> None:
     proposed = grouping.propose(tables)
     rows = [
-        [entry.name, ", ".join(table.full_name for table in entry.root.tables()), f"{entry.root.table.rows:,}"]
+        [
+            entry.name,
+            ", ".join(table.full_name for table in entry.root.tables()),
+            "unknown" if entry.root.table.rows is None else f"{entry.root.table.rows:,}",
+        ]
         for entry in proposed
     ]
     print_table(["aggregate", "tables", "rows (estimate)"], rows)
     for name, reason in grouping.skipped(tables).items():
-        print_message(f"{name} cannot be an aggregate: {reason}")
+        print_message(f"{name} cannot be the first table of an aggregate: {reason}")
     if not proposed:
         raise ConfigurationError("the database has no table that can be an aggregate", "create its tables first")
     print_message("to write the files of a project in this folder, run this command with the aggregates that you want:")
-    source = [] if connection_string is None else ["--dsn", connection_string]
+    source = [] if dsn is None else ["--dsn", source_database.printable_dsn(dsn)]
     options = [part for entry in proposed for part in ("--aggregate", entry.option)]
     print_text(shlex.join(["outbox", "init", *source, *options]))
 
@@ -108,27 +147,43 @@ def _print_written(written: project_folder.Written) -> None:
     for path in written.created:
         print_message(f"wrote {path}")
     for path, difference in written.differing.items():
+        if path.suffix == ".json":  # a copy of a file of outbox-kit
+            print_message(f"{path} exists and was not changed; delete it to get the file of this version")
+            continue
         print_message(f"{path} exists and was not changed; the difference to the proposed content:")
         print_text(difference.rstrip())
 
 
 def _print_next(
-    chosen: Sequence[AggregateTables], connection_string: str | None, user: str, *, has_views: bool
+    chosen: Sequence[AggregateTables],
+    dsn: str | None,
+    address: SourceAddress,
+    *,
+    with_triggers: bool,
+    has_views: bool,
 ) -> None:
     for aggregate in chosen:
-        for choice in open_choices(aggregate):
+        for choice in open_choices(state_fields(aggregate)):
             print_message(f"{aggregate.name}.{choice}")
     print_message("review schemas/ and sql/, then run these commands:")
+    if dsn is None:
+        print_message("DSN is the address `postgres` of `outbox stack status`")
+    target = '"$DSN"' if dsn is None else shlex.quote(source_database.printable_dsn(dsn))
+    psql = f"psql {target} --set ON_ERROR_STOP=1"
     if not has_views:
-        database_option = "DSN" if connection_string is None else shlex.quote(connection_string)
-        files = " ".join(f"--file sql/{aggregate.name}_state.sql" for aggregate in chosen)
-        print_text(f"psql {database_option} {files}")
-    if connection_string is not None:
-        psql = f"psql {shlex.quote(connection_string)} --set ON_ERROR_STOP=1"
+        print_text(f"{psql} {_file_options([project_files.view_file(aggregate) for aggregate in chosen])}")
+    if dsn is not None:
         print_text("outbox stack up")
-        print_text(f"export OUTBOX_ADMIN_PASSWORD=...  # of {user}")
+        print_text(f"export OUTBOX_ADMIN_PASSWORD=...  # of {address.user}")
         print_text(f"outbox render --format sql | {psql}")
         print_text(f"{psql} --command '\\password outbox_connector'")
-        print_text("echo password=... > build/stack/secrets/source.properties  # of outbox_connector")
-    print_text("outbox apply && outbox backfill && outbox verify --states")
+        print_text("(umask 077; echo password=... > build/stack/secrets/source.properties)  # of outbox_connector")
+    print_text("outbox apply")
+    if with_triggers:
+        print_text(f"{psql} {_file_options([project_files.trigger_file(aggregate) for aggregate in chosen])}")
+    print_text("outbox backfill && outbox verify --states")
     print_text("outbox-materialize")
+
+
+def _file_options(paths: Sequence[Path]) -> str:
+    return " ".join(f"--file {path}" for path in paths)
