@@ -20,10 +20,11 @@ AGGREGATE_NAME = re.compile(rf"[a-z][a-z0-9_]{{0,{MAX_NAME_LENGTH - 1}}}")
 """Name of an aggregate that `init` accepts. It is also part of names of views, files, topics and target tables."""
 SESSION_TYPES = frozenset({"timestamptz", "timetz", "interval", "money", "bytea"})
 """Types whose text depends on settings of the session, so that the same key would have several texts."""
-# Tables that migration tools and outbox-kit itself create.
+# Tables of outbox-kit, and of migration tools.
 OTHER_TABLES = re.compile(
-    r"(outbox_(event|backfill|offsets|relay\w*|senders?\w*)|inbox_\w+)$|alembic_version$|django_migrations$|flyway_schema_history$|databasechangelog|schema_migrations$"
-    r"|_prisma_migrations$|knex_migrations|__efmigrationshistory$|spatial_ref_sys$"
+    r"(outbox_(event|backfill|offsets|relay|relay_batch|relay_progress)|processed_event|consumer_offset|event_filter"
+    r"|unproven_record|recovery_store|alembic_version|django_migrations|flyway_schema_history|databasechangelog(lock)?"
+    r"|schema_migrations|_prisma_migrations|knex_migrations(_lock)?|__efmigrationshistory)"
 )
 ODD_NAME = "its name, or the name of a column, has control characters"
 IS_TABLE, IS_COLUMN = TypeAdapter(QualifiedTable).validate_python, TypeAdapter(Identifier).validate_python
@@ -243,4 +244,4 @@ def _name(table: str) -> str:
 
 
 def _is_other(table: Table) -> bool:
-    return OTHER_TABLES.match(table.name.lower()) is not None
+    return OTHER_TABLES.fullmatch(table.name.lower()) is not None

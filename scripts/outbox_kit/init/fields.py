@@ -178,6 +178,8 @@ def _note(name: str, sql_type: str) -> str:
 def _plain_type(column_type: ColumnType) -> Any:  # noqa: ANN401 - any Avro type
     """Return the Avro type of values that jsonb represents without a conversion, or None."""
     name = column_type.name
+    if not column_type.is_builtin:
+        return None
     if name in PRIMITIVES:
         return PRIMITIVES[name]
     if name in LOGICAL_TYPES:

@@ -45,6 +45,7 @@ def decimal(precision: int, scale: int) -> dict[str, object]:
         (column("x", "bytea"), "bytes"),
         (column("x", "citext"), "string"),
         (column("x", "inet"), "string"),
+        (column("x", "date", is_builtin=False), "string"),
         (column("x", "timetz"), "string"),
         (column("x", "uuid"), {"type": "string", "logicalType": "uuid"}),
         (column("x", "timestamp"), {"type": "long", "logicalType": "local-timestamp-micros"}),
