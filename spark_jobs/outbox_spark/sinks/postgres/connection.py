@@ -43,6 +43,9 @@ _MERGE_SETTINGS = {"lock_timeout": LOCK_TIMEOUT, "random_page_cost": "1.1", "jit
 _READ_ONLY = "-c datestyle=ISO -c default_transaction_read_only=on -c statement_timeout=60s"
 _FETCHED_ROWS = 10_000
 _TARGET_HINT = "check the server, and the target in the environment or job file"
+_LOGIN_HINT = (
+    "check the target's user, and the environment variable with its password, which the environment or job file names"
+)
 _MIN_WORK_MEM_BYTES = 64 * 1024 * 1024
 
 Connection = psycopg.Connection[TupleRow]
@@ -143,7 +146,7 @@ def read_only_connection(target: PostgresTarget, hint: str = _TARGET_HINT) -> It
 
 def _unreachable(target: PostgresTarget, error: psycopg.Error, hint: str = _TARGET_HINT) -> UnreachableError:
     message = f"PostgreSQL at {target.host}:{target.port}/{target.database}: {postgres_message(error)}"
-    return UnreachableError(message, hint)
+    return UnreachableError(message, _LOGIN_HINT if "authentication failed" in message else hint)
 
 
 def scalar(connection: Connection, query: str | SQL | Composed, parameters: Sequence[object] = ()) -> Any:  # noqa: ANN401
