@@ -17,7 +17,7 @@ from outbox_events.errors import OutboxError
 from outbox_spark.commands.exit_codes import Exit, exit_code, failure_fields
 from outbox_spark.commands.run_each import attempt, stop_spark
 from outbox_spark.jobs.model import MaterializeJob, PostgresTarget, ReadRange, Reporter, TableProgress
-from outbox_spark.kafka.offset_ranges import NoResponseError, TopicAdmin, TopicDescription, resolve_range
+from outbox_spark.kafka.offset_ranges import ClusterUnreachableError, TopicAdmin, TopicDescription, resolve_range
 from outbox_spark.runs.clients import Clients
 from outbox_spark.runs.missed_tombstones import TombstoneRetention
 from outbox_spark.session.run_session import run_session
@@ -114,7 +114,7 @@ class PlannedReads:
 
     unchanged: dict[int, ReadRange] = field(default_factory=dict)
     """The empty read range of each PostgreSQL table that a run would not change, by the index of its job."""
-    unreachable: dict[int, NoResponseError] = field(default_factory=dict)
+    unreachable: dict[int, ClusterUnreachableError] = field(default_factory=dict)
     """The error of each table whose brokers do not respond, by the index of its job. Each run would wait for them."""
     max_offsets: int = 0
     """Number of offsets that a run reads at most."""
@@ -151,7 +151,7 @@ def planned_reads(jobs: Sequence[MaterializeJob]) -> PlannedReads:
 
 
 def _described_topics(
-    jobs: Sequence[MaterializeJob], clients: Clients, unreachable: dict[int, NoResponseError]
+    jobs: Sequence[MaterializeJob], clients: Clients, unreachable: dict[int, ClusterUnreachableError]
 ) -> dict[int, TopicDescription]:
     """Return the description of the topic of each job by its index, with the same requests for a cluster's topics.
 
@@ -164,7 +164,7 @@ def _described_topics(
     for admin, topics in by_cluster.items():
         try:
             found = admin.describe_all(sorted(set(topics.values())))
-        except NoResponseError as error:
+        except ClusterUnreachableError as error:
             unreachable.update(dict.fromkeys(topics, error))
             continue
         described |= {index: found[topic] for index, topic in topics.items()}

@@ -38,6 +38,7 @@ from outbox_spark.runs.apply_batch import AppliedBatch
 from outbox_spark.runs.clients import Clients
 from outbox_spark.runs.materialize_table import BATCH_RECORDS, NOTHING_NEW, Totals, materialize, outcome_of
 from outbox_spark.runs.prepared_rows import PreparedRows
+from outbox_spark.session.error_redaction import redacted
 from outbox_spark.session.run_session import run_session
 from outbox_spark.session.spark_session import FEW_RECORDS
 
@@ -160,8 +161,9 @@ def _known_outcomes(
         outcomes[index] = outcome_of(jobs[index], read_range, Status.UNCHANGED, time.monotonic(), Totals())
         print_message(f"{jobs[index]}: {NOTHING_NEW}")
     for index, error in planned.unreachable.items():
-        outcomes[index] = failed_outcome(jobs[index], error)
-        report_error(error, print_message, str(jobs[index]))
+        failure = redacted(error)
+        outcomes[index] = failed_outcome(jobs[index], failure)
+        report_error(failure, print_message, str(jobs[index]))
     if metrics_writer is not None:
         for index, outcome in outcomes.items():
             RunMetrics(metrics_writer, jobs[index]).write_run(outcome)

@@ -34,8 +34,8 @@ _REBUILD_HINT = "if the topic was changed on purpose, run outbox-rebuild; the ta
 _MAX_DURATION = timedelta(days=36_500)  # Kafka accepts up to 2^63 ms, which exceeds the maximum of timedelta
 
 
-class NoResponseError(UnreachableError):
-    """No broker of a cluster responds, so that requests for its other topics would not be answered either."""
+class ClusterUnreachableError(UnreachableError):
+    """No broker answers a request for metadata, which every broker can answer, so that no topic can be read."""
 
 
 @dataclass(frozen=True)
@@ -69,16 +69,18 @@ class TopicAdmin:
     def describe(self, topic: str) -> TopicDescription:
         """Request the description of a topic.
 
-        Raises ConfigurationError for an unknown topic, NoResponseError if no response arrives, and UnreachableError for
-        other errors.
+        Raises ConfigurationError for an unknown topic, ClusterUnreachableError if no broker responds, and
+        UnreachableError for other errors.
         """
         return self.describe_all([topic])[topic]
 
     def describe_all(self, topics: Sequence[str]) -> dict[str, TopicDescription]:
         """Request the descriptions of several topics at once. Raises the same errors as `describe`."""
+        names = ", ".join(topics)
         try:
-            with _request(", ".join(topics), self._servers):
+            with _request(names, self._servers, no_response=ClusterUnreachableError):
                 found = topic_requests.describe(self._client, topics, REQUEST_SECONDS)
+            with _request(names, self._servers):  # the leader of each partition answers
                 numbers = {topic: partitions for topic, (_, partitions) in found.items()}
                 bounds = topic_requests.bounds_of_topics(self._client, numbers, seconds=REQUEST_SECONDS)
                 settings = _topic_settings(self._client, topics)
@@ -206,8 +208,8 @@ def _parsed_settings(config: Mapping[str, str]) -> dict[str, Any]:
 
 
 @contextmanager
-def _request(topic: str, servers: str) -> Iterator[None]:
-    """Convert errors of requests to the errors that TopicAdmin.describe raises."""
+def _request(topic: str, servers: str, no_response: type[UnreachableError] = UnreachableError) -> Iterator[None]:
+    """Convert errors of requests to those of TopicAdmin.describe. `no_response` is raised if no response arrives."""
     try:
         yield
     except KafkaException as error:
@@ -216,8 +218,8 @@ def _request(topic: str, servers: str) -> Iterator[None]:
             message = f"topic {topic} does not exist at {servers}"
             raise ConfigurationError(message, "run `outbox apply` to create the topics of the pipeline") from error
         message = f"Kafka at {servers}: topic {topic}: {cause.str()}"
-        kind = NoResponseError if cause.code() in _NO_RESPONSE else UnreachableError
+        kind = no_response if cause.code() in _NO_RESPONSE else UnreachableError
         raise kind(message, UNREACHABLE_HINT) from error
     except TimeoutError as error:
         message = f"Kafka at {servers}: topic {topic}: no response within {RESULT_SECONDS:g} s"
-        raise NoResponseError(message, UNREACHABLE_HINT) from error
+        raise no_response(message, UNREACHABLE_HINT) from error

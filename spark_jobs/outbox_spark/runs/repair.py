@@ -43,8 +43,11 @@ def repair_table(
         counts = count_rows(rows)
         if not counts.rows and not (is_last and sets_time):
             continue
-        committed_at = current_at if is_last and sets_time else committed.committed_at
-        progress = replace(committed, run=committed.run + 1, committed_at=committed_at)
+        progress = replace(committed, run=committed.run + 1)
+        if is_last and current_at is not None and sets_time:
+            # Deletions before this time may be missing, so quarantined records from before it are not applied later.
+            since = current_at if committed.unknown_schemas else committed.ledger_since
+            progress = replace(progress, committed_at=current_at, ledger_since=since)
         columns, reader_schema = comparison.columns, comparison.reader_schema
         batch = Batch(rows, counts, columns, reader_schema, committed, progress, may_repeat=True, rewrites=rewrites)
         written = written.plus(table.write(batch))

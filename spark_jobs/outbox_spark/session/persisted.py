@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark import StorageLevel
@@ -18,7 +18,6 @@ PERSISTED_ONLY = "outbox.persisted.only"
 """Local property of Spark jobs that must not read topics (PersistedRows.PROPERTY in outbox-spark.jar)."""
 
 _COUNT_NAMES = ("decoded_rows", "decoded_quarantined", "decoded_tombstones")
-_SEQUENCE_NAMES = ("decoded_oldest_sequence", "decoded_newest_tombstone")
 
 
 @dataclass(frozen=True)
@@ -28,10 +27,6 @@ class DecodedCounts:
     rows: int
     quarantined: int
     tombstones: int
-    oldest_sequence: str = field(default="", compare=False)
-    """Lowest `_sequence` of the rows that are not quarantined. It is empty if one of them has none, or if unknown."""
-    newest_tombstone: str = field(default="", compare=False)
-    """Highest `_sequence` of the tombstones, or empty if unknown."""
 
     @property
     def live(self) -> int:
@@ -92,14 +87,10 @@ def count_rows(rows: DataFrame) -> DecodedCounts:
 def count_expressions() -> list[Column]:
     """Return the aggregate expressions over rows of decode() whose values `counts_from` uses."""
     is_readable = F.col("__outbox_reason").isNull()
-    is_tombstone = is_readable & F.col("__outbox_deleted")
-    counts = [F.count(F.lit(1)), F.count("__outbox_reason"), F.count_if(is_tombstone)]
-    sequences = [F.min(F.when(is_readable, F.col("_sequence"))), F.max(F.when(is_tombstone, F.col("_sequence")))]
-    names = (*_COUNT_NAMES, *_SEQUENCE_NAMES)
-    return [value.alias(name) for value, name in zip((*counts, *sequences), names, strict=True)]
+    counts = [F.count(F.lit(1)), F.count("__outbox_reason"), F.count_if(is_readable & F.col("__outbox_deleted"))]
+    return [count.alias(name) for count, name in zip(counts, _COUNT_NAMES, strict=True)]
 
 
 def counts_from(values: Row | Mapping[str, Any]) -> DecodedCounts:
     """Return the counts in the values of `count_expressions`."""
-    counts, sequences = (values[name] for name in _COUNT_NAMES), (values[name] or "" for name in _SEQUENCE_NAMES)
-    return DecodedCounts(*counts, *sequences)
+    return DecodedCounts(*(values[name] for name in _COUNT_NAMES))

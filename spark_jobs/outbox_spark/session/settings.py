@@ -20,6 +20,8 @@ _CHANGED_DEFAULTS: Mapping[str, str] = {
     "spark.sql.dataFrameQueryContext.enabled": "false",
     # Persisted rows are read only once or twice, so compressing their columns would take longer than it saves.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
+    # Spark describes the plan of each execution for its UI. By default, it also describes each node on several lines.
+    "spark.sql.ui.explainMode": "simple",
     # Number of tasks that read Delta's log at every commit. The default of 50 suits tables of many thousands of files.
     "spark.databricks.delta.snapshotPartitions": "1",
 }

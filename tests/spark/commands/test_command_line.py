@@ -18,7 +18,7 @@ from outbox_spark.commands.dry_run import PlannedReads
 from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.commands.materialize import main
 from outbox_spark.jobs.model import MaterializeJob, Outcome, ReadRange, Reporter, Status
-from outbox_spark.kafka.offset_ranges import NoResponseError
+from outbox_spark.kafka.offset_ranges import ClusterUnreachableError
 from outbox_spark.session.spark_session import FEW_RECORDS
 
 __all__ = ["pipeline"]  # the fixture
@@ -173,7 +173,7 @@ def test_runs_only_the_tables_that_may_change(
 def test_does_not_start_spark_if_no_broker_responds(
     pipeline: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    error = NoResponseError("Kafka at localhost:1: no response", "make sure that the broker is running")
+    error = ClusterUnreachableError("Kafka at localhost:1: no response", "make sure that the broker is running")
     monkeypatch.setattr(dry_run, "planned_reads", lambda _: PlannedReads({0: EMPTY}, {1: error}))
     monkeypatch.setattr(run_each, "start_session", pytest.fail)
     metrics = tmp_path / "metrics.jsonl"

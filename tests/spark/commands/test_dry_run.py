@@ -32,7 +32,7 @@ from outbox_spark.jobs.model import (
     PostgresTarget,
     TableProgress,
 )
-from outbox_spark.kafka.offset_ranges import NoResponseError, TopicAdmin, TopicDescription
+from outbox_spark.kafka.offset_ranges import ClusterUnreachableError, TopicAdmin, TopicDescription
 from outbox_spark.runs import materialize_table
 from outbox_spark.runs.clients import Clients
 from outbox_spark.sinks import open_table
@@ -172,7 +172,7 @@ def test_waits_once_for_the_brokers_of_a_cluster(
     def describe_all(admin: TopicAdmin, topics: Sequence[str]) -> dict[str, TopicDescription]:
         requested.append(admin._servers)
         if admin._servers == down["bootstrap.servers"]:
-            raise NoResponseError("no response")
+            raise ClusterUnreachableError("no response")
         return dict.fromkeys(topics, replace(STATE, end_offsets=COMMITTED.offsets))
 
     monkeypatch.setattr(TopicAdmin, "describe_all", describe_all)

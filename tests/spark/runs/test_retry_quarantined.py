@@ -159,8 +159,9 @@ def test_applies_nothing_while_tombstones_may_have_been_missed(
         with pytest.raises(CrashError):
             run(postgres_target, live)
     assert state(postgres_target) == before
-    run(postgres_target, live)
-    assert "a" not in state(postgres_target)
+    for _ in range(2):  # the second run applies quarantined records again
+        run(postgres_target, live)
+        assert "a" not in state(postgres_target)
 
 
 def test_newer_unknown_schemas_replace_older_ones(spark: SparkSession) -> None:

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -275,20 +275,20 @@ def test_a_batch_leaves_no_key_filter_settings_or_rows_behind(request: pytest.Fi
 
 
 @pytest.mark.parametrize("name", ["delta_target", "iceberg_target"])
-def test_only_a_batch_with_old_events_reads_the_ledger(
+def test_only_a_batch_with_old_events_is_joined_with_the_ledger(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     target: Target = request.getfixturevalue(name)
-    reads, log, mark = [], Log("test.thing"), Ledger.mark_superseded
+    joins, log, mark = [], Log("test.thing"), Ledger.mark_superseded
 
     def counted(ledger: Ledger, rows: DataFrame, may_contain: str | None) -> DataFrame:
-        reads.append(ledger.content)
+        joins.append(may_contain)
         return mark(ledger, rows, may_contain)
 
     def run() -> int:
-        reads.clear()
+        joins.clear()
         target.run(log, SCHEMAS)
-        return len(reads)
+        return len(joins)
 
     monkeypatch.setattr(Ledger, "mark_superseded", counted)
     put(log, "a", 1)
@@ -301,12 +301,13 @@ def test_only_a_batch_with_old_events_reads_the_ledger(
     put(log, "b", 2)  # the connector sends an event again
     assert run() == 1
     assert target.state("n") == {"a": {"n": 4}}
-    target.open().expire_ledger(datetime.now(UTC))
-    put(log, "b", 6)
-    assert run() == 1  # maintenance has changed the ledger
+    target.open().maintain()  # changes the version of the ledger's table
+    put(log, "c", 4)
+    delete(log, "a", 6)
+    assert run() == 1
     put(log, "b", 7)
     assert run() == 0
-    assert target.state("n") == {"a": {"n": 4}, "b": {"n": 7}}
+    assert target.state("n") == {"b": {"n": 7}}
 
 
 @pytest.mark.parametrize("name", ["delta_target", "iceberg_target"])
@@ -328,6 +329,40 @@ def test_a_run_that_fails_after_the_ledger_leaves_one_entry_for_each_tombstone(
     target.run(log, SCHEMAS)
     assert target.state("n") == {}
     assert sorted(row["aggregate_id"] for row in target.rows("__tombstones")) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("name", ["delta_target", "iceberg_target"])
+def test_finds_the_entries_that_an_overlapping_run_has_added(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Runs can overlap without a lease. The other run fails after it has written its entries for `b` and `c`."""
+    monkeypatch.setattr(Lease, "acquire", lambda _: None)
+    target: Target = request.getfixturevalue(name)
+    log, append = Log("test.thing"), Ledger._append
+    for commit, key in enumerate("abc", start=1):
+        put(log, key, commit)
+    delete(log, "a", 4)
+    target.run(log, SCHEMAS)
+    delete(log, "b", 5)
+    with target.open() as slow:
+        committed = slow.committed()
+        first = log.range_from(committed)
+        delete(log, "c", 6)
+
+        def append_after_the_other_run(ledger: Ledger, entries: DataFrame) -> int:
+            monkeypatch.setattr(Ledger, "_append", append)
+            with monkeypatch.context() as patch:
+                patch.setattr(type(slow), "_commit_merge", lambda *_: raise_crash())
+                with pytest.raises(CrashError):
+                    target.run(log, SCHEMAS)
+            return append(ledger, entries)
+
+        monkeypatch.setattr(Ledger, "_append", append_after_the_other_run)
+        target.apply(slow, committed, first, log, SCHEMAS)
+    target.run(log, SCHEMAS)
+    assert target.state("n") == {}
+    keys = [row["aggregate_id"] for row in target.rows("__tombstones")]
+    assert (keys.count("a"), keys.count("c")) == (1, 1)
 
 
 def raise_crash() -> None:

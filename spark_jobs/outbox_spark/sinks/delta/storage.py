@@ -61,8 +61,9 @@ class DeltaStorage(LakeStorage):
             message = f"{self.path}{suffix} is not a Delta table, but contains {', '.join(others[:3])}"
             raise ForeignTableError(message, "check the path of the target, or move these files")
 
-    def version(self, suffix: str) -> str:
-        return str(self._newest_version(self._log(suffix)))
+    def versions(self, suffix: str) -> tuple[str, str]:
+        version = self._newest_version(self._log(suffix))
+        return str(version), str(version - 1) if version else ""
 
     def read(self, suffix: str = "") -> DataFrame:
         return self.spark.read.format("delta").load(self.path + suffix)

@@ -60,7 +60,8 @@ class DeltaTable(LakeTable):
         with self._raising_conflicts():
             properties = {} if self._storage.exists() else TABLE_PROPERTIES
             self._save(shadow._storage.read(), progress, "overwrite", {**properties, "overwriteSchema": "true"})
-        self._progress, self._ledger.id = progress, shadow._ledger.id
+        self._progress = progress
+        self._ledger.restore(progress)
         shadow.drop()
         shadow._storage.drop(QUARANTINE_SUFFIX)
 

@@ -55,8 +55,12 @@ class IcebergStorage(LakeStorage):
     def exists(self, suffix: str = "") -> bool:
         return self.spark.catalog.tableExists(self.sql_name(suffix))
 
-    def version(self, suffix: str) -> str:
-        return str(self.load(suffix).currentSnapshot().snapshotId())
+    def versions(self, suffix: str) -> tuple[str, str]:
+        snapshot = self.load(suffix).currentSnapshot()
+        if snapshot is None:
+            return "", ""
+        parent = snapshot.parentId()
+        return str(snapshot.snapshotId()), "" if parent is None else str(parent)
 
     def read(self, suffix: str = "") -> DataFrame:
         column_names = {stored: name for name, stored in STORED_NAMES.items()}

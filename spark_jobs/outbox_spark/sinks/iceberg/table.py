@@ -70,7 +70,8 @@ class IcebergTable(LakeTable):
         progress = self._copy_companions(shadow)
         with self._snapshot_property(progress), self._raising_conflicts():
             self._storage.replace(shadow._storage.read())
-        self._progress, self._ledger.id = progress, shadow._ledger.id
+        self._progress = progress
+        self._ledger.restore(progress)
         if self._ledger.exists():
             is_obsolete = f"{LEDGER_ID} <> {literal(self._ledger.id)}"
             self._storage.execute(f"DELETE FROM {self._storage.sql_name(TOMBSTONES_SUFFIX)} WHERE {is_obsolete}")  # noqa: S608

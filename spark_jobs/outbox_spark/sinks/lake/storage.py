@@ -26,8 +26,8 @@ def temporary_view(rows: DataFrame) -> Iterator[str]:
 
 
 _KEY_FILTER = "outbox_may_contain"
-"""Name of the function of `key_filter`. Generated code contains it, so with another name, Spark would compile the code
-again for each batch, and Java would never optimize it."""
+"""Name of the function of `key_filter`. Generated code contains it, so with another name for each batch, Spark would
+compile the code again, and Java would never optimize it."""
 
 
 @contextmanager
@@ -35,14 +35,17 @@ def key_filter(rows: DataFrame, column: str, count: int) -> Iterator[str]:
     """Yield the name of a SQL function of xxhash64(key).
 
     It is true for the keys in a column of `rows`, and false for nearly all other keys. `count` is the approximate
-    number of keys. A session has only one filter at a time; each run has its own session.
+    number of keys.
     """
     spark: Any = rows.sparkSession
-    spark._jvm.io.outboxkit.spark.KeyFilter.register(_KEY_FILTER, rows._jdf, column, count)
+    name = _KEY_FILTER
+    while spark.catalog.functionExists(name):  # of another run in the same session
+        name += "_"
+    spark._jvm.io.outboxkit.spark.KeyFilter.register(name, rows._jdf, column, count)
     try:
-        yield _KEY_FILTER
+        yield name
     finally:
-        spark.sql(f"DROP TEMPORARY FUNCTION IF EXISTS {_KEY_FILTER}")
+        spark.sql(f"DROP TEMPORARY FUNCTION IF EXISTS {name}")
 
 
 def with_keys(rows: DataFrame, may_contain: str | None) -> DataFrame:
@@ -67,8 +70,11 @@ class LakeStorage(ABC):
     def exists(self, suffix: str = "") -> bool: ...
 
     @abstractmethod
-    def version(self, suffix: str) -> str:
-        """Return the version of an existing table. Each commit changes it."""
+    def versions(self, suffix: str) -> tuple[str, str]:
+        """Return the version of an existing table, and the version before its last commit. Each is "" if there is none.
+
+        Each commit changes the version, and versions that are equal have the same content.
+        """
 
     @abstractmethod
     def read(self, suffix: str = "") -> DataFrame: ...

@@ -52,7 +52,7 @@ from outbox_spark.sinks.lake.merge_sql import (
 )
 from outbox_spark.sinks.lake.quarantine import Quarantine
 from outbox_spark.sinks.lake.storage import LakeStorage, key_filter, temporary_view, with_keys
-from outbox_spark.sinks.lake.tombstone_ledger import LEDGER_CONTENT, LEDGER_ID, SUPERSEDED, Ledger
+from outbox_spark.sinks.lake.tombstone_ledger import LEDGER_CONTENT, SUPERSEDED, Ledger, SequenceBounds, sequence_bounds
 from outbox_spark.sinks.lake.value_equality import differs
 from outbox_spark.sinks.target_table import (
     DIFFERENT_COLUMNS,
@@ -128,8 +128,8 @@ class LakeTable(TargetTable, ABC):
         if progress is None:
             raise self._foreign_table_error()
         committed = TableProgress.from_json(progress, f"the progress of {self._label}")  # rejects other layouts
-        self._progress, self._ledger.id = progress, progress[LEDGER_ID]
-        self._ledger.content = progress.get(LEDGER_CONTENT)
+        self._progress = progress
+        self._ledger.restore(progress)
         return committed
 
     def written_topic(self) -> tuple[str, str] | None:
@@ -208,25 +208,22 @@ class LakeTable(TargetTable, ABC):
         self._check_lease()
         companions = self._companions()
         self._refuse_missing_companions(companions)
-        progress = self._progress_with(batch, companions)
         with self._raising_conflicts(), ExitStack() as stack:
             may_contain = self._key_filter(stack, batch)
             if batch.rewrites:
+                progress = self._progress_with(batch, companions)
                 upserts = self._rewrite(batch, progress, may_contain)
                 self._progress = progress
                 return WriteCounts(upserts)
             quarantined = self._quarantine.add(batch)
             if self._mode is Mode.HISTORY:
                 tombstones = self._ledger.add_versions(batch)
+                progress = self._progress_with(batch, companions)
                 upserts, deletes = self._write_history(batch, progress, may_contain)
             else:
                 with changed_settings(self._storage.spark, _settings_for(batch, may_contain)):
-                    newest_entry = self._ledger.newest()
-                    source = self._merge_source(batch, newest_entry, may_contain)
-                    if may_contain is not None:
-                        source = checkpoint(stack, source)
-                    tombstones = self._ledger.add(source, batch.counts, newest_entry)
-                    progress[LEDGER_CONTENT] = self._ledger.content
+                    source, tombstones = self._written_ledger(stack, batch, may_contain)
+                progress = self._progress_with(batch, companions)
                 if batch.previous is None:
                     upserts, deletes = self._create(batch, source, progress), 0
                 else:
@@ -244,6 +241,19 @@ class LakeTable(TargetTable, ABC):
             return f"{self._label}: the table does not exist yet"
         main, *companions = map(self._storage.compact, ["", *self._companions()])
         return f"{self._label}: rewrote {main}" + (f"; companion tables: {'; '.join(companions)}" if companions else "")
+
+    def _written_ledger(self, stack: ExitStack, batch: Batch, may_contain: str | None) -> tuple[DataFrame, int]:
+        """Add the tombstones of the batch to the ledger. Return the source rows of the MERGE, and their number."""
+        if not batch.counts.rows:
+            return self._merge_source(batch, may_contain, has_new_rows_only=True), 0
+        before, bounds = self._ledger.current_content(), SequenceBounds()
+        if before.version or batch.counts.tombstones:
+            bounds = sequence_bounds(batch.rows)
+        source = self._merge_source(batch, may_contain, has_new_rows_only=bounds.oldest > before.newest)
+        if may_contain is not None:
+            source = checkpoint(stack, source)
+        self._ledger.content = before
+        return source, self._ledger.add(source, before, bounds) if batch.counts.tombstones else 0
 
     def _key_filter(self, stack: ExitStack, batch: Batch) -> str | None:
         """Return a SQL function that is false for nearly all keys that are not in the batch, until `stack` is closed.
@@ -267,7 +277,9 @@ class LakeTable(TargetTable, ABC):
         if not batch.counts.rows and not column_defaults:
             self._commit_progress(progress)
             return 0, 0
-        merge = self._merge_for(batch, column_defaults, may_contain, has_quarantined=QUARANTINED in source.columns)
+        # A batch without such records makes no other row stale. The clause would read all columns of the table.
+        has_quarantined = QUARANTINED in source.columns and batch.counts.quarantined > 0
+        merge = self._merge_for(batch, column_defaults, may_contain, has_quarantined=has_quarantined)
         # The format's numbers can include rows that were only marked as stale or deleted, or that got a new column.
         is_exact = self._mode is Mode.HARD_DELETE and not merge.column_defaults and not merge.has_quarantined
         expected = self._count_newer(source, may_contain) if batch.may_repeat and not is_exact else None
@@ -329,8 +341,10 @@ class LakeTable(TargetTable, ABC):
         finally:
             changes.unpersist()
 
-    def _merge_source(self, batch: Batch, newest_entry: str | None, may_contain: str | None) -> DataFrame:
+    def _merge_source(self, batch: Batch, may_contain: str | None, *, has_new_rows_only: bool) -> DataFrame:
         """Return the source rows of the MERGE (see merge_sql.py), and the column SUPERSEDED for tombstones.
+
+        `has_new_rows_only` states that all rows are newer than all entries of the ledger, which is then not read.
 
         If the batch has quarantined records, the result includes all quarantined keys of an existing table, even keys
         without a readable row in the batch.
@@ -338,8 +352,7 @@ class LakeTable(TargetTable, ABC):
         readable_rows = batch.rows.where(F.col("__outbox_reason").isNull())
         names = table_columns(batch.columns, Mode.HARD_DELETE)[:-1]
         readable_rows = readable_rows.select(*names, "__outbox_deleted").withColumn(READABLE, F.lit(True))
-        is_newer = newest_entry is not None and batch.counts.oldest_sequence > newest_entry
-        if batch.previous is None or is_newer:  # the ledger has no entries for a new table, or only older ones
+        if batch.previous is None or has_new_rows_only:  # the ledger has no entries for a new table
             readable_rows = readable_rows.withColumn(SUPERSEDED, F.lit(False))
         else:
             readable_rows = self._ledger.mark_superseded(readable_rows, may_contain)
@@ -464,8 +477,7 @@ class LakeTable(TargetTable, ABC):
             _REMOVED_COLUMNS: sorted(self._field_names().difference(names)),
             "mode": self._mode,
             _COMPANIONS: sorted({*companions, *written}),
-            LEDGER_ID: self._ledger.id,
-            LEDGER_CONTENT: self._ledger.content,
+            **self._ledger.progress_fields(),
             "token": secrets.token_hex(8),
         }
 

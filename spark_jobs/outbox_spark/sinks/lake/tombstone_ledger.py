@@ -7,7 +7,10 @@ the commit fails. The next run then reads the same tombstones again, but does no
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -15,16 +18,31 @@ from pyspark.sql import functions as F  # noqa: N812
 from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS
 from outbox_spark.jobs.model import Mode
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
-from outbox_spark.session.persisted import DecodedCounts
 from outbox_spark.sinks.lake import history
 from outbox_spark.sinks.lake.storage import LakeStorage, with_keys
 from outbox_spark.sinks.target_table import TOMBSTONES_SUFFIX, Batch
 
 LEDGER_ID = "ledger_id"
-LEDGER_CONTENT = "ledger"
-"""Key, in the table's progress, of what the ledger contained at that commit (Ledger.content)."""
+LEDGER_CONTENT = "ledger_content"
+"""Key, in the table's progress, of Ledger.content."""
 SUPERSEDED = "__outbox_superseded"
 _NEWEST = "__outbox_newest_deletion"
+
+
+@dataclass(frozen=True)
+class LedgerContent:
+    """A version of the ledger's table ("" without entries), and the highest `_sequence` of its entries."""
+
+    version: str = ""
+    newest: str = ""
+
+
+@dataclass(frozen=True)
+class SequenceBounds:
+    """The lowest `_sequence` of the readable rows of a batch, and the highest one of its tombstones."""
+
+    oldest: str = ""
+    newest_tombstone: str = ""
 
 
 class Ledger:
@@ -37,9 +55,8 @@ class Ledger:
         self._storage = storage
         self._mode = mode
         self.id = secrets.token_hex(8)
-        self.content: dict[str, str] | None = None
-        """The version of the ledger's table, and the highest `_sequence` of its entries in that version; None if
-        unknown."""
+        self.content: LedgerContent | None = None
+        """The content at the last commit of the table; None if unknown."""
 
     def exists(self) -> bool:
         return self._storage.exists(TOMBSTONES_SUFFIX)
@@ -47,16 +64,25 @@ class Ledger:
     def entries(self) -> DataFrame:
         return self._storage.read(TOMBSTONES_SUFFIX).where(F.col(LEDGER_ID) == self.id)
 
-    def newest(self) -> str | None:
-        """Return the highest `_sequence` of the entries, or "" if there are none.
+    def restore(self, progress: Mapping[str, Any]) -> None:
+        """Set the id and the content from the table's progress."""
+        content = progress.get(LEDGER_CONTENT)
+        self.id, self.content = progress[LEDGER_ID], None if content is None else LedgerContent(**content)
 
-        Return None if the ledger has changed since `content`: by a run that failed before its commit, or maintenance.
+    def progress_fields(self) -> dict[str, Any]:
+        """Return the members of the table's progress for `restore`."""
+        return {LEDGER_ID: self.id, LEDGER_CONTENT: None if self.content is None else asdict(self.content)}
+
+    def current_content(self) -> LedgerContent:
+        """Return the content now. The entries are read if the ledger has changed since `content`.
+
+        It changes by a run that failed before its commit, by a run that overlaps with this one, and by maintenance.
         """
-        if not self.exists():
-            return ""
-        if self.content is None or self.content["version"] != self._storage.version(TOMBSTONES_SUFFIX):
-            return None
-        return self.content["newest"]
+        version = self._storage.versions(TOMBSTONES_SUFFIX)[0] if self.exists() else ""
+        if self.content is not None and self.content.version == version:
+            return self.content
+        newest = self.entries().agg(F.max("_sequence")).collect()[0][0] if version else None
+        return LedgerContent(version, newest or "")
 
     def mark_superseded(self, rows: DataFrame, may_contain: str | None) -> DataFrame:
         """Return `rows` with the column SUPERSEDED: whether an entry has the same key and no older version.
@@ -71,16 +97,16 @@ class Ledger:
         is_superseded = F.coalesce(F.col(_NEWEST) >= version, F.lit(False))
         return rows.join(newest, KEY_COLUMN, "left").withColumn(SUPERSEDED, is_superseded).drop(_NEWEST)
 
-    def add(self, rows: DataFrame, counts: DecodedCounts, newest: str | None) -> int:
+    def add(self, rows: DataFrame, before: LedgerContent, bounds: SequenceBounds) -> int:
         """Add the tombstones among the source rows of a MERGE that are not superseded. Return their number.
 
-        `counts` are those of the batch, and `newest` is the result of newest(). Afterwards, `content` includes the
-        entries.
+        `before` is the content before the batch. Afterwards, `content` includes the tombstones; it is unknown if
+        another run has added entries meanwhile.
         """
-        added = self._append(rows.where(F.col("__outbox_deleted") & ~F.col(SUPERSEDED))) if counts.tombstones else 0
-        if self.exists():
-            newest = self._newest_entry() if newest is None else max(newest, counts.newest_tombstone)
-            self.content = {"version": self._storage.version(TOMBSTONES_SUFFIX), "newest": newest}
+        added = self._append(rows.where(F.col("__outbox_deleted") & ~F.col(SUPERSEDED)))
+        version, previous = self._storage.versions(TOMBSTONES_SUFFIX)
+        after = LedgerContent(version, max(before.newest, bounds.newest_tombstone))
+        self.content = {version: before, previous: after}.get(before.version)
         return added
 
     def add_versions(self, batch: Batch) -> int:
@@ -106,10 +132,14 @@ class Ledger:
             self._storage.execute(f"DELETE FROM {self._storage.sql_name(TOMBSTONES_SUFFIX)} WHERE {is_expired}")  # noqa: S608
         return count
 
-    def _newest_entry(self) -> str:
-        row = self.entries().agg(F.max("_sequence")).collect()[0]
-        return row[0] or ""
-
     def _append(self, entries: DataFrame) -> int:
         entries = entries.select(KEY_COLUMN, *METADATA_COLUMNS).withColumn(LEDGER_ID, F.lit(self.id))
         return self._storage.append(TOMBSTONES_SUFFIX, entries)
+
+
+def sequence_bounds(rows: DataFrame) -> SequenceBounds:
+    """Return the bounds of the rows of a batch. `oldest` is empty if a row has no source_sequence."""
+    readable = rows.where(F.col("__outbox_reason").isNull())
+    tombstone = F.when(F.col("__outbox_deleted"), F.col("_sequence"))
+    oldest, newest = readable.agg(F.min("_sequence"), F.max(tombstone)).collect()[0]
+    return SequenceBounds(oldest or "", newest or "")
