@@ -53,7 +53,7 @@ WARNING = {
 }
 # These commands read only files, compare the systems in their own checks, or use the embedded stack.
 OTHER = {
-    *("render", "lint", "plan", "verify", "doctor", "demo"),
+    *("init", "render", "lint", "plan", "verify", "doctor", "demo"),
     *("offsets export", "dead-letter show"),
     *("stack up", "stack down", "stack status", "stack logs"),
 }

@@ -103,6 +103,7 @@ def commands() -> set[str]:
 # Commands with their arguments, except commands that start or stop a stack, which print addresses with passwords.
 # Commands that stop the pipeline come last.
 ARGUMENTS: dict[str, list[list[str]]] = {
+    "init": [[], ["--add", "missing=public.missing"]],
     "render": [[], ["--format", "sql"]],
     "lint": [[], ["--connect"], ["--output", "json"]],
     "plan": [[], ["--output", "json"], ["--save", "{folder}/plan.json"]],
