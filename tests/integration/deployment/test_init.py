@@ -18,12 +18,14 @@ from tests.conftest import REPOSITORY
 from tests.integration.support import CommandResult, invoke, live_keys, temporary_database
 
 from outbox_events.waiting import Observation, wait_for
+from outbox_kit.cli.commands import init as init_command
 from outbox_kit.connect import lifecycle
 from outbox_kit.deployment import open_deployment
 from outbox_kit.init.project_files import TEST_DSN
 from outbox_kit.pipeline.loading import load_pipeline
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import ddl
+from outbox_kit.stack import Stack
 
 SCHEMA = Path(__file__).with_name("web_shop.sql")
 AGGREGATES = {
@@ -106,8 +108,11 @@ def test_reports_a_database_that_it_cannot_read(folder: Path, database: str) -> 
     assert list(folder.iterdir()) == []
 
 
-def test_the_project_deploys_and_every_state_is_on_its_topic(folder: Path, project: Path, source_dsn: str) -> None:
+def test_the_project_deploys_and_every_state_is_on_its_topic(
+    folder: Path, project: Path, source_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (folder / "build").symlink_to(project / "build")  # the stack of the test run
+    monkeypatch.setattr(init_command, "Stack", lambda _: Stack(project))
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         connection.execute(SCHEMA.read_bytes())
     pipeline = folder / "connectors" / "web.yaml"
