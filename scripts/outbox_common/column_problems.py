@@ -38,6 +38,7 @@ _NAMES_BY_KIND: Mapping[str, frozenset[str]] = {
 }
 """Reserved names by kind of target: the columns of Delta's MERGE and change data feed; PostgreSQL's system columns;
 Iceberg's metadata columns, its stored name for `_partition`, and the columns of Spark's MERGE into Iceberg tables."""
+TARGET_KINDS = tuple(_NAMES_BY_KIND)
 MAX_PRECISION = 38
 """Maximum precision of Spark's decimal type."""
 

@@ -10,13 +10,14 @@ import psycopg
 
 ARRAY_CATEGORY = "A"
 TABLES: LiteralString = """
-    select c.oid::bigint as oid, n.nspname as schema, c.relname as name, greatest(c.reltuples, 0)::bigint as rows,
-           coalesce(obj_description(c.oid, 'pg_class'), '') as comment, c.reltuples < 0 as is_unknown,
+    select c.oid::bigint as oid, n.nspname as schema, c.relname as name,
+           case when c.reltuples >= 0 then c.reltuples::bigint end as rows,
+           coalesce(obj_description(c.oid, 'pg_class'), '') as comment,
            c.relkind = 'r' and exists (select from pg_inherits where inhparent = c.oid) as has_heirs
     from pg_class c join pg_namespace n on n.oid = c.relnamespace
     where c.relkind in ('r', 'p') and not c.relispartition and n.nspname !~ '^pg_' and n.nspname <> 'information_schema'
       and not exists (select from pg_depend where classid = 'pg_class'::regclass and objid = c.oid and deptype = 'e')
-    order by 2, 3"""
+    order by n.nspname, c.relname"""
 COLUMNS: LiteralString = """
     select attrelid::bigint as table_oid, attname as name, atttypid::bigint as type_oid, atttypmod as modifier,
            attnotnull as not_null, format_type(atttypid, atttypmod) as sql_type,
@@ -30,7 +31,7 @@ TYPES: LiteralString = """
     from pg_type"""
 # Unique indexes that identify each row: on columns only, on all rows, and checked immediately.
 KEYS: LiteralString = """
-    select indrelid::bigint as table_oid, indisprimary as is_primary,
+    select indrelid::bigint as table_oid,
            array(select attname::text from unnest(indkey[0:indnkeyatts - 1]) with ordinality as part(number, position)
                  join pg_attribute on attrelid = indrelid and attnum = part.number order by position) as columns
     from pg_index
@@ -159,23 +160,24 @@ def _table(
             for entry in foreign_keys
             if entry["parent_oid"] in names
         ),
-        None if row["is_unknown"] else row["rows"],
+        row["rows"],
         row["comment"],
         row["has_heirs"],
     )
 
 
 def _column(row: dict[str, Any], types: dict[int, dict[str, Any]]) -> Column:
-    oid, modifier, not_null = row["type_oid"], row["modifier"], row["not_null"]
+    oid, not_null = row["type_oid"], row["not_null"]
     while types[oid]["is_domain"]:
         not_null = not_null or types[oid]["not_null"]
-        oid, modifier = types[oid]["base_oid"], max(modifier, types[oid]["modifier"])
-    return Column(row["name"], _type(oid, modifier, types), not not_null, row["sql_type"], row["comment"])
+        oid = types[oid]["base_oid"]
+    column_type = _type(row["type_oid"], row["modifier"], types)
+    return Column(row["name"], column_type, not not_null, row["sql_type"], row["comment"])
 
 
 def _type(oid: int, modifier: int, types: dict[int, dict[str, Any]]) -> ColumnType:
     row = types[oid]
-    if row["is_domain"]:  # the elements of an array
+    if row["is_domain"]:
         return _type(row["base_oid"], max(modifier, row["modifier"]), types)
     if row["category"] == ARRAY_CATEGORY and row["element_oid"]:
         return ColumnType(row["name"], element=_type(row["element_oid"], modifier, types))

@@ -9,13 +9,10 @@ from typing import Any
 
 from psycopg import sql
 
-from outbox_common.column_problems import MAX_PRECISION, reserved_by
+from outbox_common.column_problems import MAX_POSTGRES_BYTES, MAX_PRECISION, TARGET_KINDS, reserved_by
 from outbox_kit.init.aggregates import AggregateTables, Node, unique_name
 from outbox_kit.init.catalog import Column, ColumnType
 
-TARGET_KINDS = ("", "postgres", "delta", "iceberg")
-MAX_NAME_BYTES = 63
-"""Maximum length of a column's name in PostgreSQL."""
 AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 PRIMITIVES = {
     "bool": "boolean", "int2": "int", "int4": "int", "int8": "long", "float4": "float", "float8": "double",
@@ -155,7 +152,7 @@ class _Derivation:
         return {"type": "array", "items": ["null", items]}, converted, note
 
     def _type_name(self, name: str) -> str:
-        unique = unique_name(name, self._type_names, MAX_NAME_BYTES)
+        unique = unique_name(name, self._type_names, MAX_POSTGRES_BYTES)
         self._type_names.add(unique)
         return unique
 
@@ -209,9 +206,9 @@ def _field_name(name: str, taken: set[str]) -> str:
     field = re.sub(r"[^A-Za-z0-9_]", "_", name)
     if not AVRO_NAME.fullmatch(field):
         field = f"_{field}"
-    if any(reserved_by(field[:MAX_NAME_BYTES], kind) for kind in TARGET_KINDS):
+    if any(reserved_by(field[:MAX_POSTGRES_BYTES], kind) for kind in ("", *TARGET_KINDS)):
         field = f"{field.strip('_')}_value"
-    unique = unique_name(field, taken, MAX_NAME_BYTES)
+    unique = unique_name(field, taken, MAX_POSTGRES_BYTES)
     taken.add(unique)
     return unique
 

@@ -7,6 +7,7 @@ import textwrap
 from psycopg import sql
 
 from outbox_kit.init.aggregates import AggregateTables, Node
+from outbox_kit.init.catalog import Table
 from outbox_kit.init.fields import Field, RecordFields, state_fields
 from outbox_kit.pipeline.key_columns import identifiers
 from outbox_kit.postgres import ddl
@@ -66,7 +67,7 @@ def create_view(aggregate: AggregateTables) -> str:
         view=ddl.quoted_text(view_name(aggregate)),
         key=", ".join(_column(record.alias, column) for column in aggregate.key),
         alias=record.alias,
-        table=_table(aggregate.root),
+        table=quoted_table(aggregate.root.table),
         fields=_fields(record, "  "),
     )
 
@@ -95,19 +96,19 @@ def _value(record: RecordFields, field: Field) -> str:
     form = SINGLE_PART if part.node.is_single else PART
     return form.format(
         order=_order(part),
-        table=_table(part.node),
+        table=quoted_table(part.node.table),
         alias=part.alias,
         fields=_fields(part, "    "),
-        condition=_condition(part, record.alias),
+        condition=link_condition(part.node, part.alias, record.alias),
     )
 
 
-def _condition(part: RecordFields, parent: str) -> str:
-    link = part.node.link
-    if link is None:
+def link_condition(node: Node, alias: str, parent_alias: str) -> str:
+    """Return the condition that a row of a part belongs to a row of the enclosing table."""
+    if node.link is None:
         raise ValueError("the first table of an aggregate is not a part")
-    pairs = zip(link.columns, link.parent_columns, strict=True)
-    return " and ".join(f"{_column(part.alias, own)} = {_column(parent, referenced)}" for own, referenced in pairs)
+    pairs = zip(node.link.columns, node.link.parent_columns, strict=True)
+    return " and ".join(f"{_column(alias, own)} = {_column(parent_alias, referenced)}" for own, referenced in pairs)
 
 
 def _order(part: RecordFields) -> str:
@@ -118,8 +119,9 @@ def _order(part: RecordFields) -> str:
     return ", ".join(_column(part.alias, column) for column in keys[0])
 
 
-def _table(node: Node) -> str:
-    return quoted(node.table.schema, node.table.name)
+def quoted_table(table: Table) -> str:
+    """Return the name of a table with its schema, in quotes."""
+    return quoted(table.schema, table.name)
 
 
 def _column(alias: str, name: str) -> str:

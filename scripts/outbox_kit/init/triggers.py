@@ -11,7 +11,7 @@ from psycopg import sql
 from outbox_events.errors import ConfigurationError
 from outbox_kit.init.aggregates import AggregateTables, Node
 from outbox_kit.init.catalog import Table
-from outbox_kit.init.state_view import quoted, view_name
+from outbox_kit.init.state_view import link_condition, quoted, quoted_table, view_name
 from outbox_kit.pipeline import Source
 from outbox_kit.pipeline.key_columns import aggregate_id
 from outbox_kit.postgres import ddl
@@ -64,7 +64,7 @@ def template_values(aggregate: AggregateTables, source: Source) -> dict[str, obj
     columns = [quoted(column) for column in aggregate.key]
     return {
         "name": name,
-        "table": quoted(table.schema, table.name),
+        "table": quoted_table(table),
         "view": ddl.quoted_text(view_name(aggregate)),
         "outbox_table": ddl.quoted_text(source.table),
         "emit": quoted(table.schema, f"{name}_outbox_emit"),
@@ -95,7 +95,7 @@ def _tables(aggregate: AggregateTables, path: Sequence[Node], numbers: count[int
     moved = [quoted(column) for column in (aggregate.key if link is None else link.columns)]
     is_moved = " or ".join(f"new.{column} is distinct from old.{column}" for column in moved)
     old, new = (_owner(aggregate, path, row) for row in ("old", "new"))
-    yield TriggerTable(quoted(table.schema, table.name), function, is_moved, old, new)
+    yield TriggerTable(quoted_table(table), function, is_moved, old, new)
     for child in path[-1].children:
         yield from _tables(aggregate, [*path, child], numbers)
 
@@ -104,16 +104,9 @@ def _owner(aggregate: AggregateTables, path: Sequence[Node], row: str) -> Owner:
     """Return the aggregate of `row`, a row of the last table of `path`."""
     if len(path) == 1:
         return Owner(", ".join(f"{row}.{quoted(column)}" for column in aggregate.key), "")
-    joined = f"{quoted(path[0].table.schema, path[0].table.name)} as t1"
+    joined = f"{quoted_table(path[0].table)} as t1"
     for number, node in enumerate(path[1:-1], start=2):
-        condition = _pairs(node, f"t{number}", f"t{number - 1}")
-        joined += f" join {quoted(node.table.schema, node.table.name)} as t{number} on {condition}"
-    source = f"from {joined} where {_pairs(path[-1], row, f't{len(path) - 1}')}"
+        condition = link_condition(node, f"t{number}", f"t{number - 1}")
+        joined += f" join {quoted_table(node.table)} as t{number} on {condition}"
+    source = f"from {joined} where {link_condition(path[-1], row, f't{len(path) - 1}')}"
     return Owner(", ".join(f"t1.{quoted(column)}" for column in aggregate.key), source)
-
-
-def _pairs(node: Node, own: str, parent: str) -> str:
-    if node.link is None:
-        raise ValueError("the first table of an aggregate is not a part")
-    pairs = zip(node.link.columns, node.link.parent_columns, strict=True)
-    return " and ".join(f"{own}.{quoted(column)} = {parent}.{quoted(other)}" for column, other in pairs)

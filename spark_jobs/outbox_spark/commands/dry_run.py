@@ -132,11 +132,8 @@ def planned_reads(jobs: Sequence[MaterializeJob]) -> PlannedReads:
             return nullcontext(connection(target))
 
         compares_topic = False
-        topics = _described_topics(jobs, clients, planned.unreachable)
-        for index, job in enumerate(jobs):
-            if index in planned.unreachable:
-                continue
-            topic = topics[index]
+        for index, topic in sorted(_described_topics(jobs, clients, planned).items()):
+            job = jobs[index]
             if not isinstance(job.target, PostgresTarget):
                 # All offsets that the topic ever had, because a MERGE also reads the rows of removed records.
                 planned.max_offsets += sum(topic.end_offsets.values())
@@ -151,11 +148,11 @@ def planned_reads(jobs: Sequence[MaterializeJob]) -> PlannedReads:
 
 
 def _described_topics(
-    jobs: Sequence[MaterializeJob], clients: Clients, unreachable: dict[int, ClusterUnreachableError]
+    jobs: Sequence[MaterializeJob], clients: Clients, planned: PlannedReads
 ) -> dict[int, TopicDescription]:
     """Return the description of the topic of each job by its index, with the same requests for a cluster's topics.
 
-    If the brokers of a cluster do not respond, add its jobs to `unreachable` instead.
+    Jobs whose brokers do not respond are added to `planned` instead.
     """
     by_cluster: dict[TopicAdmin, dict[int, str]] = {}
     for index, job in enumerate(jobs):
@@ -165,9 +162,9 @@ def _described_topics(
         try:
             found = admin.describe_all(sorted(set(topics.values())))
         except ClusterUnreachableError as error:
-            unreachable.update(dict.fromkeys(topics, error))
-            continue
-        described |= {index: found[topic] for index, topic in topics.items()}
+            planned.unreachable |= dict.fromkeys(topics, error)
+        else:
+            described |= {index: found[topic] for index, topic in topics.items()}
     return described
 
 

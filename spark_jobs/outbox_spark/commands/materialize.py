@@ -128,17 +128,17 @@ def _main(options: argparse.Namespace) -> int:
         planned = _planned_reads(jobs, options)
         known = _known_outcomes(jobs, planned, metrics_writer)
         remaining = {index: job for index, job in enumerate(jobs) if index not in known}
-        outcomes = list(known.values())
-        code = exit_of(outcomes)
+        outcomes, code = list[Outcome](), Exit.DONE
         if remaining:
             run = _run_once if options.interval is None else _run_rounds
             few_records = planned.is_complete and planned.max_offsets <= FEW_RECORDS
             fair_scheduling = options.threads > 1
             with _started_spark(metrics_writer, few_records=few_records, fair_scheduling=fair_scheduling) as spark:
                 outcomes, code = run(spark, list(remaining.values()), options, metrics_writer)
-            for index, outcome in sorted(known.items()):
-                outcomes.insert(index, outcome)
-            code = exit_of(outcomes) if options.interval is None else code
+        for index, outcome in sorted(known.items()):
+            outcomes.insert(index, outcome)
+        if known:  # only in a single run
+            code = exit_of(outcomes)
     print_result(as_json(outcomes) if options.output == "json" else as_table(outcomes))
     return code
 

@@ -37,17 +37,17 @@ def repair_table(
     newest = selected.where(~is_different & F.col("__outbox_reason").isNull()).drop(KIND, ROW, DIFFERENT_COLUMNS)
     different = _with_stored_versions(selected.where(is_different))
     deletions = _tombstones(comparison.absent.where(is_selected), newest, table.current_time())
-    sets_time = current_at is not None and not comparison.counts[DifferenceKind.UNPROVEN]
+    committed_at = None if comparison.counts[DifferenceKind.UNPROVEN] else current_at
     # Deletions are a separate batch: a synthetic tombstone may have the partition and offset of another key's record.
     for rows, rewrites, is_last in ((newest, False, False), (different, True, False), (deletions, False, True)):
         counts = count_rows(rows)
-        if not counts.rows and not (is_last and sets_time):
+        if not counts.rows and not (is_last and committed_at is not None):
             continue
         progress = replace(committed, run=committed.run + 1)
-        if is_last and current_at is not None and sets_time:
+        if is_last and committed_at is not None:
             # Deletions before this time may be missing, so quarantined records from before it are not applied later.
-            since = current_at if committed.unknown_schemas else committed.ledger_since
-            progress = replace(progress, committed_at=current_at, ledger_since=since)
+            since = committed_at if committed.unknown_schemas else committed.ledger_since
+            progress = replace(progress, committed_at=committed_at, ledger_since=since)
         columns, reader_schema = comparison.columns, comparison.reader_schema
         batch = Batch(rows, counts, columns, reader_schema, committed, progress, may_repeat=True, rewrites=rewrites)
         written = written.plus(table.write(batch))

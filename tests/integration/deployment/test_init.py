@@ -7,7 +7,8 @@ import random
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -156,11 +157,7 @@ def latest_states(dsn: str, name: str) -> tuple[dict[str, object], dict[str, obj
 
 def test_triggers_send_the_latest_state_of_concurrent_transactions(triggers: str) -> None:
     touched: set[int] = set()
-    workers = [threading.Thread(target=change_orders, args=(triggers, seed, touched)) for seed in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    run_together(*(partial(change_orders, triggers, seed, touched) for seed in range(4)))
     sent, expected = latest_states(triggers, "orders")
     assert sent == expected
     assert {str(key) for key in touched} <= sent.keys()
@@ -184,6 +181,15 @@ def test_triggers_find_the_aggregate_of_a_row_that_another_transaction_moves(tri
     assert "4711" in json.dumps(sent["2"])
 
 
+def run_together(*actions: Callable[[], object]) -> None:
+    """Run each action in a thread of its own, and wait until all have ended."""
+    threads = [threading.Thread(target=action) for action in actions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 def waiting_sessions(dsn: str) -> Observation[bool]:
     with psycopg.connect(dsn) as connection:
         (count,) = connection.execute(
@@ -196,11 +202,7 @@ def test_triggers_let_transactions_add_parts_to_the_same_aggregate(triggers: str
     with psycopg.connect(triggers) as one, psycopg.connect(triggers) as other:
         one.execute("insert into web.branch values (101, 'T3', 1)")
         other.execute("insert into web.branch values (102, 'T3', 2)")
-        commits = [threading.Thread(target=connection.commit) for connection in (one, other)]
-        for commit in commits:
-            commit.start()
-        for commit in commits:
-            commit.join()
+        run_together(one.commit, other.commit)
     sent, expected = latest_states(triggers, "tree")
     assert sent == expected
     state = sent["3"]

@@ -321,10 +321,7 @@ def test_a_run_that_fails_after_the_ledger_leaves_one_entry_for_each_tombstone(
     delete(log, "a", 4)
     target.run(log, SCHEMAS)
     delete(log, "b", 5)
-    with monkeypatch.context() as patch:
-        patch.setattr(type(target.open()), "_commit_merge", lambda *_: raise_crash())
-        with pytest.raises(CrashError):
-            target.run(log, SCHEMAS)
+    crash_before_the_commit(target, log, monkeypatch)
     delete(log, "c", 6)
     target.run(log, SCHEMAS)
     assert target.state("n") == {}
@@ -351,10 +348,7 @@ def test_finds_the_entries_that_an_overlapping_run_has_added(
 
         def append_after_the_other_run(ledger: Ledger, entries: DataFrame) -> int:
             monkeypatch.setattr(Ledger, "_append", append)
-            with monkeypatch.context() as patch:
-                patch.setattr(type(slow), "_commit_merge", lambda *_: raise_crash())
-                with pytest.raises(CrashError):
-                    target.run(log, SCHEMAS)
+            crash_before_the_commit(target, log, monkeypatch)
             return append(ledger, entries)
 
         monkeypatch.setattr(Ledger, "_append", append_after_the_other_run)
@@ -365,8 +359,16 @@ def test_finds_the_entries_that_an_overlapping_run_has_added(
     assert (keys.count("a"), keys.count("c")) == (1, 1)
 
 
-def raise_crash() -> None:
-    raise CrashError
+def crash_before_the_commit(target: Target, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the target until it has written its ledger."""
+
+    def crash(*_: object) -> None:
+        raise CrashError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(target.open()), "_commit_merge", crash)
+        with pytest.raises(CrashError):
+            target.run(log, SCHEMAS)
 
 
 @pytest.mark.parametrize("name", ["delta_target", "iceberg_target"])

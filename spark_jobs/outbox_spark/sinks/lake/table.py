@@ -245,11 +245,13 @@ class LakeTable(TargetTable, ABC):
     def _written_ledger(self, stack: ExitStack, batch: Batch, may_contain: str | None) -> tuple[DataFrame, int]:
         """Add the tombstones of the batch to the ledger. Return the source rows of the MERGE, and their number."""
         if not batch.counts.rows:
-            return self._merge_source(batch, may_contain, has_new_rows_only=True), 0
+            return self._merge_source(batch, may_contain, reads_ledger=False), 0
         before, bounds = self._ledger.current_content(), SequenceBounds()
         if before.version or batch.counts.tombstones:
             bounds = sequence_bounds(batch.rows)
-        source = self._merge_source(batch, may_contain, has_new_rows_only=bounds.oldest > before.newest)
+        has_new_rows_only = bounds.oldest > before.newest
+        reads_ledger = batch.previous is not None and before.version != "" and not has_new_rows_only
+        source = self._merge_source(batch, may_contain, reads_ledger=reads_ledger)
         if may_contain is not None:
             source = checkpoint(stack, source)
         self._ledger.content = before
@@ -341,10 +343,10 @@ class LakeTable(TargetTable, ABC):
         finally:
             changes.unpersist()
 
-    def _merge_source(self, batch: Batch, may_contain: str | None, *, has_new_rows_only: bool) -> DataFrame:
+    def _merge_source(self, batch: Batch, may_contain: str | None, *, reads_ledger: bool) -> DataFrame:
         """Return the source rows of the MERGE (see merge_sql.py), and the column SUPERSEDED for tombstones.
 
-        `has_new_rows_only` states that all rows are newer than all entries of the ledger, which is then not read.
+        `reads_ledger` is false if no entry of the ledger can supersede a row.
 
         If the batch has quarantined records, the result includes all quarantined keys of an existing table, even keys
         without a readable row in the batch.
@@ -352,11 +354,11 @@ class LakeTable(TargetTable, ABC):
         readable_rows = batch.rows.where(F.col("__outbox_reason").isNull())
         names = table_columns(batch.columns, Mode.HARD_DELETE)[:-1]
         readable_rows = readable_rows.select(*names, "__outbox_deleted").withColumn(READABLE, F.lit(True))
-        if batch.previous is None or has_new_rows_only:  # the ledger has no entries for a new table
-            readable_rows = readable_rows.withColumn(SUPERSEDED, F.lit(False))
-        else:
+        if reads_ledger:
             readable_rows = self._ledger.mark_superseded(readable_rows, may_contain)
             readable_rows = readable_rows.where(F.col("__outbox_deleted") | ~F.col(SUPERSEDED))
+        else:
+            readable_rows = readable_rows.withColumn(SUPERSEDED, F.lit(False))
         quarantined_versions = self._quarantine.newest_versions(batch.committed.topic_id)
         if quarantined_versions is None:
             return readable_rows.withColumn(STALE_COLUMN, F.lit(False))

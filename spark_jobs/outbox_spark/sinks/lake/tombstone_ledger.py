@@ -89,8 +89,6 @@ class Ledger:
 
         `may_contain` is a SQL function that is true for the keys of `rows` (see storage.key_filter).
         """
-        if not self.exists():
-            return rows.withColumn(SUPERSEDED, F.lit(False))
         version = F.struct(*VERSION_COLUMNS)
         entries = with_keys(self.entries(), may_contain)
         newest = entries.groupBy(KEY_COLUMN).agg(F.max(version).alias(_NEWEST))
@@ -105,8 +103,12 @@ class Ledger:
         """
         added = self._append(rows.where(F.col("__outbox_deleted") & ~F.col(SUPERSEDED)))
         version, previous = self._storage.versions(TOMBSTONES_SUFFIX)
-        after = LedgerContent(version, max(before.newest, bounds.newest_tombstone))
-        self.content = {version: before, previous: after}.get(before.version)
+        if version == before.version:  # without rows, Delta does not commit
+            self.content = before
+        elif previous == before.version:
+            self.content = LedgerContent(version, max(before.newest, bounds.newest_tombstone))
+        else:
+            self.content = None
         return added
 
     def add_versions(self, batch: Batch) -> int:
