@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 import psycopg
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.integration.receiving.matrix.dependency import Dependency
 from tests.integration.receiving.matrix.entries import Entry, Setup
@@ -56,16 +56,27 @@ class Case:
     def dead_letter_topic(self) -> str:
         return f"{self.setup.group}.dead-letter"
 
-    def send(self, *event_ids: str) -> None:
-        """Produce events, each to the partition that its number determines."""
+    def send(self, *event_ids: str) -> dict[str, tuple[int, int]]:
+        """Produce events, each to the partition that its number determines. Return their partitions and offsets."""
+        places: dict[str, tuple[int, int]] = {}
+
+        def delivered(_error: KafkaError | None, message: Message) -> None:
+            places[bytes(message.value() or b"").decode()] = (message.partition() or 0, message.offset() or 0)
+
         producer = Producer({"bootstrap.servers": self.setup.bootstrap, **PRODUCER_SETTINGS})
         for event_id in event_ids:
             number = int(event_id.removeprefix("last").removeprefix("e"))
             headers = [("event_id", event_id.encode()), ("event_type", b"Changed")]
             producer.produce(
-                self.setup.topic, key=f"k{number % 6}", value=event_id, headers=headers, partition=number % PARTITIONS
+                self.setup.topic,
+                key=f"k{number % 6}",
+                value=event_id,
+                headers=headers,
+                partition=number % PARTITIONS,
+                on_delivery=delivered,
             )
         assert producer.flush(SECONDS) == 0
+        return places
 
     def join(self, **options: Any) -> Member:  # noqa: ANN401 - options of Member
         """Add a member to the group."""
@@ -81,20 +92,25 @@ class Case:
             for member in self.members:
                 member.check()
             counters = [member.receiver.counters.to_dict() for member in self.members]
-            return Observation(True if condition() else None, f"{self.entry.name}: {counters}")
+            starts = [member.strategy.starts for member in self.members]
+            return Observation(True if condition() else None, f"{self.entry.name}: {counters}, started at {starts}")
 
         wait_for(subject, poll, seconds=seconds, interval=0.05)
 
     def settle(self, *members: Member) -> None:
-        """Wait until the given members, by default all, have processed all events."""
-        self.send(*LAST)
-        awaited = members or self.members
+        """Wait until the given members, by default all, have processed all events.
 
-        def is_settled() -> bool:
-            settled = set[str]().union(*(member.strategy.settled for member in awaited))
-            return settled >= {*LAST}
+        A member that has joined again starts at the stored position, which can be after an event that it did not see.
+        """
+        places = self.send(*LAST)
+        strategies = [member.strategy for member in members or self.members]
 
-        self.wait("the last events", is_settled)
+        def is_settled(event_id: str) -> bool:
+            partition, offset = places[event_id]
+            source = (self.setup.topic, partition)
+            return any(event_id in each.settled or each.starts.get(source, 0) > offset for each in strategies)
+
+        self.wait("the last events", lambda: all(map(is_settled, LAST)))
 
     def outcome(self) -> Outcome:
         """Count the effects, after the members have ended."""

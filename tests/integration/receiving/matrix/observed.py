@@ -25,6 +25,8 @@ class Observed:
         """Partitions that have been assigned at any time."""
         self.settled: set[str] = set()
         """Ids of events that have been applied, recognized as duplicates, or recovered."""
+        self.starts: dict[tuple[str, int], int] = {}
+        """Stored position at which each partition was last assigned."""
         self._strategy = strategy
         self._before_commit = before_commit
         self._after_commit = after_commit
@@ -40,6 +42,7 @@ class Observed:
         starts = self._strategy.assigned(partitions)
         # Recorded afterwards, because until then the strategy can still read what another member has saved.
         self.partitions |= {(partition.topic, partition.partition) for partition in partitions}
+        self.starts |= {(start.topic, start.partition): start.offset for start in starts or []}
         return starts
 
     def revoked(self, partitions: list[TopicPartition]) -> None:
