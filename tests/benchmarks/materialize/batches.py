@@ -37,6 +37,7 @@ ROUNDS = int(os.environ.get("ROUNDS", "8"))
 KEYS = int(os.environ.get("KEYS", "1000000"))
 SIZES = [int(size) for size in os.environ.get("SIZES", f"10000,100000,{KEYS}").split(",")]
 WARM_UP_ROUNDS = 4
+CHECKPOINT_ROUNDS = 3
 SECONDS = (
     ("batch10k_postgres", 0.8, 0.4),
     ("batch10k_delta", 3.5, 2.5),
@@ -86,8 +87,10 @@ def main() -> int:
 def measure(bench: SparkBench, kinds: list[str], sizes: list[int], common: int, rounds: int) -> dict[str, list[float]]:
     """Return seconds by measure: `batch10k_KIND` for tables of `common` keys, `batch10k_postgres_KEYS` for each size.
 
-    Each round runs all batches in turn, starting with a different batch. WARM_UP_ROUNDS rounds precede.
+    Each round runs all batches in turn, starting with a different batch. WARM_UP_ROUNDS rounds precede. Afterwards,
+    CHECKPOINT_ROUNDS rounds measure what a checkpoint before the batch costs in PostgreSQL.
     """
+    bench.disable_timed_checkpoints()
     samples: dict[str, list[float]] = {}
     with ExitStack() as stack:
         session = stack.enter_context(run_session(bench.spark, bench.job(POSTGRES, "bench.keys", "keys")))
@@ -95,21 +98,41 @@ def measure(bench: SparkBench, kinds: list[str], sizes: list[int], common: int, 
         filled = [
             stack.enter_context(_filled(kept, [*kinds, SINK] if keys == common else [POSTGRES], keys)) for keys in sizes
         ]
-        for number in range(rounds + WARM_UP_ROUNDS):
-            for tables in filled:
-                tables.topic.send(BATCH)
-                tables.topic.send_markers()
-            runs = [(name, batch) for tables in filled for name, batch in tables.batches.items()]
-            shift = number % len(runs)
-            for name, batch in runs[shift:] + runs[:shift]:
-                bench.collect_garbage()
-                seconds = batch()
-                print_progress(f"round {number}, {name}: {seconds:.2f} s")
-                if number >= WARM_UP_ROUNDS:
-                    samples.setdefault(name, []).append(seconds)
+        batches = {name: batch for tables in filled for name, batch in tables.batches.items()}
+        after_checkpoint = {
+            _name(f"{kind}_after_checkpoint", common): batches[_name(kind, common)] for kind in (POSTGRES, SINK)
+        }
+        bench.checkpoint()
+        for number in range(WARM_UP_ROUNDS + rounds):
+            seconds = _round(filled, batches, number, before=bench.collect_garbage)
+            if number >= WARM_UP_ROUNDS:
+                _add(samples, seconds)
+        for number in range(CHECKPOINT_ROUNDS):
+            _add(samples, _round(filled, after_checkpoint, number, before=bench.clean_up))
     for kind in [*kinds, SINK]:
         samples[f"batch10k_{kind}"] = samples[_name(kind, common)]
     return samples
+
+
+def _round(
+    filled: list[Filled], batches: dict[str, Callable[[], float]], number: int, *, before: Callable[[], None]
+) -> dict[str, float]:
+    """Send a batch to each topic, and call `before` and a batch in turn. Return the seconds by name."""
+    for tables in filled:
+        tables.topic.send(BATCH)
+        tables.topic.send_markers()
+    names, seconds = list(batches), dict[str, float]()
+    shift = number % len(names)
+    for name in names[shift:] + names[:shift]:
+        before()
+        seconds[name] = batches[name]()
+        print_progress(f"round {number}, {name}: {seconds[name]:.2f} s")
+    return seconds
+
+
+def _add(samples: dict[str, list[float]], seconds: dict[str, float]) -> None:
+    for name, actual in seconds.items():
+        samples.setdefault(name, []).append(actual)
 
 
 @contextmanager

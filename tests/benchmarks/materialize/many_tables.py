@@ -70,7 +70,7 @@ def busy_rounds(bench: SparkBench) -> dict[str, list[float]]:
                 topic.send(EVENTS)
             shift = number % len(THREADS)
             for threads in THREADS[shift:] + THREADS[:shift]:
-                bench.collect_garbage()
+                bench.clean_up()
                 seconds = round_seconds(workers[threads], variants[threads], EVENTS)
                 print_progress(f"round {number}, {BUSY} busy tables, threads {threads}: {seconds:.2f} s")
                 if number >= WARM_UP_ROUNDS:

@@ -124,7 +124,7 @@ def _naive(bench: SparkBench, topic: BookTopic, table: str, results: Results) ->
 
 
 def _jdbc_sink(bench: SparkBench, topic: BookTopic, table: str, results: Results) -> None:
-    bench.collect_garbage()
+    bench.clean_up()
     results.add("jdbc-sink", Sample(jdbc_sink.drain(bench, topic.name, table), 0.0))
     results.check_row_count("jdbc-sink", bench.count(table))
     bench.drop_table(POSTGRES, table)
@@ -132,7 +132,7 @@ def _jdbc_sink(bench: SparkBench, topic: BookTopic, table: str, results: Results
 
 def _timed(bench: SparkBench, step: Callable[[], object]) -> Sample:
     """Measure wall-clock seconds, and CPU seconds of the JVM that is both driver and executor."""
-    bench.collect_garbage()
+    bench.clean_up()
     pid = bench.spark_pid
     started, used = time.perf_counter(), cpu_seconds(pid)
     step()

@@ -102,13 +102,27 @@ class SparkBench:
         assert jvm is not None
         return int(jvm.java.lang.ProcessHandle.current().pid())
 
-    def collect_garbage(self) -> None:
+    def clean_up(self) -> None:
         """Run the JVM's garbage collector and a checkpoint, so that a sample does not affect the next one."""
+        self.collect_garbage()
+        self.checkpoint()
+
+    def collect_garbage(self) -> None:
         jvm = self.spark.sparkContext._jvm
         assert jvm is not None
         jvm.java.lang.System.gc()
+
+    def checkpoint(self) -> None:
+        """Run a checkpoint, after which the first change of each page writes the whole page to the WAL."""
         with self.bench_stack.database() as connection:
             connection.execute("checkpoint")
+
+    def disable_timed_checkpoints(self) -> None:
+        """Let the server run no checkpoint by itself for an hour."""
+        with self.bench_stack.database() as connection:
+            connection.execute("alter system set checkpoint_timeout = '1h'")
+            connection.execute("alter system set max_wal_size = '20GB'")
+            connection.execute("select pg_reload_conf()")
 
 
 @dataclass(frozen=True)
