@@ -31,7 +31,7 @@ OLDER_POSTGRES := 14.24.0 16.15.0
 DRILL := --way cdc-exactly-once --way two-phase \
 	--fault kill-writer --fault kill-kafka --fault kill-postgres --times 1 --seconds 5 --materialize --receive --fast-start
 
-.PHONY: help setup components maven-components demo drill drill-full images up down logs ps dist-spark dist check check-python check-java format test test-spark test-browser test-containers test-compose test-full test-cluster class-archive fuzz bench-plan bench-smt bench-source bench-latency bench-sending bench-receiving bench-receiving-table bench-materialize bench-batches bench-many-tables bench-freshness bench-latest-state clean prerequisites older-postgres wiremock requirements
+.PHONY: help setup components maven-components demo drill drill-full images up down logs ps dist-spark dist check check-python check-java format test test-spark test-browser test-containers test-compose test-full test-cluster class-archive fuzz bench-plan bench-smt bench-source bench-latency bench-sending bench-receiving bench-receiving-table bench-materialize bench-batches bench-many-tables bench-freshness bench-latest-state clean prerequisites component-manifest older-postgres wiremock requirements
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -65,6 +65,9 @@ $(STAMPS)/runtime: $(RUNTIME_POMS) | prerequisites
 	@$(ELAPSED) "downloading Kafka, Connect, Debezium, registry, PostgreSQL, Spark's jars to build/runtime (about 220 MB)" \
 		env $(MVN) -f compose/runtime/pom.xml package -Druntime.directory="$(CURDIR)/build/runtime"
 	@mkdir -p $(STAMPS) && touch $@
+
+component-manifest: setup ## Write the list of what an installation without a checkout downloads. Run it after a change of compose/runtime.
+	@$(BIN)/python -m outbox_lab.component_manifest
 
 older-postgres: $(OLDER_POSTGRES:%=$(STAMPS)/postgres-%) ## Download the older PostgreSQL servers that tests use to build/postgres.
 

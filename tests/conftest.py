@@ -33,17 +33,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def make_project(folder: Path) -> Path:
-    """Create a project like a user's, with the example's files and the runtime that `make setup` resolved."""
+    """Create a project like a user's, with the example's files."""
     for name in ("connectors", "schemas"):
         shutil.copytree(REPOSITORY / name, folder / name)
     environment = folder / "connectors" / "environments" / "local.yaml"
     content = yaml.safe_load(environment.read_text())
     content["connector"]["poll_interval_ms"] = POLL_INTERVAL_MS
     environment.write_text(yaml.safe_dump(content))
-    (folder / "build").mkdir(parents=True)
-    (folder / "build" / "runtime").symlink_to(REPOSITORY / "build" / "runtime")
-    (folder / "smt" / "target").mkdir(parents=True)
-    (folder / "smt" / "target" / "plugin").symlink_to(REPOSITORY / "smt" / "target" / "plugin")
     return folder
 
 

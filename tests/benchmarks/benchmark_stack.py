@@ -33,7 +33,7 @@ from outbox_kit.postgres.replication_slot import wait_inactive
 from outbox_kit.stack import Options, Stack, StackState
 from outbox_kit.stack.health_checks import send_get
 from outbox_kit.stack.ports import HOST, choose_ports
-from outbox_kit.stack.services.connect import PASSWORD_VARIABLE, worker_settings
+from outbox_kit.stack.services.connect import PASSWORD_VARIABLE, plugin_folders, worker_settings
 from outbox_kit.stack.services.jvm import write_properties
 
 NAME = "bench"
@@ -129,7 +129,7 @@ def benchmark_stack(*, plugins: tuple[Path, ...] = ()) -> Iterator[BenchmarkStac
     """Start a separate stack with the aggregate `book` of the worked example, and delete the stack at the end."""
     with tempfile.TemporaryDirectory(prefix="outbox-bench-") as folder:
         project = make_project(Path(folder) / "project")
-        stack = Stack(project, Options(plugin_folders=(*Options().plugin_folders, *plugins)))
+        stack = Stack(project, Options(plugin_folders=plugins))
         try:
             state = stack.up(print_progress)
             with open_deployment(_pipeline(project), "local", DEFAULT_POLL_INTERVAL) as deployment:
@@ -163,13 +163,13 @@ def worker_without_exactly_once(bench: BenchmarkStack) -> Iterator[ConnectClient
     """
     layout = bench.stack.layout
     port = choose_ports({}, {})["connect"]
-    settings = worker_settings(bench.state, bench.stack.options.plugin_folders, "service_load", layout.secrets)
+    folders = plugin_folders(layout, bench.stack.options)
+    settings = worker_settings(bench.state, folders, "service_load", layout.secrets)
     settings |= {
         "group.id": "bench-at-least-once",
         "listeners": f"http://{HOST}:{port}",
         "rest.advertised.port": port,
         "exactly.once.source.support": "disabled",
-        "plugin.path": ",".join(str(layout.root / folder) for folder in bench.stack.options.plugin_folders),
         **{f"{store}.storage.topic": f"bench-at-least-once-{store}" for store in ("config", "offset", "status")},
     }
     file = layout.configuration / "at-least-once.properties"

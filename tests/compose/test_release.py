@@ -18,6 +18,7 @@ from tests.integration.support import CommandResult, run
 from outbox_kit import __version__
 from outbox_kit.testing import Images, OutboxStack
 
+DEVELOPMENT = REPOSITORY / "requirements" / "development.txt"
 PLUGINS = "/opt/kafka/plugins"
 PIP_INSTALL = ["-m", "pip", "install", "-q", "--disable-pip-version-check"]
 ENVIRONMENT = """\
@@ -73,15 +74,19 @@ def installed(python: list[str]) -> set[str]:
     return {canonicalize_name(package["name"]) for package in json.loads(output)}
 
 
+def versions_of(requirements: Path, folder: Path) -> str:
+    """Write the versions without the hashes, which pip would also require of our wheels. Return the path."""
+    pins = re.findall(r"^[a-z].*==[^\\\n]*", requirements.read_text(encoding="utf-8"), re.MULTILINE)
+    file = folder / "versions.txt"
+    file.write_text("\n".join(pins), encoding="utf-8")
+    return str(file)
+
+
 def test_a_service_installs_the_library_without_the_kit(dist: Path, tmp_path: Path) -> None:
     wheel, requirements = next(dist.glob("outbox_events-*.whl")), next(dist.glob("outbox-events-requirements-*.txt"))
     python = [str(tmp_path / "venv" / "bin" / "python"), "-I"]  # without the sources of PYTHONPATH
-    versions = tmp_path / "versions.txt"
-    pins = re.findall(r"^[a-z].*==[^\\\n]*", requirements.read_text(encoding="utf-8"), re.MULTILINE)
-    versions.write_text("\n".join(pins), encoding="utf-8")
-
     run_or_fail([sys.executable, "-m", "venv", str(tmp_path / "venv")])
-    run_or_fail([*python, *PIP_INSTALL, "-c", str(versions), str(wheel)])
+    run_or_fail([*python, *PIP_INSTALL, "-c", versions_of(requirements, tmp_path), str(wheel)])
     run_or_fail([*python, "-c", "from outbox_events import emit"])
     assert installed(python) <= {"outbox-events", "psycopg", "psycopg-binary", "typing-extensions", "pip", "setuptools"}
     missing = run([*python, "-c", "from outbox_events import Receiver"], REPOSITORY)
@@ -93,6 +98,25 @@ def test_a_service_installs_the_library_without_the_kit(dist: Path, tmp_path: Pa
     others = "import outbox_events as o; [getattr(o, name) for name in o.__all__ if name != 'OpenTelemetryTracer']"
     run_or_fail([*python, "-c", others])
     assert installed(python) & {"outbox-kit", "typer", "pydantic", "jinja2", "rich", "msgspec", "pyspark"} == set()
+
+
+def test_the_stack_starts_in_an_empty_folder_without_a_checkout(
+    dist: Path, outbox: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = str(outbox.parent / "python")
+    wheel = next(dist.glob("outbox_kit-*.whl"))
+    run_or_fail(
+        [python, *PIP_INSTALL, "-c", versions_of(DEVELOPMENT, tmp_path), "--find-links", str(dist), f"{wheel}[stack]"]
+    )
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    up = run([str(outbox), "stack", "up"], folder)
+    down = run([str(outbox), "stack", "down", "--purge"], folder)
+    assert (up.code, down.code) == (0, 0), up.output + down.output
+    assert f"downloading kafka to {tmp_path}/cache" in up.output
+    assert "make " not in up.output
 
 
 def test_checksums_match_the_files(dist: Path) -> None:

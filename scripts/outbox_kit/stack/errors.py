@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
+from outbox_common.components.folders import CHECKOUT, cache_folder, is_checkout
 from outbox_events.errors import OutboxError
-
-CHECKOUT = Path(__file__).resolve().parents[3]
 
 
 class StackError(OutboxError):
@@ -13,6 +12,6 @@ class StackError(OutboxError):
 
 def setup_hint(otherwise: str = "", checkout: Path = CHECKOUT) -> str:
     """Return the hint to run `make setup`, or `otherwise` if outbox-kit was not installed from a checkout."""
-    if (checkout / "Makefile").is_file():
+    if is_checkout(checkout):
         return "run `make setup`"
-    return otherwise or "copy build/runtime and smt/target/plugin from a checkout in which `make setup` was run"
+    return otherwise or f"delete {cache_folder()}, which `outbox stack up` will download again"

@@ -17,7 +17,7 @@ from outbox_kit.stack.state import StackState
 
 @pytest.fixture(scope="session")
 def embedded_stack_folder(pytestconfig: pytest.Config) -> Path:
-    """Return the folder that contains build/runtime and smt/target/plugin. By default, it is pytest's rootdir."""
+    """Return the folder of the stack, whose files are in build/stack. By default, it is pytest's rootdir."""
     return pytestconfig.rootpath
 
 

@@ -7,6 +7,7 @@ import os
 import tempfile
 from pathlib import Path
 
+from outbox_common.components.folders import CHECKOUT, is_checkout, runtime_folder
 from outbox_events.errors import ConfigurationError
 from outbox_kit.stack.errors import StackError
 
@@ -17,6 +18,8 @@ FORBIDDEN_CHARACTERS = frozenset(",:;#%\"'\\\n\r\t")
 MAX_SOCKET_PATH_BYTES = 92
 SECRETS_FOLDER = "secrets"
 """Name of the folder, next to the state file, of the properties files with secrets that connectors can refer to."""
+
+PACKAGED_TRANSFORMS = Path(__file__).resolve().parents[1] / "plugins"
 
 
 class Layout:
@@ -30,8 +33,10 @@ class Layout:
             raise ConfigurationError(message, "move the project to a path without these characters")
         self.stack_id = hashlib.sha256(str(self.root).encode()).hexdigest()[:12]
         """Distinguishes this stack from the stacks of other checkouts on the same machine."""
-        self.runtime = self.root / "build" / "runtime"
-        """Binaries that `make setup` resolved."""
+        self.runtime = runtime_folder()
+        """Servers and their plugins, from `make setup` or downloaded by `up`."""
+        self.transforms = CHECKOUT / "smt" / "target" / "plugin" if is_checkout() else PACKAGED_TRANSFORMS
+        """Connect plugins of outbox-kit."""
         self.home = self.root / "build" / "stack"
         """Folder of the stack's files. PostgreSQL's files are elsewhere if its user cannot access this folder."""
         self.configuration = self.home / "conf"

@@ -9,6 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from outbox_common.components.download import download
+from outbox_common.components.folders import is_checkout
+from outbox_common.components.manifest import STACK
 from outbox_events.errors import ConfigurationError, OutboxError
 from outbox_kit import __version__
 from outbox_kit.results import Reporter, silent
@@ -70,7 +73,12 @@ class Stack:
     def start(
         self, names: tuple[str, ...], java: Path | None, ports: Mapping[str, int], progress: Reporter
     ) -> StackState:
-        """Stop the remaining processes of a killed run, then start the services."""
+        """Stop the remaining processes of a killed run, then start the services.
+
+        Download the components first if outbox-kit was not installed from a checkout.
+        """
+        if not is_checkout():
+            download(STACK, progress)
         self.layout.create()
         stop_all(self.layout, progress)
         state = self.next_state(ports)

@@ -16,7 +16,6 @@ import yaml
 from outbox_events.errors import ConfigurationError
 from outbox_kit.results import Reporter
 from outbox_kit.stack import Options, Stack, StackState
-from outbox_kit.stack.errors import StackError
 from outbox_kit.stack.processes import terminate
 from outbox_lab.drill.accounts import AGGREGATE
 
@@ -25,7 +24,6 @@ STANDBY = "standby"
 """Name of the standby process, by which the next drill finds this process if the drill is killed."""
 PARTITIONS = 4
 STANDBY_STOP_S = 10
-RUNTIME_FOLDERS = ("build/runtime", "smt/target/plugin")
 # wal_sender_timeout is shorter than the pause of Kafka, so that the pause ends the replication connection.
 SERVER_SETTINGS = {"wal_sender_timeout": "8s", "deadlock_timeout": "1s"}
 # The topics are compacted, as in the pipelines of users, but compaction must not remove any record, because the drill
@@ -120,8 +118,6 @@ class DrillProject:
         if not self._local_environment.is_file():
             hint = "copy this file from the outbox-kit repository, or run the drill there"
             raise ConfigurationError(f"{self._local_environment} does not exist", hint)
-        for name in RUNTIME_FOLDERS:
-            self._link(name)
         stack = Stack(self.folder, self.stack_options)
         terminate(stack.layout, (STANDBY,), seconds=STANDBY_STOP_S)
         stack.down(progress, purge=True)
@@ -131,14 +127,6 @@ class DrillProject:
             yield stack, state
         finally:
             stack.down(progress, purge=True)
-
-    def _link(self, name: str) -> None:
-        target, link = self.project_folder / name, self.folder / name
-        if not target.is_dir():
-            raise StackError(f"{target} does not exist", "run `make setup`")
-        link.parent.mkdir(parents=True, exist_ok=True)
-        if not link.exists():
-            link.symlink_to(target)
 
 
 def _set_server_settings(state: StackState) -> None:

@@ -6,12 +6,16 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
+from outbox_common.components.download import download
+from outbox_common.components.folders import is_checkout, runtime_folder
+from outbox_common.components.manifest import SPARK
 from outbox_common.secret_patterns import NAME_PATTERN, VALUE_PATTERN
 from outbox_events.errors import ConfigurationError
 from outbox_spark.session import version_check
@@ -19,7 +23,8 @@ from outbox_spark.session.requirements import ALL_CLASSES, DELTA_EXTENSION, ICEB
 from outbox_spark.session.settings import DELTA_CATALOG, PINNED_SETTINGS
 
 JARS_VARIABLE = "OUTBOX_SPARK_JARS"
-_DEFAULT_JARS_FOLDER = Path("build/runtime/spark/jars")
+_PACKAGED_JAR = Path(__file__).resolve().parents[1] / "outbox-spark.jar"
+"""The jar of this package, if it was installed from a wheel."""
 _DEFAULT_MASTER = "local[*]"
 _DRIVER_MEMORY = "1g"
 # Pauses are harmless in a batch job, and throughput is a third higher with the parallel collector than with G1. If half
@@ -71,9 +76,10 @@ def start_session(
     With `few_records`, code is compiled in less time but runs slower, which is faster for up to FEW_RECORDS records.
     With `fair_scheduling`, jobs of several threads share the cores equally, so a long job does not delay the others.
 
-    The environment variables SPARK_MASTER (local mode; default: local[*]) and OUTBOX_SPARK_JARS (folder; default:
-    build/runtime/spark/jars of the project) apply only without spark-submit. Raises ConfigurationError if a jar is
-    missing, a version is not in SUPPORTED_VERSIONS, SPARK_MASTER names a cluster, or Java does not start.
+    The environment variables SPARK_MASTER (local mode; default: local[*]) and OUTBOX_SPARK_JARS (folder of the jars)
+    apply only without spark-submit. By default, the jars are those of the checkout or, without a checkout, are
+    downloaded once. Raises ConfigurationError if a jar is missing, a version is not in SUPPORTED_VERSIONS, SPARK_MASTER
+    names a cluster, or Java does not start.
     """
     version_check.check_pyspark()
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
@@ -125,7 +131,7 @@ def _in_process_settings(*, few_records: bool) -> dict[str, str]:
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     settings = {
         # In local mode, the executor is in the driver's JVM. Unlike spark.jars, this setting does not copy files.
-        "spark.driver.extraClassPath": f"{_jars_folder()}/*",
+        "spark.driver.extraClassPath": f"{_jars_folder()}/*{f':{_PACKAGED_JAR}' if _PACKAGED_JAR.exists() else ''}",
         "spark.driver.memory": os.environ.get("OUTBOX_SPARK_MEMORY", _DRIVER_MEMORY),
         **_LOCAL_SETTINGS,
     }
@@ -149,11 +155,12 @@ def _environment_sets(option: str) -> bool:
 
 
 def _jars_folder() -> Path:
+    """Return the folder of the jars. Without a checkout or a configured folder, download them first."""
     configured = os.environ.get(JARS_VARIABLE)
-    project = Path(__file__).resolve().parents[3]
-    folders = [Path(configured)] if configured else [_DEFAULT_JARS_FOLDER, project / _DEFAULT_JARS_FOLDER]
-    for folder in folders:
-        if any(folder.glob("*.jar")):
-            return folder.resolve()
-    message = f"no jars for Spark in {', '.join(map(str, folders))}"
-    raise ConfigurationError(message, f"run `make setup`, or set {JARS_VARIABLE} to the folder of the jars")
+    if not configured and not is_checkout():
+        download(SPARK, partial(print, file=sys.stderr))
+    folder = Path(configured) if configured else runtime_folder() / "spark" / "jars"
+    if not any(folder.glob("*.jar")):
+        hint = f"run `make setup`, or set {JARS_VARIABLE} to the folder of the jars"
+        raise ConfigurationError(f"no jars for Spark in {folder}", hint)
+    return folder.resolve()

@@ -80,19 +80,23 @@ def test_detects_a_killed_worker_quickly(state: StackState) -> None:
 
 
 def test_reports_a_missing_plugin_folder(layout: Layout) -> None:
-    (layout.root / "plugins").mkdir()
-    with pytest.raises(StackError, match=f"plugins in {layout.root}/plugins") as caught:
-        plugin_folders(layout, Options(plugin_folders=(Path("plugins"),)))
+    folder = layout.root / "plugins"
+    folder.mkdir()
+    (layout.root / "connect-plugins" / "debezium").mkdir(parents=True)
+    layout.runtime = layout.transforms = layout.root
+    with pytest.raises(StackError, match=f"plugins in {folder}") as caught:
+        plugin_folders(layout, Options(plugin_folders=(folder,)))
     assert caught.value.hint == "run `make setup`"
 
 
 def test_hints_without_a_checkout_do_not_name_make(tmp_path: Path) -> None:
     assert setup_hint("install it", tmp_path) == "install it"
-    assert setup_hint(checkout=tmp_path).startswith("copy build/runtime and smt/target/plugin from a checkout")
+    assert "`outbox stack up` will download" in setup_hint(checkout=tmp_path)
 
 
 def test_reports_an_incomplete_class_path(layout: Layout) -> None:
     """Without log4j-core, the worker accepts a new log level but does not apply it."""
+    layout.runtime = layout.root / "runtime"
     libraries = layout.runtime / "kafka" / "libs"
     libraries.mkdir(parents=True)
     for jar in ("kafka-server-4.3.1.jar", "connect-runtime-4.3.1.jar", "log4j-slf4j-impl-2.25.4.jar"):

@@ -50,7 +50,7 @@ def status(common: CommonOptions) -> None:
     stack = Stack(common.project_folder)
     state = stack.state()
     if state is None:
-        print_message("the embedded stack is not running: run `outbox stack up` (stack in containers: `make ps`)")
+        print_message("the embedded stack is not running: run `outbox stack up`")
         raise typer.Exit(exit_codes.ERROR)
     _print_addresses(state.addresses(), common.output)
     if common.output is Output.TABLE:

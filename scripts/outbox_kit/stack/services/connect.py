@@ -71,7 +71,7 @@ def plugin_folders(layout: Layout, options: Options) -> tuple[Path, ...]:
 
     Connect only logs a missing directory, and later rejects connectors that need plugins from that directory.
     """
-    folders = tuple(layout.root / folder for folder in options.plugin_folders)
+    folders = (layout.runtime / "connect-plugins", layout.transforms, *options.plugin_folders)
     for folder in folders:
         if not folder.is_dir() or not any(folder.iterdir()):
             raise StackError(f"no Connect plugins in {folder}", setup_hint())

@@ -19,8 +19,8 @@ ROUTER = "io.outboxkit.smt.OutboxRouter"
 class Options:
     """Options of the services. `outbox stack up` uses the defaults."""
 
-    plugin_folders: tuple[Path, ...] = (Path("build/runtime/connect-plugins"), Path("smt/target/plugin"))
-    """Folders of Connect's plugin.path, relative to the project root. Every folder must exist."""
+    plugin_folders: tuple[Path, ...] = ()
+    """Folders of Connect's plugin.path, besides those of Debezium and the transforms. Every folder must exist."""
     required_plugins: tuple[str, ...] = (DEBEZIUM, ROUTER)
     """Plugin classes that the worker must list before it is considered ready."""
     plugin_discovery: str = "service_load"

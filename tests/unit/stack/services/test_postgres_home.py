@@ -21,6 +21,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become ano
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
     layout = Layout(tmp_path)
+    layout.runtime = tmp_path / "runtime"
     layout.create()
     return layout
 
