@@ -175,7 +175,7 @@ class Receiver(Generic[Context]):
     def _poll_and_apply(self, seconds: float) -> int:
         self._raise_revocation_error()
         self._warn_unjoined()
-        self._progress.check(self._positions)
+        self._progress.check(self._positions, has_joined=self._assignments.has_joined)
         self._assignments.assign_due()
         self.paused.resume_due()
         events, error = self._receive(self._assignments.seconds_left(self.paused.seconds_left(seconds)))
@@ -228,6 +228,7 @@ class Receiver(Generic[Context]):
             seconds_since_poll=now - self._polled_at,
             max_poll_interval_s=self._max_poll_interval_s,
             has_joined=self._assignments.has_joined,
+            seconds_unjoined=progress.seconds_unjoined,
             assigned=frozenset(self._assignments.owned),
             waiting=frozenset(self._assignments.waiting),
             paused=frozenset(attempt.event.source for attempt in self.paused),

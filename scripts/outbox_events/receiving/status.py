@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo
+from confluent_kafka.admin import AdminClient, DescribeClusterResult, ListOffsetsResultInfo
 
 from outbox_events.kafka.topic_requests import LATEST, admin_client, isolation_level
 from outbox_events.receiving.partition_states import Partition
@@ -25,6 +25,8 @@ class ReceiverStatus:
     is_closed: bool
     has_joined: bool
     """Whether the group has assigned partitions, or none, since the start, and has not removed the receiver since."""
+    seconds_unjoined: float
+    """Time for which the brokers have responded although the receiver has not joined. It is 0 during an outage."""
     seconds_since_poll: float
     """Time since the client was last polled. It includes the time for which the current batch has been applied."""
     max_poll_interval_s: float
@@ -41,12 +43,13 @@ class ReceiverStatus:
     """Seconds for which the client has delivered nothing from a partition although the partition has unread records."""
 
     def is_alive(self, seconds: float | None = None) -> bool:
-        """Return False if the receiver has not polled, or a partition has been stalled, for more than `seconds`.
+        """Return False if the receiver has not polled or not joined, or a partition stalls, for more than `seconds`.
 
         The default is max.poll.interval.ms. During an outage, a receiver that polls is alive.
         """
         limit = self.max_poll_interval_s if seconds is None else seconds
-        return not self.is_closed and max([self.seconds_since_poll, *self.stalled.values()]) <= limit
+        longest = max([self.seconds_since_poll, self.seconds_unjoined, *self.stalled.values()])
+        return not self.is_closed and longest <= limit
 
     def is_ready(self, seconds: float | None = None) -> bool:
         """Return whether the receiver is alive, has joined the group, and has no partition that waits."""
@@ -67,17 +70,28 @@ class Progress:
         self.checked_at: float | None = None
         self.unread: dict[Partition, int] = {}
         self.stalled: dict[Partition, float] = {}
+        self.seconds_unjoined = 0.0
         self._settings = settings
         self._admin: AdminClient | None = None
         self._requests: dict[TopicPartition, Future[ListOffsetsResultInfo]] = {}
         self._requested_at = -CHECK_S
+        self._cluster: Future[DescribeClusterResult] | None = None
+        self._unjoined_since: float | None = None
         self._last: dict[Partition, tuple[int, float]] = {}  # position, and time since it is unchanged
 
-    def check(self, positions: Callable[[], Mapping[Partition, int]]) -> None:
-        """Request the ends of the partitions, or compare the requested ends with the positions, without waiting."""
+    def check(self, positions: Callable[[], Mapping[Partition, int]], *, has_joined: bool) -> None:
+        """Send a request, or evaluate its response, without waiting.
+
+        A receiver that has joined requests the ends of its partitions. Until then, it asks whether brokers respond.
+        """
+        if has_joined:
+            self.seconds_unjoined, self._unjoined_since = 0.0, None
         if self._requests:
             if all(request.done() for request in self._requests.values()):
                 self._complete(positions())
+        elif self._cluster is not None:
+            if self._cluster.done():
+                self._complete_unjoined(has_joined=has_joined)
         elif self.is_watched and time.monotonic() - self._requested_at >= CHECK_S:
             self._requested_at = time.monotonic()
             self._admin = self._admin or admin_client(self._settings)
@@ -85,6 +99,17 @@ class Progress:
             specs = {TopicPartition(*partition): LATEST for partition in positions()}
             if specs:
                 self._requests = self._admin.list_offsets(specs, isolation_level=level, request_timeout=REQUEST_S)
+            elif not has_joined:
+                self._cluster = self._admin.describe_cluster(request_timeout=REQUEST_S)
+
+    def _complete_unjoined(self, *, has_joined: bool) -> None:
+        """Measure the time without a membership. librdkafka can fail to join again after it has lost all brokers."""
+        cluster, self._cluster = self._cluster, None
+        if has_joined or cluster is None or cluster.exception(0):
+            self.seconds_unjoined, self._unjoined_since = 0.0, None
+            return
+        self._unjoined_since = self._unjoined_since or time.monotonic()
+        self.seconds_unjoined = time.monotonic() - self._unjoined_since
 
     def _complete(self, positions: Mapping[Partition, int]) -> None:
         requests, self._requests = self._requests, {}

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.integration.receiving.service import SECONDS, Service, run_until
 
 from outbox_events import Event, ProcessedEvents, Receiver, ReceiverStatus, Retries
 from outbox_events.receiving import status
+from outbox_events.waiting import Observation, wait_for
 
 
 @pytest.fixture(autouse=True)
@@ -76,6 +77,20 @@ def test_a_client_that_delivers_nothing_from_a_partition_is_not_alive(service: S
         receiver.consumer.resume([TopicPartition(*stalled)])
         run_until(receiver, "all events", lambda: receiver.counters.handled == 4)
         run_until(receiver, "progress", lambda: not receiver.status().stalled)
+
+
+def test_a_receiver_that_the_group_does_not_admit_is_not_alive(service: Service) -> None:
+    """The group waits for a member that does not poll. The brokers respond, so this is not an outage."""
+    other = Consumer({"bootstrap.servers": service.bootstrap, "group.id": service.group})
+    assigned: list[TopicPartition] = []
+    other.subscribe([service.topic], on_assign=lambda _, partitions: assigned.extend(partitions))
+    wait_for("the other member", lambda: Observation(bool(other.poll(0.1) or assigned) or None, ""), seconds=SECONDS)
+    with service.receiver(ProcessedEvents(service.connect)) as receiver:
+        run_until(receiver, "the time limit", lambda: not receiver.status().is_alive(0.2))
+        assert receiver.status().is_alive()
+        other.close()
+        run_until(receiver, "the assignment", lambda: receiver.status().is_ready(0.2))
+        assert receiver.status().seconds_unjoined == 0
 
 
 def test_a_partition_that_waits_for_a_retry_is_not_stalled(service: Service) -> None:
