@@ -31,7 +31,7 @@ OLDER_POSTGRES := 14.24.0 16.15.0
 DRILL := --way cdc-exactly-once --way two-phase \
 	--fault kill-writer --fault kill-kafka --fault kill-postgres --times 1 --seconds 5 --materialize --receive --fast-start
 
-.PHONY: help setup components maven-components demo drill drill-full images up down logs ps dist-spark dist check check-python check-java format test test-spark test-browser test-containers test-compose test-full test-cluster class-archive fuzz bench-plan bench-smt bench-source bench-latency bench-sending bench-receiving bench-receiving-table bench-materialize bench-batches bench-many-tables bench-freshness bench-latest-state clean prerequisites component-manifest older-postgres wiremock requirements
+.PHONY: help setup docs components maven-components demo drill drill-full images up down logs ps dist-spark dist check check-python check-java format test test-spark test-browser test-containers test-compose test-full test-cluster class-archive fuzz bench-plan bench-smt bench-source bench-latency bench-sending bench-receiving bench-receiving-table bench-materialize bench-batches bench-many-tables bench-freshness bench-latest-state clean prerequisites component-manifest older-postgres wiremock requirements
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -158,6 +158,10 @@ dist-spark: setup ## Build the files for spark-submit in build/spark: zip, launc
 dist: setup ## Build a release in dist/: wheels, sdists, Connect plugins, files for spark-submit, SBOMs and checksums.
 	@$(BIN)/python scripts/dist.py
 
+docs: setup ## Build the documentation site in build/docs.
+	@$(BIN)/python -m sphinx --fail-on-warning --keep-going -q -b html docs build/docs
+	@echo "wrote build/docs/index.html"
+
 check: setup ## Run lint, type checks and unit tests, which do not need a stack.
 	@$(MAKE) --no-print-directory -j2 check-python check-java
 
@@ -246,7 +250,7 @@ bench-receiving-table: setup ## Measure layouts and settings of the table of pro
 bench-materialize: setup $(STAMPS)/jdbc-sink ## Measure the materialization of topics. Writes build/bench/materialize.json. Takes about 17 minutes, or 2 minutes with QUICK=1. FULL=1 measures up to 10 million events.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/materialize/run.py
 
-bench-batches: setup $(STAMPS)/jdbc-sink class-archive ## Measure small batches and runs in a new process. Writes build/bench/batches.json. Takes about 12 minutes.
+bench-batches: setup $(STAMPS)/jdbc-sink class-archive ## Measure small batches and runs in a new process. Writes build/bench/batches.json. Takes about 20 minutes.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/materialize/batches.py
 
 bench-many-tables: setup ## Measure rounds for many tables, with several values of --threads. Writes build/bench/many-tables.json. Takes about 9 minutes.

@@ -20,6 +20,7 @@ from outbox_events.errors import ConfigurationError
 from outbox_kit.pipeline.avro import parse_bounded
 from outbox_kit.pipeline.names import Model
 
+FORMAT = 1
 RESTORE_HINT = "restore the version of the last `outbox apply` from version control; only outbox-kit writes the file"
 MAX_BYTES = 20_000_000
 RETAINED_VERSIONS = 3
@@ -72,6 +73,7 @@ class LockedTopic(Model):
 class Lock(Model):
     """Content of the lock file."""
 
+    format: int = Field(default=FORMAT, description="Version of the format of this file.")
     pipeline: str
     environment: str
     source_epoch: int = 1
@@ -131,6 +133,7 @@ def read_lock(path: Path) -> Lock | None:
     except ValueError as error:
         raise ConfigurationError(f"lock file {path}: invalid JSON: {error}", RESTORE_HINT) from None
     digest = document.pop("sha256", None) if isinstance(document, dict) else None
+    _refuse_other_format(path, document)
     try:
         lock = Lock.model_validate(document)
     except ValidationError as error:
@@ -141,6 +144,13 @@ def read_lock(path: Path) -> Lock | None:
         raise ConfigurationError(f"lock file {path}: changed by hand, or by a merge of two versions", RESTORE_HINT)
     _refuse_invalid_schemas(path, lock)
     return lock
+
+
+def _refuse_other_format(path: Path, document: object) -> None:
+    found = document.get("format", FORMAT) if isinstance(document, dict) else FORMAT
+    if found != FORMAT:
+        message = f"lock file {path}: format {found}; this version of outbox-kit reads format {FORMAT}"
+        raise ConfigurationError(message, "use the version of outbox-kit that wrote the file, or a later one")
 
 
 def _refuse_invalid_schemas(path: Path, lock: Lock) -> None:
