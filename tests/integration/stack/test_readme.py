@@ -19,16 +19,14 @@ COMMANDS = [
 ]
 # Stops the stack that other tests need. tests/integration/stack/test_stack.py tests this command.
 EXCLUDED = [["stack", "down", "--purge"]]
-# Commands for the stack in containers, which tests/compose/test_compose.py runs.
-IN_CONTAINERS = [["-e", "compose", "apply", "--yes"], ["-e", "compose", "verify"]]
 
 
 def test_readme_shows_commands() -> None:
     assert len(COMMANDS) >= 5
-    assert all(command in COMMANDS for command in EXCLUDED + IN_CONTAINERS)
+    assert all(command in COMMANDS for command in EXCLUDED)
 
 
-@pytest.mark.parametrize("command", [item for item in COMMANDS if item not in EXCLUDED + IN_CONTAINERS], ids=" ".join)
+@pytest.mark.parametrize("command", [item for item in COMMANDS if item not in EXCLUDED], ids=" ".join)
 def test_commands_of_the_readme_succeed(outbox: Outbox, library: Deployment, command: list[str]) -> None:
     del library
     done = outbox(*command)
