@@ -7,8 +7,6 @@ copyright = "the authors of outbox-kit, Apache License 2.0"
 extensions = ["myst_parser", "sphinx_copybutton"]
 exclude_patterns = ["examples/**/.*"]
 myst_heading_anchors = 4
-# Links to files that are not pages, such as configs and examples, are links to copies of these files.
-suppress_warnings = ["myst.xref_missing_file"]
 html_theme = "furo"
 html_title = "outbox-kit"
 html_show_sphinx = False

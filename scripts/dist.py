@@ -85,7 +85,8 @@ def write_sboms(folder: Path) -> None:
     """Write an SBOM for each released file that has dependencies."""
     documents = {plugin.name: sbom.of_jars(plugin.name, __version__, plugin) for plugin in plugins()}
     for name, requirements in (*PYTHON_REQUIREMENTS, (LAUNCHERS_NAME, "spark-driver.txt")):
-        documents[name] = sbom.of_requirements(name, __version__, REQUIREMENTS_FOLDER / requirements)
+        jars = sorted(PLUGINS_FOLDER.rglob("*.jar")) if name == "outbox-kit" else ()
+        documents[name] = sbom.of_requirements(name, __version__, REQUIREMENTS_FOLDER / requirements, jars)
     for name, text in documents.items():
         (folder / f"{name}-{__version__}.cdx.json").write_text(text, encoding="utf-8")
 

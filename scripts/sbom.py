@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 
 PIN = re.compile(
@@ -13,10 +14,11 @@ PIN = re.compile(
 )
 
 
-def of_requirements(name: str, version: str, requirements: Path) -> str:
-    """Return the SBOM of a component that depends on the packages in a requirements file."""
+def of_requirements(name: str, version: str, requirements: Path, jars: Iterable[Path] = ()) -> str:
+    """Return the SBOM of a component that depends on the packages in a requirements file, and contains jars."""
     pins = PIN.finditer(requirements.read_text(encoding="utf-8"))
-    return _document(name, version, [_package(pin) for pin in pins])
+    contained = {item["bom-ref"]: item for item in map(_jar, jars)}  # plugins contain some jars twice
+    return _document(name, version, [*(_package(pin) for pin in pins), *contained.values()])
 
 
 def of_jars(name: str, version: str, folder: Path) -> str:

@@ -15,10 +15,13 @@ PACKAGED = {
 
 
 class WheelJars(BuildHookInterface[Any]):
-    """Skips what has not been built, and editable installations, which use the checkout."""
+    """Warns about what has not been built. Skips editable installations, which use the checkout."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Add the files that exist."""
         if version == "standard":
-            root = Path(self.root)
-            build_data["force_include"] |= {source: to for source, to in PACKAGED.items() if (root / source).exists()}
+            for source, to in PACKAGED.items():
+                if (Path(self.root) / source).exists():
+                    build_data["force_include"][source] = to
+                else:
+                    self.app.display_warning(f"{source} does not exist, so the wheel cannot start the stack or Spark")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import hashlib
 import os
 import re
@@ -17,6 +18,8 @@ from outbox_common.components.manifest import ANY_PLATFORM, FILE, Artifact
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNTIME = ROOT / "build" / "runtime"
+REPOSITORY = Path(os.environ.get("M2_REPO", Path.home() / ".m2" / "repository"))
+"""Maven's local repository."""
 POM = ROOT / "compose" / "runtime" / "pom.xml"
 JAR_FOLDERS = ("connect-plugins/debezium-connector-postgres", "kafka/libs", "spark/jars")
 BUILT_HERE = "outbox-spark.jar"
@@ -33,19 +36,21 @@ def main() -> int:
     """Write the manifest, and print the number of its files."""
     with tempfile.TemporaryDirectory() as folder:
         artifacts = sorted([*jars(), *archives(MavenContext(repo_cache=Path(folder)))])
-    FILE.write_text("".join(f"{artifact.line}\n" for artifact in artifacts), encoding="ascii")
+    Path(str(FILE)).write_text("".join(f"{artifact.line}\n" for artifact in artifacts), encoding="ascii")
     print(f"{FILE}: {len(artifacts)} files")
     return 0
 
 
 def jars() -> Iterator[Artifact]:
     """Yield the jars that Maven copied, with the coordinates of the same files in Maven's local repository."""
-    repository = Path(os.environ.get("M2_REPO", Path.home() / ".m2" / "repository"))
-    known = {path.name: path for path in repository.rglob("*.jar")}
+    known: dict[str, list[Path]] = {}
+    for path in REPOSITORY.rglob("*.jar"):
+        known.setdefault(path.name, []).append(path)
     for folder in JAR_FOLDERS:
         for jar in sorted((RUNTIME / folder).glob("*.jar")):
             if jar.name != BUILT_HERE:
-                *groups, name, number, _ = known[jar.name].relative_to(repository).parts
+                found = next(path for path in known[jar.name] if filecmp.cmp(path, jar, shallow=False))
+                *groups, name, number, _ = found.relative_to(REPOSITORY).parts
                 classifier = jar.stem.removeprefix(f"{name}-{number}").removeprefix("-")
                 yield Artifact(folder, ".".join(groups), name, "jar", classifier, number, ANY_PLATFORM, *_content(jar))
 

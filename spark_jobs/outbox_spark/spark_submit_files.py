@@ -53,7 +53,7 @@ def build(folder: Path, jars: Path | None = None) -> list[Path]:
 def _zip_entries(package: Path) -> Iterator[tuple[str, bytes]]:
     """Yield the name and content of each file in the zip: all files of this package, outbox_common, outbox_events."""
     for folder in (package, *(Path(module.__file__ or "").parent for module in (outbox_common, outbox_events))):
-        for path in [*folder.rglob("*.py"), *folder.rglob("py.typed")]:
+        for path in [*folder.rglob("*.py"), *folder.rglob("py.typed"), *folder.rglob("manifest.txt")]:
             yield f"{folder.name}/{path.relative_to(folder).as_posix()}", path.read_bytes()
 
 

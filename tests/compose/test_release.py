@@ -72,6 +72,16 @@ def test_sbom_of_a_plugin_lists_every_jar_of_its_zip(dist: Path, name: str) -> N
     assert {entry["content"] for component in components for entry in component["hashes"]} == jars
 
 
+def test_sbom_of_the_wheel_lists_its_jars(dist: Path) -> None:
+    with zipfile.ZipFile(next(dist.glob("outbox_kit-*.whl"))) as archive:
+        names = [name for name in archive.namelist() if name.endswith(".jar") and "outbox-spark" not in name]
+        jars = {hashlib.sha256(archive.read(name)).hexdigest() for name in names}
+    text = (dist / f"outbox-kit-{__version__}.cdx.json").read_text(encoding="utf-8")
+    listed = {entry["content"] for item in json.loads(text)["components"] for entry in item["hashes"]}
+    assert jars
+    assert jars <= listed
+
+
 def test_wheel_and_plugin_zip_deploy_a_pipeline(dist: Path, wheel_commands: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(dist / f"outbox-smt-{__version__}.zip") as archive:
         archive.extractall(tmp_path / "plugins")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.compose.wheel_environment import PIP_INSTALL, REPOSITORY, add_extras, run_or_fail, run_script
+from tests.compose.wheel_environment import PIP_INSTALL, REPOSITORY, add_extras, install_wheels, run_or_fail, run_script
 
 from outbox_kit import __version__
 
@@ -48,19 +48,26 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def shop(dist: Path, wheel_commands: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    """Follow the first tutorial except for its last step, which stops the stack."""
-    folder = tmp_path_factory.mktemp("tutorial")
-    add_extras(wheel_commands, dist, tmp_path_factory.mktemp("extras"))
+def commands(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of commands of an environment for the tutorials, which change it."""
+    folder = install_wheels(tmp_path_factory.mktemp("tutorials") / "venv", dist)
+    add_extras(folder, dist, tmp_path_factory.mktemp("extras"))
     if shutil.which("psql") is None:
-        (wheel_commands / "psql").write_text(PSQL.format(python=wheel_commands / "python"), encoding="utf-8")
-        (wheel_commands / "psql").chmod(0o755)
+        (folder / "psql").write_text(PSQL.format(python=folder / "python"), encoding="utf-8")
+        (folder / "psql").chmod(0o755)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def shop(commands: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    """Follow the first tutorial, except for the installation, and for the last step, which stops the stack."""
+    folder = tmp_path_factory.mktemp("tutorial")
     install, *steps, stop = blocks("existing-database.md")
     assert ("pip install" in install, "stack down" in stop) == (True, True)
     try:
-        yield Shop(folder / "shop", run_script("\n".join(steps), folder, wheel_commands, cache))
+        yield Shop(folder / "shop", run_script("\n".join(steps), folder, commands, cache))
     finally:
-        run_script("test ! -d shop || (cd shop && outbox stack down --purge)", folder, wheel_commands, cache)
+        run_script("test ! -d shop || (cd shop && outbox stack down --purge)", folder, commands, cache)
 
 
 @dataclass(frozen=True)
@@ -78,20 +85,22 @@ def test_from_an_existing_database_to_verified_tables(shop: Shop, cache: Path) -
     for line in proposal.splitlines():
         assert line.split() in printed
     assert ["300"] in printed
+    orders = [line for line in shop.output.splitlines() if '"line_no"' in line or "'line_no'" in line]
+    assert any('"quantity": 7' in line for line in orders)
     assert "make " not in shop.output
 
 
 @pytest.mark.long
-def test_write_and_receive_events_in_a_service(shop: Shop, wheel_commands: Path, cache: Path) -> None:
-    output = run_script("\n".join(blocks("service.md")), shop.folder, wheel_commands, cache)
+def test_write_and_receive_events_in_a_service(shop: Shop, commands: Path, cache: Path) -> None:
+    output = run_script("\n".join(blocks("service.md")), shop.folder, commands, cache)
     assert ["9"] in [line.split() for line in output.splitlines()]
 
 
 @pytest.mark.long
-def test_upgrades_to_the_next_version(shop: Shop, wheel_commands: Path, cache: Path, tmp_path: Path) -> None:
+def test_upgrades_to_the_next_version(shop: Shop, commands: Path, cache: Path, tmp_path: Path) -> None:
     """The files of the deployment and its tables are those that the release has written."""
     for wheel in next_version(tmp_path):
-        run_or_fail([str(wheel_commands / "python"), *PIP_INSTALL, "--no-deps", str(wheel)])
+        run_or_fail([str(commands / "python"), *PIP_INSTALL, "--no-deps", str(wheel)])
     script = """
     outbox --version
     outbox plan
@@ -102,7 +111,7 @@ def test_upgrades_to_the_next_version(shop: Shop, wheel_commands: Path, cache: P
     outbox stack up
     outbox verify
     """
-    assert NEXT_VERSION in run_script(script, shop.folder, wheel_commands, cache)
+    assert NEXT_VERSION in run_script(script, shop.folder, commands, cache)
 
 
 def built_files() -> list[Path]:
@@ -122,7 +131,7 @@ def next_version(folder: Path) -> list[Path]:
         path = folder / name
         text = path.read_text(encoding="utf-8")
         assert __version__ in text
-        path.write_text(text.replace(__version__, "0.2.0.dev0"), encoding="utf-8")
+        path.write_text(text.replace(__version__, NEXT_VERSION), encoding="utf-8")
     for project in (folder / "scripts" / "outbox_events", folder):
         run_or_fail([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder / "wheels")], project)
     return sorted((folder / "wheels").glob("*.whl"))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from tests.compose.compose_stack import REPOSITORY
@@ -70,16 +72,22 @@ def run_script(script: str, folder: Path, commands: Path, cache: Path) -> str:
     """Run a script in bash with the commands of the environment, and return its output. A failure fails the test."""
     path = f"{commands}{os.pathsep}{os.environ['PATH']}"
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script],
-        cwd=folder,
-        env={**environment, "PATH": path, "XDG_CACHE_HOME": str(cache)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        stdin=subprocess.DEVNULL,
-        text=True,
-        timeout=SCRIPT_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
+    log = cache / "output.txt"  # a pipe would stay open as long as a process of the script runs
+    with log.open("w") as output:
+        shell = subprocess.Popen(
+            ["bash", "-euo", "pipefail", "-c", script],
+            cwd=folder,
+            env={**environment, "PATH": path, "XDG_CACHE_HOME": str(cache)},
+            stdout=output,
+            stderr=output,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            code = shell.wait(SCRIPT_SECONDS)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(shell.pid, signal.SIGKILL)
+            shell.wait()
+    assert code == 0, log.read_text()
+    return log.read_text()

@@ -13,12 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from outbox_common.components import manifest
 from outbox_common.components.folders import cache_folder
 from outbox_common.components.manifest import Artifact
-from outbox_events.errors import OutboxError
-from outbox_events.extras import extra
+from outbox_events.errors import ConfigurationError, OutboxError
 
 if TYPE_CHECKING:
     from jgo.maven import MavenContext
@@ -26,47 +26,59 @@ if TYPE_CHECKING:
 REPOSITORY_VARIABLE = "OUTBOX_MAVEN_REPOSITORY"
 AT_ONCE = 4
 TIMEOUT_S = 60
-CHUNK = 1 << 20
 MEGABYTE = 1_000_000
+Report = Callable[[str], None]
 
 
 class DownloadError(OutboxError):
-    """A file could not be downloaded, or differs from its checksum."""
+    """A file could not be downloaded or stored, or differs from its checksum."""
 
 
-def download(components: Sequence[str], report: Callable[[str], None]) -> Path:
+def download(components: Sequence[str], report: Report) -> Path:
     """Download the components that are missing, and return the folder that contains a folder for each component.
 
     A component appears when it is complete. After an interruption, the next call continues with the missing files.
-    Raises DownloadError, and MissingExtraError if the package jgo is not installed.
+    Raises DownloadError, and ConfigurationError if the package jgo is not installed.
     """
     folder = cache_folder()
-    if any(not (folder / name).is_dir() for name in components):
-        context = _maven(folder / "files")
+    if all((folder / name).is_dir() for name in components):
+        return folder
+    context = _maven(folder / "files")
+    try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder / "lock"):
+        with _locked(folder / "lock", report):
             for name in components:
                 if not (folder / name).is_dir():
                     _download_component(context, name, folder, report)
             shutil.rmtree(context.repo_cache, ignore_errors=True)
+    except OSError as error:
+        hint = "free the disk, or set XDG_CACHE_HOME to a folder that you can write to"
+        raise DownloadError(f"files cannot be stored in {folder}: {error.strerror or error}", hint) from error
     return folder
 
 
 def _maven(folder: Path) -> MavenContext:
-    with extra("outbox-kit[stack]"):
-        from jgo.maven import MavenContext  # noqa: PLC0415 - imported only for a download
+    try:
+        from jgo.maven import MavenContext  # noqa: PLC0415 - part of the extras that need it
+    except ImportError:
+        hint = "run `pip install jgo`, which is part of the extras `stack` and `spark` of outbox-kit"
+        raise ConfigurationError("the package jgo, which downloads jars, is not installed", hint) from None
     mirror = os.environ.get(REPOSITORY_VARIABLE, "").rstrip("/")
     return MavenContext(repo_cache=folder, remote_repos={"mirror": mirror} if mirror else None, timeout=TIMEOUT_S)
 
 
 @contextmanager
-def _locked(file: Path) -> Iterator[None]:
+def _locked(file: Path, report: Report) -> Iterator[None]:
     with file.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            report(f"waiting for another download to {file.parent}")
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def _download_component(context: MavenContext, name: str, folder: Path, report: Callable[[str], None]) -> None:
+def _download_component(context: MavenContext, name: str, folder: Path, report: Report) -> None:
     artifacts = manifest.read([name])
     if not artifacts:
         raise DownloadError(f"there is no {name} for {manifest.this_platform()}", "use the stack in containers")
@@ -75,11 +87,16 @@ def _download_component(context: MavenContext, name: str, folder: Path, report: 
     unfinished = folder / f"{name}.unfinished"
     shutil.rmtree(unfinished, ignore_errors=True)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        files = list(pool.map(lambda artifact: _verified(context, artifact), artifacts))
+        downloads = [pool.submit(_verified, context, artifact) for artifact in artifacts]
+        try:
+            files = [each.result() for each in downloads]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     for artifact, file in zip(artifacts, files, strict=True):
         target = unfinished / Path(artifact.folder).relative_to(name)
         target.mkdir(parents=True, exist_ok=True)
-        _store(file, target)
+        _store(artifact, file, target)
     unfinished.rename(folder / name)
 
 
@@ -92,19 +109,31 @@ def _verified(context: MavenContext, artifact: Artifact) -> Path:
     actual = _sha256(file)
     if actual != artifact.sha256:
         file.unlink()
-        message = f"{artifact.file_name} has SHA-256 {actual}; expected {artifact.sha256}"
-        raise DownloadError(message, f"check the repository or mirror ({REPOSITORY_VARIABLE})")
+        message = f"{artifact.file_name} of {_host(context)} has SHA-256 {actual}; expected {artifact.sha256}"
+        raise DownloadError(message, f"use another repository or mirror ({REPOSITORY_VARIABLE})")
     return file
 
 
 def fetch(context: MavenContext, artifact: Artifact) -> Path:
     """Return the path of the file in the context's folder, after downloading it if it is missing."""
+    from requests import RequestException  # noqa: PLC0415 - jgo requires it
+
     component = context.project(artifact.group, artifact.name).at_version(artifact.version)
     try:
         return component.artifact(artifact.classifier, artifact.extension).resolve()
-    except (OSError, RuntimeError) as error:  # errors of requests are OSErrors
-        hint = f"check the connection and the proxy, or set {REPOSITORY_VARIABLE} to a mirror of Maven Central"
-        raise DownloadError(f"{artifact.file_name} cannot be downloaded: {error}", hint) from error
+    except RequestException as error:
+        reason, hint = type(error).__name__, "check the connection and the proxy (HTTPS_PROXY)"
+    except OSError:
+        raise
+    except Exception:  # jgo raises RuntimeError for each response other than 200
+        reason, hint = "not found, or not permitted", "check the address of the repository"
+    message = f"{artifact.file_name} cannot be downloaded from {_host(context)}: {reason}"
+    raise DownloadError(message, f"{hint}, or set {REPOSITORY_VARIABLE} to another mirror of Maven Central")
+
+
+def _host(context: MavenContext) -> str:
+    """Return the host of the repository. Its address can contain a password."""
+    return ", ".join(urlsplit(address).hostname or "?" for address in context.remote_repos.values())
 
 
 def _sha256(file: Path) -> str:
@@ -112,15 +141,23 @@ def _sha256(file: Path) -> str:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
-def _store(file: Path, folder: Path) -> None:
+def _store(artifact: Artifact, file: Path, folder: Path) -> None:
     """Move a jar to the folder, or unpack an archive: the registry's, or the one in the jar of PostgreSQL."""
-    if file.name.endswith(".tar.gz"):
-        with tarfile.open(file) as archive:
-            archive.extractall(folder, filter="data")
-    elif folder.name.startswith("postgres"):
+    if artifact.extension == "tar.gz":
+        extract_tar(file, folder)
+    elif artifact.component == "postgres":
         with zipfile.ZipFile(file) as archive:
             for name in archive.namelist():
                 if name.endswith(".txz"):
                     archive.extract(name, folder)
     else:
         shutil.move(file, folder / file.name)
+
+
+def extract_tar(file: Path, folder: Path) -> None:
+    """Unpack a trusted archive. Raises TarError, LZMAError or EOFError if it is damaged."""
+    with tarfile.open(file) as archive:
+        if hasattr(tarfile, "data_filter"):  # Python 3.11.4
+            archive.extractall(folder, filter="data")
+        else:
+            archive.extractall(folder)  # noqa: S202 - resolved by Maven, or compared with its checksum

@@ -22,5 +22,7 @@ def runtime_folder() -> Path:
 
 def cache_folder() -> Path:
     """Return the folder of the downloaded components. Another manifest has another folder."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    configured = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    # The XDG specification ignores a relative path. expanduser() returns "~" if there is no home.
+    cache = configured if configured.is_absolute() else Path(os.path.expanduser("~/.cache"))  # noqa: PTH111
     return cache / "outbox-kit" / "components" / manifest.digest()

@@ -7,12 +7,13 @@ import platform
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 
-FILE = Path(__file__).with_name("manifest.txt")
-STACK = ("connect-plugins", "kafka", "postgres", "registry")
+FILE = files("outbox_common.components") / "manifest.txt"
 SPARK = ("spark",)
 ANY_PLATFORM = "any"
+MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 @dataclass(frozen=True, order=True)
@@ -44,19 +45,19 @@ class Artifact:
         return f"{self.sha256} {self.size} {self.folder} {self.platform} {coordinate}"
 
 
-def read(components: Iterable[str], file: Path = FILE) -> list[Artifact]:
+def read(components: Iterable[str], file: Traversable = FILE) -> list[Artifact]:
     """Return the files of the components for this machine."""
     wanted, here = set(components), (ANY_PLATFORM, this_platform())
-    artifacts = map(_parse, file.read_text("ascii").splitlines())
+    artifacts = map(_parse, file.read_text(encoding="ascii").splitlines())
     return [artifact for artifact in artifacts if artifact.component in wanted and artifact.platform in here]
 
 
 def this_platform() -> str:
-    machine = "arm64" if platform.machine().lower() in ("arm64", "aarch64") else "amd64"
-    return f"{sys.platform}-{machine}"
+    machine = platform.machine().lower()
+    return f"{sys.platform}-{MACHINES.get(machine, machine)}"
 
 
-def digest(file: Path = FILE) -> str:
+def digest(file: Traversable = FILE) -> str:
     """Return a short name for the content of the manifest."""
     return hashlib.sha256(file.read_bytes()).hexdigest()[:12]
 

@@ -43,12 +43,13 @@ class ReceiverStatus:
     """Seconds for which the client has delivered nothing from a partition although the partition has unread records."""
 
     def is_alive(self, seconds: float | None = None) -> bool:
-        """Return False if the receiver has not polled or not joined, or a partition stalls, for more than `seconds`.
+        """Return False if the receiver has not polled, or a partition has been stalled, for more than `seconds`.
 
-        The default is max.poll.interval.ms. During an outage, a receiver that polls is alive.
+        The default is max.poll.interval.ms. Also return False if the receiver has not joined for twice this time, which
+        is longer than a rebalance. During an outage, a receiver that polls is alive.
         """
         limit = self.max_poll_interval_s if seconds is None else seconds
-        longest = max([self.seconds_since_poll, self.seconds_unjoined, *self.stalled.values()])
+        longest = max([self.seconds_since_poll, self.seconds_unjoined / 2, *self.stalled.values()])
         return not self.is_closed and longest <= limit
 
     def is_ready(self, seconds: float | None = None) -> bool:
@@ -107,6 +108,7 @@ class Progress:
         cluster, self._cluster = self._cluster, None
         if has_joined or cluster is None or cluster.exception(0):
             self.seconds_unjoined, self._unjoined_since = 0.0, None
+            self._admin = None
             return
         self._unjoined_since = self._unjoined_since or time.monotonic()
         self.seconds_unjoined = time.monotonic() - self._unjoined_since
@@ -115,6 +117,7 @@ class Progress:
         requests, self._requests = self._requests, {}
         if any(request.exception(0) for request in requests.values()):
             self._last, self.stalled = {}, {}  # an outage is not a stalled client
+            self._admin = None  # it can have the same defect as a client that does not join again
             return
         now = self.checked_at = time.monotonic()
         ends = {(place.topic, place.partition): request.result(0).offset for place, request in requests.items()}

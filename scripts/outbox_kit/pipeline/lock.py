@@ -73,7 +73,7 @@ class LockedTopic(Model):
 class Lock(Model):
     """Content of the lock file."""
 
-    format: int = Field(default=FORMAT, description="Version of the format of this file.")
+    format: int = Field(default=1, description="Version of the format of this file.")
     pipeline: str
     environment: str
     source_epoch: int = 1
@@ -147,7 +147,7 @@ def read_lock(path: Path) -> Lock | None:
 
 
 def _refuse_other_format(path: Path, document: object) -> None:
-    found = document.get("format", FORMAT) if isinstance(document, dict) else FORMAT
+    found = document.get("format", 1) if isinstance(document, dict) else FORMAT
     if found != FORMAT:
         message = f"lock file {path}: format {found}; this version of outbox-kit reads format {FORMAT}"
         raise ConfigurationError(message, "use the version of outbox-kit that wrote the file, or a later one")
@@ -172,7 +172,7 @@ def _digest(document: dict[str, Any]) -> str:
 def write_lock(path: Path, lock: Lock) -> None:
     """Replace the lock file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    document = lock.model_dump()
+    document = lock.model_copy(update={"format": FORMAT}).model_dump()
     temporary_file = path.with_suffix(path.suffix + ".partial")
     temporary_file.write_text(json.dumps({**document, "sha256": _digest(document)}, indent=2) + "\n", encoding="utf-8")
     os.replace(temporary_file, path)  # noqa: PTH105 - atomic

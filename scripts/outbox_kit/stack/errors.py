@@ -14,4 +14,4 @@ def setup_hint(otherwise: str = "", checkout: Path = CHECKOUT) -> str:
     """Return the hint to run `make setup`, or `otherwise` if outbox-kit was not installed from a checkout."""
     if is_checkout(checkout):
         return "run `make setup`"
-    return otherwise or f"delete {cache_folder()}, which `outbox stack up` will download again"
+    return otherwise or f"stop all stacks, then delete {cache_folder()}; `outbox stack up` downloads it again"

@@ -27,16 +27,15 @@ class Layout:
 
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()
-        forbidden = sorted(set(str(self.root)) & FORBIDDEN_CHARACTERS)
-        if forbidden:
-            message = f"the stack cannot run in {self.root}: the path contains {' '.join(map(repr, forbidden))}"
-            raise ConfigurationError(message, "move the project to a path without these characters")
-        self.stack_id = hashlib.sha256(str(self.root).encode()).hexdigest()[:12]
-        """Distinguishes this stack from the stacks of other checkouts on the same machine."""
         self.runtime = runtime_folder()
         """Servers and their plugins, from `make setup` or downloaded by `up`."""
         self.transforms = CHECKOUT / "smt" / "target" / "plugin" if is_checkout() else PACKAGED_TRANSFORMS
         """Connect plugins of outbox-kit."""
+        refuse_characters(self.root, "move the project")
+        refuse_characters(self.runtime, "set XDG_CACHE_HOME")
+        refuse_characters(self.transforms, "install outbox-kit")
+        self.stack_id = hashlib.sha256(str(self.root).encode()).hexdigest()[:12]
+        """Distinguishes this stack from the stacks of other checkouts on the same machine."""
         self.home = self.root / "build" / "stack"
         """Folder of the stack's files. PostgreSQL's files are elsewhere if its user cannot access this folder."""
         self.configuration = self.home / "conf"
@@ -80,6 +79,14 @@ class Layout:
             folder.chmod(mode)
         if self.socket.parent != self.home:
             create_own_folder(self.socket.parent, 0o700)
+
+
+def refuse_characters(path: Path, remedy: str) -> None:
+    """Raise ConfigurationError if the path contains a character with a special meaning."""
+    forbidden = sorted(set(str(path)) & FORBIDDEN_CHARACTERS)
+    if forbidden:
+        message = f"the stack cannot use {path}: the path contains {' '.join(map(repr, forbidden))}"
+        raise ConfigurationError(message, f"{remedy} to a path without these characters")
 
 
 def create_own_folder(path: Path, mode: int) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from outbox_common.components.download import download
 from outbox_common.components.folders import is_checkout
-from outbox_common.components.manifest import STACK
 from outbox_events.errors import ConfigurationError, OutboxError
 from outbox_kit import __version__
 from outbox_kit.results import Reporter, silent
@@ -78,7 +77,7 @@ class Stack:
         Download the components first if outbox-kit was not installed from a checkout.
         """
         if not is_checkout():
-            download(STACK, progress)
+            download([SERVICES[name].component or name for name in names], progress)
         self.layout.create()
         stop_all(self.layout, progress)
         state = self.next_state(ports)

@@ -161,6 +161,7 @@ def _jars_folder() -> Path:
         download(SPARK, partial(print, file=sys.stderr))
     folder = Path(configured) if configured else runtime_folder() / "spark" / "jars"
     if not any(folder.glob("*.jar")):
-        hint = f"run `make setup`, or set {JARS_VARIABLE} to the folder of the jars"
+        setup = "run `make setup`, or " if is_checkout() else ""
+        hint = f"{setup}set {JARS_VARIABLE} to the folder of the jars"
         raise ConfigurationError(f"no jars for Spark in {folder}", hint)
     return folder.resolve()

@@ -109,6 +109,14 @@ def test_a_later_release_can_add_a_field(tmp_path: Path, lock: Lock) -> None:
     assert read_lock(path) == lock
 
 
+def test_refuses_the_format_of_another_release(tmp_path: Path, lock: Lock) -> None:
+    path = tmp_path / "a.lock.json"
+    write_lock(path, lock)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 2, "new": {}}))
+    with pytest.raises(ConfigurationError, match="format 2; this version of outbox-kit reads format 1"):
+        read_lock(path)
+
+
 @pytest.mark.parametrize("change", [{"cluster_id": "another"}, {"pipeline": "another"}, {"sha256": ""}])
 def test_reports_a_file_that_was_changed_by_hand(tmp_path: Path, lock: Lock, change: dict[str, str]) -> None:
     path = tmp_path / "a.lock.json"

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import sys
+import tarfile
 import threading
+import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,6 +22,7 @@ from outbox_common.components import manifest
 from outbox_common.components.download import REPOSITORY_VARIABLE, DownloadError, download
 from outbox_common.components.folders import cache_folder, is_checkout
 from outbox_common.components.manifest import ANY_PLATFORM, Artifact
+from outbox_events.errors import ConfigurationError
 from outbox_lab import component_manifest
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -27,8 +32,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 
 def test_the_manifest_lists_what_make_setup_resolves() -> None:
     """After a change of compose/runtime, `make component-manifest` writes it."""
-    if not component_manifest.RUNTIME.is_dir():
-        pytest.skip("no components: run `make setup`")
+    if not component_manifest.RUNTIME.is_dir() or not component_manifest.REPOSITORY.is_dir():
+        pytest.skip("no components or no Maven repository: run `make setup`")
     listed = manifest.read(["connect-plugins", "kafka", "spark"])
     assert sorted(listed) == sorted(component_manifest.jars())
     assert {artifact.version for artifact in manifest.read(["postgres"])} == {component_manifest.version("postgres")}
@@ -93,7 +98,7 @@ def test_downloads_a_component_once(maven: Path) -> None:
 
 def test_rejects_a_file_with_another_content(maven: Path) -> None:
     jar(maven, "b").write_text("changed")
-    with pytest.raises(DownloadError, match=r"b-1\.jar has SHA-256"):
+    with pytest.raises(DownloadError, match=r"b-1\.jar of 127\.0\.0\.1 has SHA-256"):
         download(["kafka"], print)
     assert not (cache_folder() / "kafka").exists()
     jar(maven, "b").write_text("jar b")
@@ -118,10 +123,66 @@ def test_continues_after_an_interruption(maven: Path) -> None:
 
 
 @pytest.mark.usefixtures("maven")
-def test_names_an_unreachable_repository(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(REPOSITORY_VARIABLE, "http://127.0.0.1:9/")
-    with pytest.raises(DownloadError, match="cannot be downloaded"):
+def test_names_an_unreachable_repository_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(REPOSITORY_VARIABLE, "http://user:secret@127.0.0.1:9/")
+    with pytest.raises(DownloadError, match=r"cannot be downloaded from 127\.0\.0\.1: ConnectionError") as caught:
         download(["kafka"], print)
+    assert "secret" not in f"{caught.value} {caught.value.hint}"
+
+
+@pytest.mark.usefixtures("maven")
+def test_names_a_folder_that_cannot_be_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(DownloadError, match=f"cannot be stored in {tmp_path}/file/") as caught:
+        download(["kafka"], print)
+    assert "XDG_CACHE_HOME" in caught.value.hint
+
+
+@pytest.mark.usefixtures("maven")
+def test_names_the_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jgo.maven", None)
+    with pytest.raises(ConfigurationError, match="jgo") as caught:
+        download(["kafka"], print)
+    assert "pip install" in caught.value.hint
+
+
+def test_a_second_start_waits_for_the_first(maven: Path) -> None:
+    """Both return a complete component, and each file is downloaded once."""
+    del maven
+    messages: list[str] = []
+    with ThreadPoolExecutor(2) as pool:
+        folders = list(pool.map(lambda _: download(["kafka"], messages.append), range(2)))
+    assert len({*folders}) == 1
+    assert sorted(name for name in Handler.requested if name.endswith(".jar")) == ["a-1.jar", "b-1.jar"]
+
+
+@pytest.mark.parametrize(("component", "extension"), [("registry", "tar.gz"), ("postgres", "jar")])
+def test_unpacks_archives(tmp_path: Path, component: str, extension: str) -> None:
+    (tmp_path / "server.txz").write_text("content")
+    file = tmp_path / f"a-1.{extension}"
+    if extension == "jar":
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.write(tmp_path / "server.txz", "server.txz")
+            archive.writestr("META-INF/MANIFEST.MF", "")
+    else:
+        with tarfile.open(file, "w:gz") as tar:
+            tar.add(tmp_path / "server.txz", "server.txz")
+    artifact = Artifact(component, "org.test", "a", extension, "", "1", ANY_PLATFORM, "", 0)
+    (tmp_path / "out").mkdir()
+    download_module._store(artifact, file, tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["server.txz"]
+
+
+def test_an_unknown_machine_has_no_postgres(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manifest.platform, "machine", lambda: "riscv64")
+    assert manifest.read(["postgres"]) == []
+    assert manifest.read(["kafka"])
+
+
+def test_ignores_a_relative_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "cache")
+    assert cache_folder().is_absolute()
 
 
 def test_recognizes_a_checkout(tmp_path: Path) -> None:

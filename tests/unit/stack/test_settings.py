@@ -91,7 +91,8 @@ def test_reports_a_missing_plugin_folder(layout: Layout) -> None:
 
 def test_hints_without_a_checkout_do_not_name_make(tmp_path: Path) -> None:
     assert setup_hint("install it", tmp_path) == "install it"
-    assert "`outbox stack up` will download" in setup_hint(checkout=tmp_path)
+    assert "`outbox stack up`" in setup_hint(checkout=tmp_path)
+    assert "make" not in setup_hint(checkout=tmp_path)
 
 
 def test_reports_an_incomplete_class_path(layout: Layout) -> None:

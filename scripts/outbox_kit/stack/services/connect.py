@@ -71,10 +71,16 @@ def plugin_folders(layout: Layout, options: Options) -> tuple[Path, ...]:
 
     Connect only logs a missing directory, and later rejects connectors that need plugins from that directory.
     """
-    folders = (layout.runtime / "connect-plugins", layout.transforms, *options.plugin_folders)
+    folders = (
+        layout.runtime / "connect-plugins",
+        layout.transforms,
+        *(layout.root / folder for folder in options.plugin_folders),
+    )
     for folder in folders:
         if not folder.is_dir() or not any(folder.iterdir()):
-            raise StackError(f"no Connect plugins in {folder}", setup_hint())
+            reinstall = "install the wheel of a release, which contains the transforms"
+            hint = setup_hint(reinstall if folder == layout.transforms else "")
+            raise StackError(f"no Connect plugins in {folder}", hint)
     return folders
 
 
@@ -82,6 +88,7 @@ class Connect(Service):
     """The Connect worker as a service of the stack."""
 
     name = "connect"
+    component = "connect-plugins"
     requires = ("kafka",)
     start_seconds = 120.0
 

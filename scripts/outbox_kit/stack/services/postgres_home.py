@@ -16,6 +16,7 @@ import sys
 import tarfile
 from pathlib import Path
 
+from outbox_common.components.download import extract_tar
 from outbox_events.errors import ConfigurationError
 from outbox_kit.stack.errors import StackError, setup_hint
 from outbox_kit.stack.layout import Layout, create_own_folder
@@ -120,10 +121,6 @@ def unpack(layout: Layout, home: Path) -> None:
 def extract(archive: Path, folder: Path) -> None:
     """Extract an archive. Raises StackError if the archive is damaged."""
     try:
-        with tarfile.open(archive) as tar:
-            if hasattr(tarfile, "data_filter"):  # Python 3.11.4
-                tar.extractall(folder, filter="data")
-            else:
-                tar.extractall(folder)  # noqa: S202 - an archive that `make setup` resolved
+        extract_tar(archive, folder)
     except (tarfile.TarError, lzma.LZMAError, EOFError) as error:
         raise StackError(f"{archive} cannot be unpacked: {error}", f"delete it, then {setup_hint()}") from error

@@ -20,7 +20,10 @@ class Options:
     """Options of the services. `outbox stack up` uses the defaults."""
 
     plugin_folders: tuple[Path, ...] = ()
-    """Folders of Connect's plugin.path, besides those of Debezium and the transforms. Every folder must exist."""
+    """Folders of Connect's plugin.path, besides those of Debezium and the transforms. Every folder must exist.
+
+    They are relative to the project root.
+    """
     required_plugins: tuple[str, ...] = (DEBEZIUM, ROUTER)
     """Plugin classes that the worker must list before it is considered ready."""
     plugin_discovery: str = "service_load"
@@ -56,6 +59,8 @@ class Service(ABC):
     """One service of the stack."""
 
     name: str
+    component: str = ""
+    """Component that contains the files of the service; by default, it has the name of the service."""
     requires: tuple[str, ...] = ()
     """Services that must be ready before this one is started."""
     start_seconds: float
