@@ -11,7 +11,6 @@ from typing import LiteralString
 
 import psycopg
 import pytest
-from tests.conftest import REPOSITORY
 
 from outbox_kit.results import silent
 from outbox_kit.stack import Stack
@@ -34,8 +33,6 @@ TIMELINE: LiteralString = "select timeline_id from pg_control_checkpoint()"
 def drill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DrillStack]:
     """Start a stack of the drill with only PostgreSQL."""
     project = DrillProject(tmp_path)
-    (project.folder / "build").mkdir(parents=True)
-    (project.folder / "build" / "runtime").symlink_to(REPOSITORY / "build" / "runtime")
     monkeypatch.setattr(DrillStack, "wait_for_registry", lambda _: None)
     stack = Stack(project.folder)
     state = stack.up(services=("postgres",))

@@ -34,9 +34,7 @@ def processes_of(stack: Stack) -> list[str]:
 
 @pytest.fixture
 def stack(tmp_path: Path) -> Iterator[Stack]:
-    """A stack of an empty project that shares the runtime of `make setup`."""
-    (tmp_path / "build").mkdir()
-    (tmp_path / "build" / "runtime").symlink_to(REPOSITORY / "build" / "runtime")
+    """A stack of an empty project."""
     stack = Stack(tmp_path)
     yield stack
     stack.down(purge=True)
@@ -201,7 +199,7 @@ def test_rejects_data_without_passwords(stack: Stack) -> None:
 
 
 def test_reports_a_missing_runtime_before_any_start(stack: Stack) -> None:
-    (stack.layout.root / "build" / "runtime").unlink()
+    stack.layout.runtime = stack.layout.root / "missing"
     with pytest.raises(StackError) as caught:
         stack.up(services=POSTGRES)
     assert caught.value.hint.startswith("run `make setup`")

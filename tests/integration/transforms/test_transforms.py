@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import psycopg
 import requests
+from tests.conftest import REPOSITORY
 from tests.integration.outbox_rows import RUNNING, connector_state, insert
 from tests.integration.support import Deploy, decode, headers, records, wait_record
 from tests.integration.transforms.test_records import book, murmur2_partition
@@ -122,12 +123,12 @@ def test_every_transform_is_in_a_tested_template(project: Path, stack: Stack) ->
         text = (Path(__file__).parent / module).read_text(encoding="utf-8")
         assert template == "outbox-postgres" or f'"{template}"' in text
         used |= set(actual)
-    assert used == set(declared(project))
+    assert used == set(declared())
 
 
-def declared(project: Path) -> list[str]:
+def declared() -> list[str]:
     """Return the transforms in the service manifest of outbox-kit's jar."""
-    (jar,) = (project / "smt" / "target" / "plugin" / "outbox-smt").glob("outbox-smt-*.jar")
+    (jar,) = (REPOSITORY / "smt" / "target" / "plugin" / "outbox-smt").glob("outbox-smt-*.jar")
     with zipfile.ZipFile(jar) as opened:
         text = opened.read("META-INF/services/org.apache.kafka.connect.transforms.Transformation").decode()
     return [line for line in text.splitlines() if line and not line.startswith("#")]
@@ -151,6 +152,6 @@ def test_lists_our_transforms_with_manifest_discovery(project: Path, stack: Stac
     actual = {entry["class"]: Plugin(entry["type"], entry.get("version", "")) for entry in listing.json()}
     version = re.search(r"<version>([^<]+)</version>", (Path(__file__).parents[3] / "smt" / "pom.xml").read_text())
     assert version is not None
-    names = declared(project)
+    names = declared()
     assert len(names) == len(set(names)) >= 5
     assert {name: actual.get(name) for name in names} == dict.fromkeys(names, Plugin("transformation", version[1]))
