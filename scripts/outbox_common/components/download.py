@@ -87,9 +87,8 @@ def _download_component(context: MavenContext, name: str, folder: Path, report: 
     unfinished = folder / f"{name}.unfinished"
     shutil.rmtree(unfinished, ignore_errors=True)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        downloads = [pool.submit(_verified, context, artifact) for artifact in artifacts]
         try:
-            files = [each.result() for each in downloads]
+            files = list(pool.map(lambda artifact: _verified(context, artifact), artifacts))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise

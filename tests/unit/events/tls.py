@@ -33,6 +33,9 @@ class Authority:
         """Write a certificate and its key as NAME.pem and NAME.key next to the authority's files. Return its path."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_name(name), self.name, key, days)
+        # Python 3.13 requires the key identifiers by default.
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
+        builder = builder.add_extension(issuer, critical=False)
         names = [_host(host) for host in hosts]
         if names:
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
@@ -50,6 +53,12 @@ def make_authority(folder: Path, name: str) -> Authority:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _name(name)
     builder = _builder(subject, subject, key, 1).add_extension(x509.BasicConstraints(True, None), critical=True)
+    usage = x509.KeyUsage(
+        digital_signature=True, key_cert_sign=True, crl_sign=True, content_commitment=False, key_encipherment=False,
+        data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
+    )  # fmt: skip
+    builder = builder.add_extension(usage, critical=True)
+    builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     file = folder / f"{name}.pem"
     file.write_bytes(builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM))
     return Authority(subject, key, file)
