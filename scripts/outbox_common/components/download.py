@@ -41,20 +41,33 @@ def download(components: Sequence[str], report: Report) -> Path:
     Raises DownloadError, and ConfigurationError if the package jgo is not installed.
     """
     folder = cache_folder()
-    if all((folder / name).is_dir() for name in components):
+    missing = [name for name in components if not _is_complete(folder, name)]
+    if not missing:
         return folder
     context = _maven(folder / "files")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with _locked(folder / "lock", report):
-            for name in components:
-                if not (folder / name).is_dir():
+            for name in missing:
+                if not _is_complete(folder, name):
+                    shutil.rmtree(folder / name, ignore_errors=True)
                     _download_component(context, name, folder, report)
             shutil.rmtree(context.repo_cache, ignore_errors=True)
     except OSError as error:
         hint = "free the disk, or set XDG_CACHE_HOME to a folder that you can write to"
         raise DownloadError(f"files cannot be stored in {folder}: {error.strerror or error}", hint) from error
     return folder
+
+
+def _is_complete(folder: Path, name: str) -> bool:
+    """Return whether the component exists, and no jar of it was deleted or truncated."""
+    jars = [artifact for artifact in manifest.read([name]) if not _is_archive(artifact)]
+    files = ((folder / artifact.folder / artifact.file_name, artifact.size) for artifact in jars)
+    return (folder / name).is_dir() and all(file.is_file() and file.stat().st_size == size for file, size in files)
+
+
+def _is_archive(artifact: Artifact) -> bool:
+    return artifact.extension == "tar.gz" or artifact.component == "postgres"
 
 
 def _maven(folder: Path) -> MavenContext:
@@ -142,15 +155,15 @@ def _sha256(file: Path) -> str:
 
 def _store(artifact: Artifact, file: Path, folder: Path) -> None:
     """Move a jar to the folder, or unpack an archive: the registry's, or the one in the jar of PostgreSQL."""
-    if artifact.extension == "tar.gz":
+    if not _is_archive(artifact):
+        shutil.move(file, folder / file.name)
+    elif artifact.extension == "tar.gz":
         extract_tar(file, folder)
-    elif artifact.component == "postgres":
+    else:
         with zipfile.ZipFile(file) as archive:
             for name in archive.namelist():
                 if name.endswith(".txz"):
                     archive.extract(name, folder)
-    else:
-        shutil.move(file, folder / file.name)
 
 
 def extract_tar(file: Path, folder: Path) -> None:

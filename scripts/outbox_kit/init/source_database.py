@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -84,6 +84,20 @@ def printable_dsn(dsn: str) -> str:
     """Return the DSN as keywords, without parameters that can be secrets."""
     values = {key: str(value) for key, value in _parse(dsn).items() if key in PRINTED}
     return make_conninfo("", **values)
+
+
+def refuse_taken_names(connection: psycopg.Connection[Any], chosen: Iterable[AggregateTables]) -> None:
+    """Raise ConfigurationError if something other than a view has the name of a view. A type can have it, too."""
+    for aggregate in chosen:
+        name = view_name(aggregate)
+        query = (
+            "select coalesce((select relkind <> 'v' from pg_class where oid = to_regclass(%(name)s)), "
+            "to_regtype(%(name)s) is not null) as is_taken"
+        )
+        row = connection.execute(query, {"name": ddl.quoted_text(name)}).fetchone()
+        if row is not None and row["is_taken"]:
+            hint = "choose another name of the aggregate, as in --aggregate NAME=TABLE"
+            raise ConfigurationError(f"the view {name} cannot be created: a type or table has this name", hint)
 
 
 def create_view(connection: psycopg.Connection[Any], aggregate: AggregateTables, statements: str) -> None:

@@ -13,7 +13,9 @@ from typing import Protocol
 
 from outbox_events.text import plural
 from outbox_spark.commands.exit_codes import Exit
+from outbox_spark.commands.run_report import failed_outcome
 from outbox_spark.commands.workers import Workers
+from outbox_spark.errors import OverlapError
 from outbox_spark.jobs.model import MaterializeJob, Outcome, Reporter, Status
 from outbox_spark.runs.materialize_table import NOTHING_NEW
 
@@ -95,13 +97,19 @@ class Rounds:
 
     def _run_round(self) -> Exit | None:
         code = None
-        included = {index: attempt_of(job) for index, job in enumerate(self.jobs) if index not in self._excluded}
+        included = {
+            index: attempt_of(job, OverlapError) for index, job in enumerate(self.jobs) if index not in self._excluded
+        }
         for index, result in self.workers.call(included):
             try:
                 self.last_outcomes[index] = result()
             except Stopped:
                 message = "stopped after a commit; the next run continues at the committed offsets"
                 self.report(f"{self.jobs[index]}: {message}")
+                continue
+            except OverlapError as error:  # not a failure: a comparison or a rebuild can take longer than many rounds
+                self.last_outcomes.setdefault(index, failed_outcome(self.jobs[index], error))
+                self.report(f"{self.jobs[index]}: {error.message}; trying again in the next rounds")
                 continue
             if code is None:
                 code = self._check_outcome(index)

@@ -230,6 +230,15 @@ def test_does_not_replace_a_view_of_others(folder: Path, database: str) -> None:
     assert (folder / "sql" / "mine_state.sql").exists()
 
 
+def test_writes_nothing_if_a_type_has_the_name_of_a_view(folder: Path, database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("create type web.taken_state as enum ('a')")
+    done = invoke(["init", "--dsn", database, "--aggregate", "taken=web.stock"])
+    assert done.code == 1
+    assert "the view web.taken_state cannot be created" in done.stderr
+    assert list(folder.iterdir()) == []
+
+
 def test_creates_the_view_that_the_user_has_edited(folder: Path, database: str) -> None:
     arguments = ["init", "--dsn", database, "--name", "web", "--aggregate", "edited=web.stock"]
     successful(*arguments)

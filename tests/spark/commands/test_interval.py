@@ -18,7 +18,7 @@ from outbox_spark.commands.interval import Rounds, Stopped, stopping_on_signals,
 from outbox_spark.commands.materialize import Runner
 from outbox_spark.commands.run_report import failed_outcome
 from outbox_spark.commands.workers import SingleWorker
-from outbox_spark.errors import SchemaError
+from outbox_spark.errors import OverlapError, SchemaError
 from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, Outcome, ReadRange, Status, TableProgress, WriteCounts
 from outbox_spark.runs.apply_batch import AppliedBatch
 
@@ -43,13 +43,15 @@ class Script:
         self.ran: list[str] = []
         self._left: dict[str, Iterator[OutboxError | None]] = {name: iter(item) for name, item in errors.items()}
 
-    def attempt(self, job: MaterializeJob, *_: type[Exception]) -> Outcome:
+    def attempt(self, job: MaterializeJob, *raised: type[Exception]) -> Outcome:
         try:
             error = next(self._left[job.aggregate])
         except StopIteration:
             self.stop.set()
             raise Stopped from None
         self.ran.append(job.aggregate)
+        if error is not None and isinstance(error, raised):
+            raise error
         return outcome(job, error)
 
     def rounds(self, interval: float = 0.001, **options: Any) -> Rounds:  # noqa: ANN401 - the fields of Rounds
@@ -91,6 +93,15 @@ def test_exits_after_repeated_failures_of_a_table() -> None:
     assert script.rounds(max_failures=3).run() == Exit.FAILED
     assert script.ran == ["a", "b", "a", "b", "a"]
     assert script.messages[-1] == "ending: t.a -> target.a failed in 3 consecutive rounds"
+
+
+def test_a_table_that_another_run_has_locked_has_not_failed() -> None:
+    script = Script(a=[OverlapError("another run has locked it")] * 4 + [None], b=[None] * 5)
+    rounds = script.rounds(max_failures=2)
+    assert rounds.run() == Exit.DONE
+    assert script.ran == ["a", "b"] * 5
+    assert rounds.last_outcomes[0].status is Status.CHANGED
+    assert "t.a -> target.a: another run has locked it; trying again in the next rounds" in script.messages
 
 
 def test_counts_only_consecutive_failures() -> None:

@@ -96,6 +96,14 @@ def test_downloads_a_component_once(maven: Path) -> None:
     assert len(messages) == 1
 
 
+def test_downloads_a_component_again_if_a_jar_is_damaged(maven: Path) -> None:
+    del maven
+    file = download(["kafka"], print) / "kafka" / "libs" / "a-1.jar"
+    file.write_text("")
+    assert download(["kafka"], print)
+    assert file.read_text() == "jar a"
+
+
 def test_rejects_a_file_with_another_content(maven: Path) -> None:
     jar(maven, "b").write_text("changed")
     with pytest.raises(DownloadError, match=r"b-1\.jar of 127\.0\.0\.1 has SHA-256"):

@@ -68,6 +68,7 @@ def init(
         if not chosen:
             _print_proposal(tables, dsn)
             return
+        source_database.refuse_taken_names(connection, chosen)
         if add:
             _add(common, chosen, with_triggers=triggers)
         else:
