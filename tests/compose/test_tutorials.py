@@ -109,6 +109,7 @@ def test_upgrades_to_the_next_version(shop: Shop, commands: Path, cache: Path, t
     outbox-reconcile
     outbox stack down
     outbox stack up
+    until outbox status; do sleep 1; done
     outbox verify
     """
     assert NEXT_VERSION in run_script(script, shop.folder, commands, cache)
