@@ -42,7 +42,7 @@ def test_zip_contains_jobs_and_shared_modules(folder: Path) -> None:
     expected = {
         f"{package.name}/{path.relative_to(package).as_posix()}"
         for package in shared
-        for path in [*package.rglob("*.py"), package / "py.typed"]
+        for path in [*package.rglob("*.py"), *package.rglob("manifest.txt"), package / "py.typed"]
     }
     assert {name for name in actual if not name.startswith("outbox_spark/")} == expected
 
@@ -67,8 +67,9 @@ def test_requirements_contain_every_imported_package_with_hashes(folder: Path) -
     text = (folder / "requirements.txt").read_text(encoding="utf-8")
     pinned = set(re.findall(r"^([a-z0-9-]+)==\S+(?: ;.*)? \\\n +--hash=sha256:", text, re.MULTILINE))
     needed = imported(SOURCES) | imported(Path(outbox_common.__file__).parent)
-    # spark-submit provides the first two packages. Only a job without a job file needs the third.
-    assert needed - pinned <= {"pyspark", "py4j", "outbox-kit"}
+    # spark-submit provides the first two packages. Only a job without a job file needs the third, and only a session
+    # without spark-submit, which downloads its jars, the last.
+    assert needed - pinned <= {"pyspark", "py4j", "outbox-kit", "jgo"}
     assert needed & pinned
 
 
