@@ -10,10 +10,10 @@ import pytest
 from selenium.webdriver import Chrome
 from selenium.webdriver.support.ui import WebDriverWait
 from tests.browser.conftest import Page
+from tests.conftest import REPOSITORY
 
 pytestmark = pytest.mark.browser
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 DESKTOP_WIDTH, PHONE_WIDTH = 1280, 390
 WAIT_S = 30
 

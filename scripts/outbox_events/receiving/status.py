@@ -86,13 +86,14 @@ class Progress:
         A receiver that has joined requests the ends of its partitions. Until then, it asks whether brokers respond.
         """
         if has_joined:
-            self.seconds_unjoined, self._unjoined_since = 0.0, None
+            self.seconds_unjoined, self._unjoined_since, self._cluster = 0.0, None, None
         if self._requests:
             if all(request.done() for request in self._requests.values()):
                 self._complete(positions())
         elif self._cluster is not None:
             if self._cluster.done():
-                self._complete_unjoined(has_joined=has_joined)
+                self._complete_unjoined(self._cluster)
+                self._cluster = None
         elif self.is_watched and time.monotonic() - self._requested_at >= CHECK_S:
             self._requested_at = time.monotonic()
             self._admin = self._admin or admin_client(self._settings)
@@ -103,10 +104,9 @@ class Progress:
             elif not has_joined:
                 self._cluster = self._admin.describe_cluster(request_timeout=REQUEST_S)
 
-    def _complete_unjoined(self, *, has_joined: bool) -> None:
+    def _complete_unjoined(self, cluster: Future[DescribeClusterResult]) -> None:
         """Measure the time without a membership. librdkafka can fail to join again after it has lost all brokers."""
-        cluster, self._cluster = self._cluster, None
-        if has_joined or cluster is None or cluster.exception(0):
+        if cluster.exception(0):
             self.seconds_unjoined, self._unjoined_since = 0.0, None
             self._admin = None
             return

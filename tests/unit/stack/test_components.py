@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from tests.conftest import REPOSITORY
 
 from outbox_common.components import download as download_module
 from outbox_common.components import manifest
@@ -25,7 +26,6 @@ from outbox_common.components.manifest import ANY_PLATFORM, Artifact
 from outbox_events.errors import ConfigurationError
 from outbox_lab import component_manifest
 
-REPOSITORY = Path(__file__).resolve().parents[3]
 # jgo does not close the response for a missing file.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
 
@@ -61,7 +61,7 @@ def maven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = tmp_path / "repository"
     lines = []
     for name in ("a", "b"):
-        path = folder / "org" / "test" / name / "1" / f"{name}-1.jar"
+        path = jar(folder, name)
         path.parent.mkdir(parents=True)
         path.write_text(f"jar {name}")
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
