@@ -110,7 +110,7 @@ def test_recovery_resolves_a_transaction_in_doubt(world: World, point: str, reso
 def test_transactions_whose_topic_does_not_exist_stay_prepared(world: World) -> None:
     """The other transactions are resolved, and those of other software are ignored."""
     event_id = world.crash("two-phase", "after-kafka")
-    renamed, foreign = f"{world.transactional_id}:{uuid4()}@{world.topic}-renamed", f"{world.transactional_id}:1"
+    renamed, foreign = f"{world.transactional_id}:{uuid4()}@{world.topic}-renamed", f"{world.transactional_id}:foreign"
     with world.connect(autocommit=True) as connection:
         for gid in (renamed, foreign):
             connection.execute("begin")
