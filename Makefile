@@ -31,7 +31,7 @@ OLDER_POSTGRES := 14.24.0 16.15.0
 DRILL := --way cdc-exactly-once --way two-phase \
 	--fault kill-writer --fault kill-kafka --fault kill-postgres --times 1 --seconds 5 --materialize --receive --fast-start
 
-.PHONY: help setup docs components maven-components demo drill drill-full images up down logs ps dist-spark dist check check-python check-java format test test-spark test-browser test-containers test-compose test-full test-cluster class-archive fuzz bench-plan bench-smt bench-source bench-latency bench-sending bench-receiving bench-receiving-table bench-materialize bench-batches bench-many-tables bench-freshness bench-latest-state clean prerequisites component-manifest older-postgres wiremock requirements
+.PHONY: help setup docs pictures components maven-components demo drill drill-full images up down logs ps dist-spark dist check check-python check-java format test test-spark test-browser test-containers test-compose test-full test-cluster class-archive fuzz bench-plan bench-smt bench-source bench-latency bench-sending bench-receiving bench-receiving-table bench-materialize bench-batches bench-many-tables bench-freshness bench-latest-state clean prerequisites component-manifest older-postgres wiremock requirements
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -161,6 +161,9 @@ dist: setup ## Build a release in dist/: wheels, sdists, Connect plugins, files 
 docs: setup ## Build the documentation site in build/docs.
 	@$(BIN)/python -m sphinx --fail-on-warning --keep-going -q -b html docs build/docs
 	@echo "wrote build/docs/index.html"
+
+pictures: setup ## Record the commands of the first tutorial, and verify's page, for the documentation. Takes about 3 minutes.
+	@$(WITH_JAVA) $(BIN)/python -m outbox_lab.pictures
 
 check: setup ## Run lint, type checks and unit tests, which do not need a stack.
 	@$(MAKE) --no-print-directory -j2 check-python check-java

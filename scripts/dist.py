@@ -9,8 +9,8 @@ outbox-smt-V.zip                   the transforms, to unpack into a folder of a 
 outbox-avro-converter-V.zip        the converter for the template outbox-postgres-chain, to unpack into plugin.path
 outbox-spark-pyfiles-V.zip         for spark-submit --py-files
 outbox-spark-launchers-V.zip       the scripts for spark-submit, and requirements.txt for the driver
-outbox-spark-V.jar                 for spark-submit --jars, in addition to the jars listed in docs/scheduling.md
-outbox-...-V.cdx.json              SBOMs of the wheels, the plugins and the driver, in CycloneDX JSON
+outbox-spark-jars-V.zip            all jars for spark-submit --jars
+outbox-...-V.cdx.json              SBOMs of the wheels, the plugins, the jars and the driver, in CycloneDX JSON
 SHA256SUMS                         for `sha256sum --check`
 """
 
@@ -25,16 +25,17 @@ import zipfile
 from pathlib import Path
 
 import sbom
+from outbox_common.components import manifest
 from outbox_kit import __version__
 from outbox_spark.spark_submit_files import ZIP_NAME
 from outbox_spark.spark_submit_files import build as build_spark
 
 ROOT = Path(__file__).resolve().parent.parent
 PLUGINS_FOLDER = ROOT / "smt" / "target" / "plugin"
-SPARK_JAR = ROOT / "build" / "runtime" / "spark" / "jars" / "outbox-spark.jar"
+SPARK_JARS_FOLDER = ROOT / "build" / "runtime" / "spark" / "jars"
 REQUIREMENTS_FOLDER = ROOT / "requirements"
 PYTHON_REQUIREMENTS = (("outbox-kit", "commands.txt"), ("outbox-events", "events.txt"))
-LAUNCHERS_NAME = "outbox-spark-launchers"
+LAUNCHERS_NAME, SPARK_JARS_NAME = "outbox-spark-launchers", "outbox-spark-jars"
 BUILD_TIMEOUT_S = 600
 REGULAR_FILE_MODE = 0o100644
 EARLIEST_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
@@ -51,13 +52,13 @@ def main() -> None:
     for name, requirements in PYTHON_REQUIREMENTS:
         shutil.copy(REQUIREMENTS_FOLDER / requirements, folder / f"{name}-requirements-{__version__}.txt")
     for plugin in plugins():
-        pack(plugin, folder / f"{plugin.name}-{__version__}.zip")
+        pack(plugin, folder / f"{plugin.name}-{__version__}.zip", plugin.name)
     with tempfile.TemporaryDirectory() as temporary_folder:
         launchers = Path(temporary_folder) / LAUNCHERS_NAME
         build_spark(launchers)
         shutil.move(launchers / ZIP_NAME, folder / f"outbox-spark-pyfiles-{__version__}.zip")
-        pack(launchers, folder / f"{LAUNCHERS_NAME}-{__version__}.zip")
-    shutil.copy(SPARK_JAR, folder / f"outbox-spark-{__version__}.jar")
+        pack(launchers, folder / f"{LAUNCHERS_NAME}-{__version__}.zip", LAUNCHERS_NAME)
+    pack(SPARK_JARS_FOLDER, folder / f"{SPARK_JARS_NAME}-{__version__}.zip", SPARK_JARS_NAME)
     write_sboms(folder)
     files = sorted(path for path in folder.iterdir() if path.is_file())
     checksums = "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files)
@@ -84,6 +85,7 @@ def plugins() -> list[Path]:
 def write_sboms(folder: Path) -> None:
     """Write an SBOM for each released file that has dependencies."""
     documents = {plugin.name: sbom.of_jars(plugin.name, __version__, plugin) for plugin in plugins()}
+    documents[SPARK_JARS_NAME] = sbom.of_artifacts(SPARK_JARS_NAME, __version__, manifest.read(manifest.SPARK))
     for name, requirements in (*PYTHON_REQUIREMENTS, (LAUNCHERS_NAME, "spark-driver.txt")):
         jars = sorted(PLUGINS_FOLDER.rglob("*.jar")) if name == "outbox-kit" else ()
         documents[name] = sbom.of_requirements(name, __version__, REQUIREMENTS_FOLDER / requirements, jars)
@@ -91,12 +93,12 @@ def write_sboms(folder: Path) -> None:
         (folder / f"{name}-{__version__}.cdx.json").write_text(text, encoding="utf-8")
 
 
-def pack(folder: Path, archive: Path) -> None:
-    """Pack a folder, not only its files, because Connect expects each plugin in a subfolder of plugin.path."""
+def pack(folder: Path, archive: Path, name: str) -> None:
+    """Pack the files in a folder `name`, because Connect expects each plugin in a subfolder of plugin.path."""
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as zip_file:
         for path in sorted(folder.rglob("*")):
             if path.is_file():
-                entry = zipfile.ZipInfo(f"{folder.name}/{path.relative_to(folder).as_posix()}", EARLIEST_ZIP_TIME)
+                entry = zipfile.ZipInfo(f"{name}/{path.relative_to(folder).as_posix()}", EARLIEST_ZIP_TIME)
                 # Make the file readable by all users, because the worker might not run as the owner of the file.
                 entry.external_attr = REGULAR_FILE_MODE << 16
                 zip_file.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED)

@@ -9,6 +9,8 @@ import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from outbox_common.components.manifest import Artifact
+
 PIN = re.compile(
     r"^(?P<name>[\w.-]+)==(?P<version>[^\s;]+)(?P<marker> ; [^\\\n]+)? \\\n(?P<hashes>(?: +--hash=.*\n)+)", re.MULTILINE
 )
@@ -24,6 +26,13 @@ def of_requirements(name: str, version: str, requirements: Path, jars: Iterable[
 def of_jars(name: str, version: str, folder: Path) -> str:
     """Return the SBOM of a component that consists of the jars in a folder."""
     return _document(name, version, [_jar(path) for path in sorted(folder.glob("*.jar"))])
+
+
+def of_artifacts(name: str, version: str, artifacts: Iterable[Artifact]) -> str:
+    """Return the SBOM of a component that consists of artifacts with known coordinates and checksums."""
+    return _document(
+        name, version, [_maven(item.group, item.name, item.version, item.classifier, item.sha256) for item in artifacts]
+    )
 
 
 def _document(name: str, version: str, components: list[dict[str, object]]) -> str:
@@ -57,9 +66,12 @@ def _jar(path: Path) -> dict[str, object]:
     maven = dict(line.split("=", 1) for line in lines if "=" in line)
     group, artifact, version = maven["groupId"], maven["artifactId"], maven["version"]
     classifier = path.stem.removeprefix(f"{artifact}-{version}").removeprefix("-")
+    return _maven(group, artifact, version, classifier, hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+def _maven(group: str, artifact: str, version: str, classifier: str, sha256: str) -> dict[str, object]:
     purl = f"pkg:maven/{group}/{artifact}@{version}" + (f"?classifier={classifier}" if classifier else "")
-    component = _component(purl, artifact, version, [hashlib.sha256(path.read_bytes()).hexdigest()])
-    return component | {"group": group}
+    return _component(purl, artifact, version, [sha256]) | {"group": group}
 
 
 def _component(purl: str, name: str, version: str, sha256: list[str]) -> dict[str, object]:

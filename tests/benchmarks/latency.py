@@ -2,7 +2,7 @@
 """Time from the commit of an event to a read_committed consumer, for OutboxRouter and EventRouter.
 
 Settings: ROUNDS, SECONDS (per rate and round), TRY (additional OutboxRouter settings, see variants.router_variants).
-See docs/performance.md, "From commit to consumer".
+See docs/performance-connector.md, "From commit to consumer".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reports of the benchmarks: build/bench/NAME.json in one form, and tables between markers in docs/performance.md.
+"""Reports of the benchmarks: build/bench/NAME.json in one form, and tables between markers in docs/performance-*.md.
 
 The JSON contains `machine`, `samples` (by variant, one entry per round), `measures` (by variant), `ratios` and
 `values` (numbers by name). Other keys are specific to a benchmark.
@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.conftest import REPOSITORY
 
-DOCUMENT = REPOSITORY / "docs" / "performance.md"
+PAGES = sorted((REPOSITORY / "docs").glob("performance-*.md"))
 BOUND_HEADING = ("ratio", "measured", "must", "goal", "reached")
 
 
@@ -93,14 +93,13 @@ def publish(name: str, content: Mapping[str, Any], tables: str) -> None:
     print(tables)
     print(f"raw samples: {target.relative_to(REPOSITORY)}")
     if os.environ.get("DOCS") == "1":
-        DOCUMENT.write_text(between_markers(DOCUMENT.read_text(encoding="utf-8"), name, tables), encoding="utf-8")
+        write_to_page(name, tables)
 
 
-def between_markers(text: str, name: str, tables: str) -> str:
-    """Replace the text between the markers of `name`. Raises ValueError if they are missing."""
+def write_to_page(name: str, tables: str) -> None:
+    """Replace the text between the markers of `name`. Raises ValueError if not exactly one page has them."""
     begin, end = f"<!-- bench-{name}: written by DOCS=1 make bench-{name} -->\n", f"<!-- end of bench-{name} -->"
-    before, begin_marker, remaining = text.partition(begin)
-    _, end_marker, after = remaining.partition(end)
-    if not begin_marker or not end_marker:
-        raise ValueError(f"{DOCUMENT.name} lacks the markers of bench-{name}: {begin.strip()} ... {end}")
-    return f"{before}{begin}{tables}\n{end}{after}"
+    (page,) = [page for page in PAGES if begin in page.read_text(encoding="utf-8")]
+    before, remaining = page.read_text(encoding="utf-8").split(begin)
+    _, after = remaining.split(end)
+    page.write_text(f"{before}{begin}{tables}\n{end}{after}", encoding="utf-8")

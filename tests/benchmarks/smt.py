@@ -2,9 +2,9 @@
 """Time per record in OutboxRouter and in alternatives, measured with JMH.
 
 Renders the connector configs and runs smt/bench, which measures the transforms and the value converter of each (see
-docs/performance.md, "The transforms"). Every round runs one fork of every case, so that a change of the machine's
-load affects all cases. Ratios are of CPU time, which depends less on the load than wall-clock time. Settings: ROUNDS,
-QUICK, ONLY (part of a case's connector/payload).
+docs/performance-connector.md, "The transforms"). Every round runs one fork of every case, so that a change of the
+machine's load affects all cases. Ratios are of CPU time, which depends less on the load than
+wall-clock time. Settings: ROUNDS, QUICK, ONLY (part of a case's connector/payload).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Throughput on a backlog: OutboxRouter, EventRouter, a transform that does nothing, and the slot without a connector.
 
-Every variant in turn reads a copy of the same slot (see docs/performance.md, "The source
+Every variant in turn reads a copy of the same slot (see docs/performance-connector.md, "The source
 connector"). Settings: ROUNDS, WARM_UP_ROUNDS, ROWS, VARIANTS (names, separated by semicolons) and TRY (additional
 OutboxRouter settings, see variants.router_variants).
 """

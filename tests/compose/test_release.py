@@ -72,6 +72,16 @@ def test_sbom_of_a_plugin_lists_every_jar_of_its_zip(dist: Path, name: str) -> N
     assert {entry["content"] for component in components for entry in component["hashes"]} == jars
 
 
+def test_sbom_of_the_spark_jars_lists_every_other_jar(dist: Path) -> None:
+    with zipfile.ZipFile(dist / f"outbox-spark-jars-{__version__}.zip") as archive:
+        jars = {Path(name).name: hashlib.sha256(archive.read(name)).hexdigest() for name in archive.namelist()}
+    components = json.loads((dist / f"outbox-spark-jars-{__version__}.cdx.json").read_text(encoding="utf-8"))[
+        "components"
+    ]
+    assert jars.pop("outbox-spark.jar")
+    assert {entry["content"] for component in components for entry in component["hashes"]} == set(jars.values())
+
+
 def test_sbom_of_the_wheel_lists_its_jars(dist: Path) -> None:
     with zipfile.ZipFile(next(dist.glob("outbox_kit-*.whl"))) as archive:
         names = [name for name in archive.namelist() if name.endswith(".jar") and "outbox-spark" not in name]

@@ -97,6 +97,13 @@ def test_write_and_receive_events_in_a_service(shop: Shop, commands: Path, cache
 
 
 @pytest.mark.long
+def test_add_a_column(shop: Shop, commands: Path, cache: Path) -> None:
+    output = run_script("\n".join(blocks("../add-a-column.md")), shop.folder, commands, cache)
+    assert "schemas/order.avsc" in output
+    assert ["1"] in [line.split() for line in output.splitlines()]
+
+
+@pytest.mark.long
 def test_upgrades_to_the_next_version(shop: Shop, commands: Path, cache: Path, tmp_path: Path) -> None:
     """The files of the deployment and its tables are those that the release has written."""
     for wheel in next_version(tmp_path):

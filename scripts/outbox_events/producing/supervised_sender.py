@@ -1,6 +1,6 @@
 """Open a sender, and open it again after an error that leaves its connections or its producer unusable.
 
-An example is in docs/ways-without-a-connector.md, "Supervised sender".
+An example is in docs/ways-in-detail.md, "Supervised sender".
 """
 
 from __future__ import annotations

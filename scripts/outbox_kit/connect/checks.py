@@ -171,7 +171,7 @@ def _connector(live: ConnectState) -> Finding:
 @RULES.rule(
     "connect.running",
     condition="the connector is in the state that connector.state declares; if `running`, all its tasks are RUNNING",
-    remedy="if FAILED, fix the cause and run `outbox restart`; otherwise run `outbox apply`; see docs/operations.md",
+    remedy="if FAILED, fix the cause and run `outbox restart`; otherwise run `outbox apply`; see docs/incidents.md",
 )
 def _running(live: ConnectState) -> Finding:
     expected = "connector RUNNING, every task RUNNING"

@@ -24,7 +24,7 @@ STABILITY_S = 2.0
 FAILED_POLLS = 4
 POLL_INTERVAL_S = 0.5
 WORKER_LOG_HINT = "see the Connect worker's log"
-RESTART_HINT = "fix the cause, then run `outbox restart --failed`; see docs/operations.md, failed task"
+RESTART_HINT = "fix the cause, then run `outbox restart --failed`; see docs/incidents.md, failed task"
 
 
 class FailedError(RejectedError):

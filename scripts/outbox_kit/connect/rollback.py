@@ -53,7 +53,7 @@ def roll_back(
             send_request(lambda: request(name), progress)
             wait_for_state(client, name, state=state, stability_seconds=stability_seconds)
     except FailedError as second_failure:
-        hint = "look for a cause outside the config: see docs/operations.md, failed task"
+        hint = "look for a cause outside the config: see docs/incidents.md, failed task"
         return RejectedError(f"{outcome}, but the connector FAILED again: {second_failure.message}", hint)
     return RejectedError(f"{outcome}; the connector is {state.upper()}", APPLY_AGAIN_HINT)
 

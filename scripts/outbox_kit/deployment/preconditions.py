@@ -95,7 +95,8 @@ def refuse_lost_lock(deployment: Deployment, lock: Lock | None) -> None:
         if lock is not None and lock.has_only_relay:
             message = f"the pipeline has only a relay, whose records have source epoch {written_epoch}"
             hint = "to create topics and schemas for the relay, run `outbox apply --only kafka --only registry`; to "
-            move = f"replace it by the connector, stop every relay process, then {APPLY_RECOVER_HINT} (docs/relay.md)"
+            move = f"replace it by the connector, stop every relay process, then {APPLY_RECOVER_HINT} "
+            move += "(docs/relay-migration.md)"
             raise RefusedError(message, f"{hint}{move}")
         raise RefusedError(
             f"topics have records of source epoch {written_epoch}, but the lock file {deployment.lock_file} "

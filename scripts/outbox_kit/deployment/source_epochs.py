@@ -47,7 +47,9 @@ def refuse_running_relay(deployment: Deployment, database: ActualDatabase) -> No
         sessions = postgres_client.relay_sessions(connection, table)
     if sessions:
         message = f"a relay sends the rows of table {table}: sessions of the server: {', '.join(map(str, sessions))}"
-        raise RefusedError(message, "stop every relay process; docs/relay.md describes the move to the connector")
+        raise RefusedError(
+            message, "stop every relay process; docs/relay-migration.md describes the move to the connector"
+        )
 
 
 def refuse_relayed_states(pipeline: Pipeline, lock: Lock | None, database: ActualDatabase) -> None:
@@ -61,7 +63,7 @@ def refuse_relayed_states(pipeline: Pipeline, lock: Lock | None, database: Actua
         raise RefusedError(
             f"the relay has source epoch {epoch}, but the connector has {lock_epoch}: every consumer would ignore the "
             "states of the connector",
-            f"stop the relay, then {APPLY_RECOVER_HINT}; docs/relay.md describes the move",
+            f"stop the relay, then {APPLY_RECOVER_HINT}; docs/relay-migration.md describes the move",
         )
 
 

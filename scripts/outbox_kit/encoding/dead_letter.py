@@ -1,4 +1,4 @@
-"""Create dead letters in OutboxRouter's format (docs/smt.md) for rows that cannot be encoded as records."""
+"""Create dead letters in OutboxRouter's format (docs/smt-payloads.md) for rows that cannot be encoded as records."""
 
 from __future__ import annotations
 

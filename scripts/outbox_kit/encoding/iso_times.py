@@ -1,4 +1,4 @@
-"""Parse dates, times and timestamps in the ISO 8601 formats that OutboxRouter accepts (docs/smt.md)."""
+"""Parse dates, times and timestamps in the ISO 8601 formats that OutboxRouter accepts (docs/smt-payloads.md)."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class OutboxRow:
 
 
 class InvalidRowError(Exception):
-    """A row violates the contract. `reason` is a code from docs/smt.md, such as payload-invalid."""
+    """A row violates the contract. `reason` is a code from docs/smt-payloads.md, such as payload-invalid."""
 
     def __init__(self, reason: str, message: str) -> None:
         text = message if len(message) <= MAX_MESSAGE_LENGTH else f"{message[:MAX_MESSAGE_LENGTH]}..."

@@ -155,6 +155,11 @@ def _tree(name: str, tables: Sequence[Table]) -> Node:
     if odd := next(filter(_has_odd_name, rest), None):
         raise ConfigurationError(f"aggregate {name}: table {odd.full_name!r}: {ODD_NAME}", "remove this table")
     names = {table.full_name for table in tables}
+    if len(names) < len(tables):
+        raise ConfigurationError(f"aggregate {name}: a table is given twice", "list each table once")
+    if other := next(filter(_is_other, tables), None):
+        message = f"aggregate {name}: {other.full_name} is a table of outbox-kit or of a migration tool"
+        raise ConfigurationError(message, "remove this table")
     parts = {table.full_name: (table, _link(name, table, names)) for table in rest if table is not root}
     node = _node(root, None, parts)
     unreachable = parts.keys() - {table.full_name for table in node.tables()}

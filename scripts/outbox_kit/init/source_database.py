@@ -100,8 +100,11 @@ def refuse_taken_names(connection: psycopg.Connection[Any], chosen: Iterable[Agg
             raise ConfigurationError(f"the view {name} cannot be created: a type or table has this name", hint)
 
 
-def create_view(connection: psycopg.Connection[Any], aggregate: AggregateTables, statements: str) -> None:
-    """Execute the file of the aggregate's view. Raises ConfigurationError if a view of others has its name."""
+def create_view(connection: psycopg.Connection[Any], aggregate: AggregateTables, statements: str) -> bool:
+    """Execute the file of the aggregate's view. Return whether the view existed and was replaced.
+
+    Raises ConfigurationError if a view of others has its name.
+    """
     name = view_name(aggregate)
     query = "select relkind, obj_description(oid, 'pg_class') as comment from pg_class where oid = to_regclass(%s)"
     row = connection.execute(query, (ddl.quoted_text(name),)).fetchone()
@@ -110,6 +113,7 @@ def create_view(connection: psycopg.Connection[Any], aggregate: AggregateTables,
         raise ConfigurationError(f"{name} exists, and `outbox init` did not create it", hint)
     connection.execute("reset search_path")  # the operators of extensions are often in the schema public
     connection.execute(statements.encode())
+    return row is not None
 
 
 def _parse(dsn: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ RETENTION_SETTINGS = {
     "retention.bytes": ("delete", "the oldest records are deleted, including states and unacknowledged dead letters"),
     "retention.ms": ("delete", "older records are deleted, including states and unacknowledged dead letters"),
 }
-MOVE_HINT = "move the pipeline to new topics as described in docs/operations.md (Adding partitions)"
+MOVE_HINT = "move the pipeline to new topics as described in docs/planned-changes.md (Adding partitions)"
 NEW_PARTITIONS = (
     "keys move to other partitions, so tombstones do not reach the previous partition of their key; the states of "
     f"deleted aggregates remain there, even after a backfill; instead, {MOVE_HINT}"

@@ -1,6 +1,6 @@
 """Find Avro unions in which a JSON value can fit two branches.
 
-The transform writes the first branch that accepts the value, as docs/smt.md describes.
+The transform writes the first branch that accepts the value, as docs/smt-payloads.md describes.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def refuse_unsafe(deployment: Deployment, found: Iterable[MisplacedStates], limi
             raise RefusedError(
                 f"topic {states.topic} has {records.partition_count} partitions, but the pipeline file has "
                 f"{declared_count}: the right partitions are unknown",
-                "see docs/operations.md, Adding partitions",
+                "see docs/planned-changes.md, Adding partitions",
             )
         topic_count = len(records.keys_with_state())
         percent = 100 * len(states.places) / topic_count if topic_count else 100.0

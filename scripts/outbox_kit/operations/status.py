@@ -294,7 +294,7 @@ def _database_problems(status: PipelineStatus) -> Iterator[str]:
 def _next_step(status: PipelineStatus, lock: Lock | None) -> str:
     """Return the command that solves the problems. `recover` also starts the connector."""
     if lock is not None and lock.has_only_relay:
-        return "the pipeline has only a relay: see the metrics of `outbox relay`; docs/relay.md describes the connector"
+        return "the pipeline has only a relay: see the metrics of `outbox relay`, or docs/relay-migration.md"
     states = {status.state, *(task.state for task in status.tasks)}
     if status.connect_responded and (lock is None or lock.source is None):
         return "run `outbox apply`"

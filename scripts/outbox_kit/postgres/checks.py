@@ -202,7 +202,7 @@ def _column_remedy(state: DatabaseState) -> str:
     # The WAL contains a row with the columns that the table had when the row was written.
     return (
         f"if source.columns has the intended names: run {commands}; then {resend_steps(state.pipeline)}; if the task "
-        "FAILS on a row that was written in the meantime, see docs/operations.md, Column renamed"
+        "FAILS on a row that was written in the meantime, see docs/incidents.md, Column renamed"
     )
 
 

@@ -18,7 +18,7 @@ from outbox_kit.recovery.resend_rows import ResentRows
 from outbox_kit.results import Reporter
 from outbox_kit.results.repair_commands import backfill_steps
 
-# Rows that are written while the command runs are not stuck yet. docs/operations.md uses the same age.
+# Rows that are written while the command runs are not stuck yet. docs/incidents.md uses the same age.
 STUCK_AGE_S = 2
 
 

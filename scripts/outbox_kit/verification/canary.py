@@ -112,7 +112,7 @@ def _record(delivery: Delivery) -> Finding:
 @RULES.rule(
     "canary.partition",
     condition="the canary's state and tombstone are in the partition that the murmur2 hash of the key selects",
-    remedy="use the default partitioner; if partitions were added to the topic, see docs/operations.md",
+    remedy="use the default partitioner; if partitions were added to the topic, see docs/planned-changes.md",
 )
 def _partition(delivery: Delivery) -> Finding:
     actual = [delivery.state.message.partition(), delivery.tombstone.message.partition()]

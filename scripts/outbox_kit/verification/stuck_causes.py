@@ -63,7 +63,7 @@ def _other_producers(comparison: StateComparison, stuck: list[StuckAggregate]) -
             grown_topics.add(name)
             topic = comparison.deployment.pipeline.topic_of(name)
             actual = f"topic {topic} has {count} partitions instead of {declared_count}"
-            yield f"{actual}: see docs/operations.md, Adding partitions"
+            yield f"{actual}: see docs/planned-changes.md, Adding partitions"
     if grown_topics != set(types):
         yield OTHER_PRODUCER
 

@@ -121,7 +121,7 @@ REMEDIES_NOT_RUN = {
         "registry.schemas",
         "states.schema-ids",
     ),
-    "The remedy is a procedure with a second pipeline file. A test of docs/operations.md runs this procedure": (
+    "The remedy is a procedure with a second pipeline file. A test of docs/planned-changes.md runs this procedure": (
         "kafka.partitions",
         "kafka.keys-partition",
     ),

@@ -1,7 +1,7 @@
 """Convert JSON values to records of the reader schema, as strictly as the SMT's Avro encoder.
 
-docs/smt.md defines which JSON is valid for which Avro type. Decimals and integers are never rounded. A JSON number that
-cannot be converted exactly is invalid for these types.
+docs/smt-payloads.md defines which JSON is valid for which Avro type. Decimals and integers are never rounded. A JSON
+number that cannot be converted exactly is invalid for these types.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ _DEBUG_HINT = "run the command again; if the error persists, add --debug to prin
 _READER_ERRORS: Mapping[str, tuple[type[OutboxError], str]] = {
     "LostException": (OutboxError, "run the command again"),
     "MissingRecordsException": (OutboxError, "check the brokers, then run the command again"),
-    "TopicDeletedException": (RefusedError, "run `outbox apply`, then see docs/materialization.md, Errors"),
+    "TopicDeletedException": (RefusedError, "run `outbox apply`, then see docs/materialization-errors.md"),
 }
 """Exceptions of outbox-spark.jar, whose messages contain no values, with the kind of error and its hint."""
 _POSTGRES_HINT = "check the PostgreSQL server and its log, then run the command again"

@@ -79,7 +79,7 @@ def java_start_error() -> ConfigurationError:
         output = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False).stderr
     except (OSError, subprocess.TimeoutExpired):
         message = f"Spark's JVM did not start: java in {location} is missing or does not respond"
-        return ConfigurationError(message, _HINT)
+        return ConfigurationError(message, f"{_HINT}; set JAVA_HOME to the folder of Java {_JAVA}")
     version = re.search(r'version "([^"]+)"', output)
     actual = f"has version {version.group(1)}" if version else "printed no version"
     message = f"Spark's JVM did not start: java in {location} {actual}"

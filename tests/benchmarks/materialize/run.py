@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Throughput of materialization: each sink, compared with reading alone, Debezium's JDBC sink, and a naive job.
 
-Starts an embedded stack and one Spark session with the launchers' settings. See docs/performance.md, "The
+Starts an embedded stack and one Spark session with the launchers' settings. See docs/performance-tables.md, "The
 materialization", for what is measured and how. QUICK=1 runs with few events; FULL=1 also measures the memory and the
 time from 1 to 10 million events. Settings: ROUNDS, EVENTS, ONLY (read, reduce, a kind of target, naive, jdbc-sink,
 memory; separated by commas).

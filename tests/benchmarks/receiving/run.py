@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Events per second of the strategies of the receiving library, compared with the same handler without deduplication.
 
-See docs/performance.md, "Costs of the ways to receive". Settings: EVENTS (default 30000), ROUNDS (7), BATCHES
+See docs/performance-services.md, "Costs of the ways to receive". Settings: EVENTS (default 30000), ROUNDS (7), BATCHES
 ("100,500"), ONLY (names of variants, separated by commas).
 """
 

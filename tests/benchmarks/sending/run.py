@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Costs of the ways to send: throughput with and without a backlog, statements, and growth of tables.
 
-Uses the ways and the stack of the drill (see docs/performance.md, "Costs of the ways to send"). Settings: WAYS
+Uses the ways and the stack of the drill (see docs/performance-services.md, "Costs of the ways to send"). Settings: WAYS
 (names, separated by commas), BACKLOGS (numbers of rows, default 100000), ROUNDS, PRODUCER_S, IDLE_S and LIVE_S.
 
 In each round, the plain producer and then each way are measured once with each backlog. The ratio of a way is the

@@ -1,4 +1,4 @@
-"""Recovery from a lost slot, a restored server and a failed connector with the commands of docs/operations.md."""
+"""Recovery from a lost slot, a restored server and a failed connector with the commands of docs/incidents.md."""
 
 from __future__ import annotations
 

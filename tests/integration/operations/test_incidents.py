@@ -1,4 +1,5 @@
-"""Incidents of docs/operations.md. Each is caused on the stack, and the commands of its section are run verbatim.
+"""Procedures of docs/incidents.md and docs/planned-changes.md. Each incident is caused,
+and the commands of its section are run verbatim.
 
 A line must exit with the code that its comment states, or else with 0. The document names the pipeline `library`; the
 test replaces the name.
@@ -34,10 +35,12 @@ from outbox_kit.stack import Stack
 from outbox_kit.verification import comparison_of, state_checks
 
 NAME, TOPIC = "incidents", "incidents.book"
-DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "operations.md"
+DOCUMENTS = [Path(__file__).resolve().parents[3] / "docs" / name for name in ("incidents.md", "planned-changes.md")]
 BLOCK = re.compile(r"^```sh incident=(\S+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 EXIT_CODE = re.compile(r"#.*exit code (\d)")
-COMMAND_BLOCKS: dict[str, str] = dict(BLOCK.findall(DOCUMENT.read_text(encoding="utf-8")))
+COMMAND_BLOCKS: dict[str, str] = dict(
+    block for document in DOCUMENTS for block in BLOCK.findall(document.read_text(encoding="utf-8"))
+)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""docs/receiving.md: the code runs verbatim, and the first example is short and passes type checks."""
+"""The pages about receivers: the code runs verbatim, and the first example is short and passes type checks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.stack import Stack
 
 GUIDE = Path(__file__).parents[3] / "docs" / "receiving.md"
-SNIPPETS = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+PAGES = [GUIDE, *sorted(GUIDE.parent.glob("receiving-*.md"))]
+SNIPPETS = [
+    snippet
+    for page in PAGES
+    for snippet in re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+]
 CONSUMER, TABLE, REPLY, *OTHERS = SNIPPETS
 README = GUIDE.parents[1] / "scripts" / "outbox_events" / "README.md"
 _, STATISTICS, TEST_OF_STATISTICS = re.findall(

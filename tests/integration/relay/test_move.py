@@ -1,4 +1,4 @@
-"""The move from the connector to the relay and back (docs/relay.md) while a service writes."""
+"""The move from the connector to the relay and back (docs/relay-migration.md) while a service writes."""
 
 from __future__ import annotations
 

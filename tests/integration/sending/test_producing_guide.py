@@ -1,4 +1,4 @@
-"""docs/ways-without-a-connector.md: the code runs verbatim."""
+"""The pages about ways of sending without a connector: the code runs verbatim."""
 
 from __future__ import annotations
 
@@ -19,10 +19,15 @@ from outbox_events.waiting import Observation, wait_for
 pytestmark = pytest.mark.integration
 __all__ = ["world"]
 
-GUIDE = Path(__file__).parents[3] / "docs" / "ways-without-a-connector.md"
-FUNCTION, _ENCODER, *SNIPPETS = re.findall(
-    r"^```python\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
-)
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+def snippets(page: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", (DOCS / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+FUNCTION, _ENCODER = snippets("ways-without-a-connector.md")
+SNIPPETS = snippets("ways-in-detail.md")
 
 
 def test_guide_has_snippets() -> None:
@@ -37,7 +42,7 @@ def test_snippets_run(world: World, number: int) -> None:
     with listeners_stopped(world):
         for snippet in (FUNCTION, SNIPPETS[number]):
             # dont_inherit excludes the __future__ imports of this file.
-            exec(compile(snippet, GUIDE.name, "exec", dont_inherit=True), names)  # noqa: S102
+            exec(compile(snippet, "ways-in-detail.md", "exec", dont_inherit=True), names)  # noqa: S102
     assert world.delivered().total() == len(world.purchases()) == 1
 
 

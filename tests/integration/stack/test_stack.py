@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from tests.integration.support import invoke
 
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.stack import Stack
@@ -89,6 +90,15 @@ def test_rejects_a_second_up_without_side_effects(stack: Stack) -> None:
         stack.up(services=POSTGRES)
     assert "outbox stack down" in caught.value.hint
     assert value(state.postgres, "select 1") == 1
+
+
+def test_the_command_prints_the_addresses_of_a_running_stack(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = stack.up(services=POSTGRES)
+    monkeypatch.chdir(stack.layout.root)
+    again = invoke(["stack", "up"])
+    assert (again.code, state.postgres in again.stdout) == (0, True), again.output
+    assert invoke(["stack", "up", "--port", "kafka=9092"]).code == 1
+    assert stack.state() == state
 
 
 def test_rejects_concurrent_up_and_down(stack: Stack) -> None:

@@ -1,4 +1,4 @@
-"""Every command line, option, exit code and file in docs/scheduling.md and its examples exists."""
+"""Every command line, option, exit code and file in the guides to scheduling and monitoring exists."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from outbox_spark.spark_submit_files import ZIP_NAME
 
 PROJECT = Path(__file__).resolve().parents[3]
 GUIDE = (PROJECT / "docs/scheduling.md").read_text(encoding="utf-8")
+MONITORING = (PROJECT / "docs/monitoring-tables.md").read_text(encoding="utf-8")
 EXAMPLES = PROJECT / "docs/examples"
 FILES = [path for path in EXAMPLES.iterdir() if path.is_file()]
 """Examples for schedulers. The folders also contain other examples."""
@@ -70,7 +71,7 @@ def airflow() -> dict[str, Any]:
 def guide_commands() -> list[list[str]]:
     """Return the arguments of each outbox-materialize and materialize.py command in the guide."""
     actual = []
-    for block in re.findall(r"```sh\n(.*?)```", GUIDE, flags=re.DOTALL):
+    for block in re.findall(r"```sh\n(.*?)```", GUIDE + MONITORING, flags=re.DOTALL):
         for line in block.replace("\\\n", " ").splitlines():
             arguments = shlex.split(line, comments=True)
             for index, argument in enumerate(arguments):
@@ -137,12 +138,12 @@ def test_every_documented_option_exists() -> None:
         "--files",
         "--conf",
     }
-    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", GUIDE))
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", GUIDE + MONITORING))
     assert named <= known | spark
 
 
 def test_guide_links_every_example() -> None:
-    linked = set(re.findall(r"\(examples/([^)]+)\)", GUIDE))
+    linked = set(re.findall(r"\(examples/([^)]+)\)", GUIDE + MONITORING))
     assert linked == {path.name for path in FILES}
 
 
@@ -238,7 +239,7 @@ def test_manifests_name_the_built_files() -> None:
 
 
 def test_table_of_exit_codes_is_complete() -> None:
-    section = GUIDE.partition("## Exit codes")[2].partition("\n## ")[0]
+    section = MONITORING.partition("## Exit codes")[2].partition("\n## ")[0]
     assert re.findall(r"^\| (\d+) \|", section, flags=re.MULTILINE) == [f"{code:d}" for code in Exit]
 
 
@@ -247,8 +248,8 @@ def test_documented_versions_equal_the_checked_versions() -> None:
 
 
 def test_documented_metrics_line_has_the_written_keys() -> None:
-    visible = json.loads(re.findall(r"```json\n(.*?)```", GUIDE, flags=re.DOTALL)[0])
+    visible = json.loads(re.findall(r"```json\n(.*?)```", MONITORING, flags=re.DOTALL)[0])
     assert set(metrics._KEYS) == set(visible) - {"time", "event", "aggregate", "topic", "target", "table"}
     assert list(visible["spark"]) == list(METRIC_METHODS)
-    assert f"`{OBSERVATION}`" in GUIDE
-    assert f"`{JOB_GROUP_PREFIX}<topic>" in GUIDE
+    assert f"`{OBSERVATION}`" in MONITORING
+    assert f"`{JOB_GROUP_PREFIX}<topic>" in MONITORING

@@ -1,4 +1,4 @@
-"""The JSON that is valid for each Avro type according to docs/smt.md, which the transform also implements."""
+"""The JSON that is valid for each Avro type according to docs/smt-payloads.md, which the transform also implements."""
 
 from __future__ import annotations
 

@@ -116,6 +116,8 @@ def test_a_row_with_the_key_of_its_parent_is_single() -> None:
         (["order=shop.orders", "order=shop.line"], "given twice"),
         (["order=shop.orders,shop.customer"], "shop.customer has no foreign key"),
         (["order=shop.orders,shop.discount"], "shop.discount has no foreign key"),
+        (["order=shop.orders,shop.line,shop.line"], "given twice"),
+        (["event=shop.outbox_event"], "is a table of outbox-kit"),
         (["log=shop.log"], "no primary key"),
         (["root=shop.root,shop.both"], "by a_fk (a) and b_fk (b)"),
         (["root=shop.root,shop.x,shop.y"], "lead from shop.x, shop.y to shop.root"),
@@ -125,7 +127,7 @@ def test_rejects_aggregates_that_it_cannot_build(options: list[str], problem: st
     both = table("both", "id a b", foreign=(key("a", "shop.root", name="a_fk"), key("b", "shop.root", name="b_fk")))
     x = table("x", foreign=(key("id", "shop.y"),))
     y = table("y", foreign=(key("id", "shop.x"),))
-    tables = {**SHOP, **by_name(table("log", "at", ""), table("root"), both, x, y)}
+    tables = {**SHOP, **by_name(table("log", "at", ""), table("outbox_event"), table("root"), both, x, y)}
     with pytest.raises(ConfigurationError) as caught:
         parse(options, tables)
     assert problem in caught.value.message

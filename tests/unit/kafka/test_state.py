@@ -142,7 +142,7 @@ def test_reports_added_partitions_as_dangerous() -> None:
     (change,) = diff([BOOK], {BOOK.name: actual_topic(BOOK, partitions=2)}, {})
     assert (change.before, change.after) == ("2 partitions", "4 partitions")
     assert change.reason == "partitions: as declared in the pipeline file; the topic is changed before the connector"
-    for message in ("keys move", "tombstones do not reach", "docs/operations.md (Adding partitions)"):
+    for message in ("keys move", "tombstones do not reach", "docs/planned-changes.md (Adding partitions)"):
         assert message in change.danger
 
 

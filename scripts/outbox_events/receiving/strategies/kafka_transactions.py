@@ -9,7 +9,7 @@
 Only records that are sent through the transaction are delivered exactly once, and only to consumers with
 read_committed. If a handler also writes to a database, the database commits separately, before Kafka, so these changes
 are applied at least once. To combine database changes and records, use ProcessedEvents with the service's own outbox
-table: see docs/receiving.md.
+table: see docs/receiving-strategies.md.
 """
 
 from __future__ import annotations

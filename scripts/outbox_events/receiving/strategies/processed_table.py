@@ -114,8 +114,9 @@ def response(connection: SyncConnection, group: str, event_id: str, *, table: st
 def create_table_sql(table: str = DEFAULT_TABLE, *, shards: int = 1) -> sql.Composed:
     """Return the statements that create the table if it does not exist, with `shards` hash partitions by event id.
 
-    Several shards simplify maintenance of a very large table, but make claims slower (docs/performance.md). The
-    autovacuum setting triggers a vacuum after each daily `expire`, so that new ids reuse the space of deleted ids.
+    With several shards, VACUUM processes a very large table in parts; claims take as long as with one
+    (docs/performance-services.md). The autovacuum setting triggers a vacuum after each daily `expire`, so that new ids
+    reuse the space of deleted ids.
     """
     name, storage = sql.Identifier(*table.split(".")), sql.SQL("with (autovacuum_vacuum_scale_factor = 0.05)")
     whole = sql.SQL(

@@ -77,8 +77,8 @@ def init(
         if create_views:
             for entry in chosen:
                 statements = (common.project_folder / project_files.view_file(entry)).read_text(encoding="utf-8")
-                source_database.create_view(connection, entry, statements)
-                print_message(f"created the view {view_name(entry)}")
+                existed = source_database.create_view(connection, entry, statements)
+                print_message(f"{'replaced' if existed else 'created'} the view {view_name(entry)}")
     _print_next(chosen, dsn, address, with_triggers=triggers, has_views=create_views)
 
 

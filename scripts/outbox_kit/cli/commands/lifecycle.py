@@ -28,8 +28,9 @@ UNREACHABLE = "unknown, because the system does not respond (see the problems)"
 def status(common: CommonOptions) -> None:
     """Show the state of every system, the connector, its slot and unacknowledged dead letters.
 
-    Exit with code 1 unless every system responds, the connector and its tasks are RUNNING, the slot is active, and the
-    publication exists.
+    Exit with code 1 unless every system responds, the connector and its tasks are RUNNING with the source epoch of the
+    lock file, the slot is active and has its WAL, the publication exists, and the connector's offset is not beyond the
+    WAL.
     """
     with common.deployment(reads=["postgres", "kafka", "connect"]) as deployment:
         report = pipeline_status.read_status(deployment)

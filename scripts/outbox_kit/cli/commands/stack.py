@@ -23,11 +23,17 @@ def up(
         typer.Option("--port", metavar="SERVICE=PORT", help="Set the port of a service, as in kafka=9092; repeatable."),
     ] = None,
 ) -> None:
-    """Start the stack and wait until every service is ready.
+    """Start the stack and wait until every service is ready. Print the addresses.
 
-    A service for which --port is not given uses a free port.
+    A service for which --port is not given uses a free port. Without --port, the command changes nothing if every
+    service is running.
     """
-    state = Stack(common.project_folder).up(print_message, ports=_parse_ports(ports or []))
+    stack = Stack(common.project_folder)
+    state = stack.state()
+    if state is not None and not ports and all(process.state == "running" for process in stack.status()):
+        print_message("the stack is already running")
+    else:
+        state = stack.up(print_message, ports=_parse_ports(ports or []))
     _print_addresses(state.addresses(), common.output)
 
 

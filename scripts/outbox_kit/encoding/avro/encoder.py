@@ -63,7 +63,7 @@ PRIMITIVES: dict[str, Callable[[], Node]] = {
 
 
 class AvroEncoder:
-    """Encodes JSON text with one schema version. docs/smt.md lists the JSON values that each Avro type accepts."""
+    """Encodes JSON text with one schema version. docs/smt-payloads.md lists the accepted values of each Avro type."""
 
     def __init__(self, schema: str, *, ignore_unknown: bool = False) -> None:
         self._work = Work()

@@ -97,7 +97,7 @@ def check_single_writer(lint_input: LintInput) -> Iterator[Finding]:
             continue
         location = str(target.path) if isinstance(target, DeltaTarget) else hadoop_warehouse(target.catalog)
         if s3_scheme(location) is not None:
-            remedy = f"see `One run at a time` in docs/targets.md, then set targets.{name}.single_writer to true"
+            remedy = f"see `One run at a time` in docs/targets-lake.md, then set targets.{name}.single_writer to true"
             yield violation(f"target {name}: {location}", "detected conflicts, or a single writer", remedy)
 
 

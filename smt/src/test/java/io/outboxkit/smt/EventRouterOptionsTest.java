@@ -22,7 +22,7 @@ import org.junit.jupiter.params.provider.MethodSource;
 
 /**
  * Every option of Debezium's EventRouter is supported by OutboxRouter or rejected with its
- * replacement, and is documented in docs/smt.md.
+ * replacement, and is documented in docs/smt-chains.md.
  */
 class EventRouterOptionsTest {
   private static final Path BASE = Path.of(System.getProperty("module.basedir"));
@@ -68,7 +68,7 @@ class EventRouterOptionsTest {
   @ParameterizedTest
   @MethodSource("options")
   void isDocumented(String option) throws IOException {
-    String docs = Files.readString(BASE.resolve("../docs/smt.md"));
+    String docs = Files.readString(BASE.resolve("../docs/smt-chains.md"));
     String section = docs.substring(docs.indexOf("## Coming from EventRouter"));
     section = section.substring(0, section.indexOf("\n## ", 1));
     assertTrue(section.contains("\n| `" + option), option);

@@ -10,7 +10,7 @@ import java.io.UncheckedIOException;
 import org.apache.avro.Schema;
 
 /**
- * Encodes JSON text as Avro binary. docs/smt.md lists the JSON values that each Avro type accepts.
+ * Encodes JSON text as Avro binary. docs/smt-payloads.md lists the JSON values that each Avro type accepts.
  * Rejects duplicate fields, missing fields without a default, numbers out of range, numbers that
  * would lose digits (except for float and double) and, by default, unknown fields. Not thread-safe.
  */

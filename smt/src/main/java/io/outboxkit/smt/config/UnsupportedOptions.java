@@ -20,7 +20,7 @@ public final class UnsupportedOptions {
       "write traceparent as a field of the headers column, or add a column traceparent and set"
           + " table.fields.additional.placement=traceparent:header";
 
-  /** Replacements for options of EventRouter. docs/smt.md contains the same table. */
+  /** Replacements for options of EventRouter. docs/smt-chains.md contains the same table. */
   private static final Map<String, String> EVENT_ROUTER_REPLACEMENTS =
       Map.of(
           "route.topic.regex", TOPIC_REPLACEMENT,
