@@ -17,8 +17,8 @@ import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.MethodSource;
 
 /**
- * Compares the option lists in docs/smt.md and docs/smt-chains.md with the code. After a change of options, update them
- * with {@code mvn -f smt/pom.xml test -Dtest=DocsTest -Dupdate.docs=true}.
+ * Compares the option lists in docs/smt.md and docs/smt-chains.md with the code. After a change of
+ * options, update them with {@code mvn -f smt/pom.xml test -Dtest=DocsTest -Dupdate.docs=true}.
  */
 class DocsTest {
   private static final Path DOCS = Path.of(System.getProperty("module.basedir"), "../docs");

@@ -10,9 +10,10 @@ import java.io.UncheckedIOException;
 import org.apache.avro.Schema;
 
 /**
- * Encodes JSON text as Avro binary. docs/smt-payloads.md lists the JSON values that each Avro type accepts.
- * Rejects duplicate fields, missing fields without a default, numbers out of range, numbers that
- * would lose digits (except for float and double) and, by default, unknown fields. Not thread-safe.
+ * Encodes JSON text as Avro binary. docs/smt-payloads.md lists the JSON values that each Avro type
+ * accepts. Rejects duplicate fields, missing fields without a default, numbers out of range,
+ * numbers that would lose digits (except for float and double) and, by default, unknown fields. Not
+ * thread-safe.
  */
 public final class JsonAvroEncoder {
   /** Handling of JSON fields that the Avro record does not have. */

@@ -22,8 +22,8 @@ import org.apache.avro.io.JsonEncoder;
 
 /**
  * Reference implementation that reads JSON with Avro's JsonDecoder. The JSON is first converted to
- * Avro's JSON, which has tags on unions and one character per byte, by the table in docs/smt-payloads.md and
- * with the JDK's parsers.
+ * Avro's JSON, which has tags on unions and one character per byte, by the table in
+ * docs/smt-payloads.md and with the JDK's parsers.
  */
 final class ReferenceReader {
   private static final JsonFactory JSON = new JsonFactory();
