@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import uuid4
 
 import psycopg
+import pytest
 from tests.integration.support import Deploy, Outbox, headers, wait_record
 from tests.integration.transforms.test_records import book, send
 
@@ -27,6 +28,7 @@ def drop_slot(deployment: Deployment, dsn: str) -> None:
         connection.execute("select pg_drop_replication_slot(%s)", (slot,))
 
 
+@pytest.mark.long
 def test_rejects_a_lost_slot_until_recovered(outbox: Outbox, deploy: Deploy, source_dsn: str) -> None:
     deployment = deploy("lostslot")
     key = str(uuid4())
@@ -55,6 +57,7 @@ def test_rejects_a_lost_slot_until_recovered(outbox: Outbox, deploy: Deploy, sou
     assert outbox("verify", pipeline="lostslot").code == 0
 
 
+@pytest.mark.long
 def test_rejects_a_connector_ahead_of_the_server(outbox: Outbox, deploy: Deploy, source_dsn: str) -> None:
     """After a restore, Debezium would start ahead of the server, and PostgreSQL would silently skip rows."""
     deployment = deploy("rewound")

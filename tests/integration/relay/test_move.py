@@ -81,6 +81,7 @@ def change(connection: psycopg.Connection, number: int) -> None:
         connection.execute(f"insert into {TABLE} ({columns}) values ('item', %s, 'Changed', %s)", parameters)
 
 
+@pytest.mark.long
 def test_each_consumer_has_the_newest_states_after_a_move_in_both_directions(
     switched: Deployment, relay_process: Callable[..., RelayProcess], source_dsn: str
 ) -> None:

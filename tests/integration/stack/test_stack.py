@@ -22,6 +22,7 @@ from outbox_kit.stack.errors import StackError
 from outbox_kit.stack.fixtures import running_stack
 from outbox_kit.stack.ports import HOST
 from outbox_kit.stack.processes import command_lines
+from outbox_kit.stack.state import StackState
 
 REPOSITORY = Path(__file__).parents[3]
 POSTGRES = ("postgres",)
@@ -54,8 +55,10 @@ def value(dsn: str, query: str) -> object:
 def test_keeps_data_ports_and_passwords_over_down_and_up(stack: Stack) -> None:
     first = stack.up(services=POSTGRES)
     assert list(first.addresses()) == ["postgres", "target"]
+    assert (stack.state(), stat.S_IMODE(stack.layout.state_file.stat().st_mode)) == (first, 0o600)
     assert value(first.postgres, "show wal_level") == "logical"
     assert value(first.postgres, "show max_prepared_transactions") == "64"
+    check_logins(first)
     with psycopg.connect(first.target) as connection:  # the owner of the database, not a superuser
         connection.execute("create table numbers as select 7 as n")
     stack.down()
@@ -68,8 +71,8 @@ def test_keeps_data_ports_and_passwords_over_down_and_up(stack: Stack) -> None:
     assert value(second.target, "select n from numbers") == 7
 
 
-def test_logins_have_only_the_required_privileges(stack: Stack) -> None:
-    state = stack.up(services=POSTGRES)
+def check_logins(state: StackState) -> None:
+    """Check that the logins have only the required privileges."""
     rights = "select rolreplication and not rolsuper from pg_roles where rolname = current_user"
     connector = state.dsn(state.connector_user, state.connector_password, state.source_database)
     assert value(connector, rights) is True
@@ -78,27 +81,16 @@ def test_logins_have_only_the_required_privileges(stack: Stack) -> None:
         psycopg.connect(state.dsn(state.admin_user, "guessed", state.source_database))
 
 
-def test_state_file_is_private(stack: Stack) -> None:
-    state = stack.up(services=POSTGRES)
-    assert stat.S_IMODE(stack.layout.state_file.stat().st_mode) == 0o600
-    assert stack.state() == state
-
-
-def test_rejects_a_second_up_without_side_effects(stack: Stack) -> None:
-    state = stack.up(services=POSTGRES)
-    with pytest.raises(StackError, match="already running") as caught:
-        stack.up(services=POSTGRES)
-    assert "outbox stack down" in caught.value.hint
-    assert value(state.postgres, "select 1") == 1
-
-
-def test_the_command_prints_the_addresses_of_a_running_stack(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_up_prints_the_addresses_or_is_rejected(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     state = stack.up(services=POSTGRES)
     monkeypatch.chdir(stack.layout.root)
     again = invoke(["stack", "up"])
     assert (again.code, state.postgres in again.stdout) == (0, True), again.output
     assert invoke(["stack", "up", "--port", "kafka=9092"]).code == 1
-    assert stack.state() == state
+    with pytest.raises(StackError, match="already running") as caught:
+        stack.up(services=POSTGRES)
+    assert "outbox stack down" in caught.value.hint
+    assert (stack.state(), value(state.postgres, "select 1")) == (state, 1)
 
 
 def test_rejects_concurrent_up_and_down(stack: Stack) -> None:
@@ -116,6 +108,7 @@ def test_rejects_a_requested_busy_port(stack: Stack) -> None:
     assert processes_of(stack) == []
 
 
+@pytest.mark.long
 def test_replaces_a_saved_port_that_is_busy(stack: Stack) -> None:
     before = stack.up(services=POSTGRES).postgres_port
     stack.down()
@@ -152,6 +145,7 @@ def test_detects_and_ends_processes_of_a_killed_supervisor(stack: Stack) -> None
     assert processes_of(stack) == []
 
 
+@pytest.mark.long
 def test_up_replaces_processes_of_a_killed_supervisor(stack: Stack) -> None:
     state = stack.up(services=POSTGRES)
     assert state.supervisor_pid is not None

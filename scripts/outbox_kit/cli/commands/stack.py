@@ -30,7 +30,7 @@ def up(
     """
     stack = Stack(common.project_folder)
     state = stack.state()
-    if state is not None and not ports and all(process.state == "running" for process in stack.status()):
+    if state is not None and not ports and all(process.state in ("running", "starting") for process in stack.status()):
         print_message("the stack is already running")
     else:
         state = stack.up(print_message, ports=_parse_ports(ports or []))

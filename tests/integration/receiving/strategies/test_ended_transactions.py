@@ -25,6 +25,7 @@ from outbox_events import (
 from outbox_events.receiving.handlers import Handler
 from outbox_events.receiving.strategies.ended_transactions import TransactionEndedError
 
+KINDS = [ProcessedEvents, StoredOffsets, pytest.param(WithoutDeduplication, marks=pytest.mark.long)]
 LEFT_OPEN: list[Any] = []
 """References, without which Python would close the object."""
 
@@ -149,7 +150,7 @@ def leave_stream(connection: psycopg.Connection[Any]) -> None:
 @pytest.mark.parametrize("uses_session", [False, True])
 @pytest.mark.parametrize("batch_size", [1, 100])
 @pytest.mark.parametrize("leave", [leave_pipeline, leave_synced_pipeline, leave_stream])
-@pytest.mark.parametrize("kind", [ProcessedEvents, StoredOffsets, WithoutDeduplication])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_handler_that_leaves_a_statement_open_loses_no_event(
     service: Service,
     kind: type[Any],
@@ -225,7 +226,7 @@ def test_an_error_while_rows_are_read_is_retried(
         (True, ignore_refusal_of_statement),
     ],
 )
-@pytest.mark.parametrize("kind", [ProcessedEvents, StoredOffsets, WithoutDeduplication])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_call_that_would_end_the_transaction_stops_the_receiver(
     service: Service, kind: type[Any], uses_session: bool, end: Callable[[Any], None]
 ) -> None:
@@ -453,7 +454,7 @@ def test_a_savepoint_that_is_left_open_stops_the_receiver(service: Service) -> N
         run_until(receiver, "the events", lambda: service.effects() == ["1", "bad", "2"])
 
 
-@pytest.mark.parametrize("kind", [ProcessedEvents, StoredOffsets, WithoutDeduplication])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("uses_session", [False, True])
 def test_events_of_a_lost_connection_are_applied_again(service: Service, kind: type[Any], uses_session: bool) -> None:
     """The handler ignores the error, and psycopg does not report it when the transaction ends."""
@@ -490,7 +491,7 @@ def test_a_recoverer_that_ends_the_transaction_stops_the_receiver(service: Servi
 
 
 @pytest.mark.parametrize("ends", [["commit"], ["rollback"], ["commit", "select 1"], ["rollback", "select 1 / 0"]])
-@pytest.mark.parametrize("kind", [ProcessedEvents, StoredOffsets, WithoutDeduplication])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_statement_that_ends_the_transaction_stops_the_receiver(
     service: Service, kind: type[Any], ends: list[str]
 ) -> None:

@@ -25,7 +25,7 @@ def fill(service: Service, table: str, *, old: int, new: int) -> None:
         claim(connection, service.group, [f"new{number}" for number in range(new)], table=table)
 
 
-@pytest.mark.parametrize("shards", [3, 1], ids=["shards", "one table"])
+@pytest.mark.parametrize("shards", [pytest.param(3, marks=pytest.mark.long), 1], ids=["shards", "one table"])
 def test_deletes_the_old_ids_in_batches(service: Service, shards: int) -> None:
     table = f"public.expire_{service.group.replace('-', '_')}"
     with service.connect() as connection:
