@@ -61,8 +61,8 @@ def materialize(
         committed, totals, is_retried = table.committed(), Totals(), False
         retention = TombstoneRetention.start(job, table, topic, committed)
         read_range = resolve_range(retention.topic, committed)
-        if committed is None and retention.topic.is_deleted:
-            report(_retention_warning(job))
+        if committed is None:
+            _report_new_table(job, read_range, report, is_deleted=retention.topic.is_deleted)
         if replay_from is not None:
             read_range = replay(topic, retention.topic, read_range, committed, replay_from)
         retention.check_missed_tombstones(read_range)
@@ -96,11 +96,13 @@ def _summary(job: MaterializeJob, outcome: Outcome) -> str:
     )
 
 
-def _retention_warning(job: MaterializeJob) -> str:
-    return (
-        f"warning: {job}: cleanup.policy of the topic contains `delete`: states that retention.ms removes before they "
-        "are read, or before a rebuild, are missing from the table; use `compact` for a topic of states"
-    )
+def _report_new_table(job: MaterializeJob, read_range: ReadRange, report: Reporter, *, is_deleted: bool) -> None:
+    report(f"{job}: create the table, and read {plural(read_range.offset_count, 'offset')}")
+    if is_deleted:
+        report(
+            f"warning: {job}: cleanup.policy of the topic contains `delete`: states that retention.ms removes before "
+            "they are read, or before a rebuild, are missing from the table; use `compact` for a topic of states"
+        )
 
 
 def _quarantine_warning(outcome: Outcome) -> str:
