@@ -40,6 +40,7 @@ class SchemaRegistry:
         if version is None:
             message = f"the registry at {self._reader.url} has no subject {subject}"
             raise SchemaError(message, "run `outbox apply` to register the schemas of the pipeline")
+        self._requested_versions.add((subject, version.version))
         return self._cache(version, f"subject {subject}")
 
     def version(self, subject: str, number: int) -> str:

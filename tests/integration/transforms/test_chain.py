@@ -1,4 +1,4 @@
-"""The transform chain with an Avro converter, in the stack's worker (docs/contract.md, "Classic chain")."""
+"""The transform chain with an Avro converter, in the stack's worker (docs/smt-chains.md, "Classic chain")."""
 
 from __future__ import annotations
 
