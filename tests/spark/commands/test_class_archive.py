@@ -22,6 +22,7 @@ print("classes.jsa" in open(f"/proc/{jvm.java.lang.ProcessHandle.current().pid()
 """
 
 
+@pytest.mark.long
 def test_queries_that_load_the_classes(spark: SparkSession, tmp_path: Path) -> None:
     with run_session(spark, job_for(DeltaTarget("unused"))) as session:
         load_classes(session, tmp_path)

@@ -17,6 +17,7 @@ from tests.spark.job_files import CATALOG_SECRETS
 from tests.spark.kafka_log import START, Log, Schemas, framed, sequence
 from tests.spark.table_under_test import Target
 from tests.spark.thing_records import SCHEMAS, THING, CrashError, delete, poison, put, two_part_log
+from tests.variations import variations
 
 from outbox_events.errors import RefusedError
 from outbox_spark.commands.export import export
@@ -274,7 +275,7 @@ def test_a_batch_leaves_no_key_filter_settings_or_rows_behind(request: pytest.Fi
         assert "0x" not in "".join(predicates)  # the bytes of the filter
 
 
-@pytest.mark.parametrize("name", ["delta_target", "iceberg_target"])
+@pytest.mark.parametrize("name", variations(["iceberg_target", "delta_target"]))
 def test_only_a_batch_with_old_events_is_joined_with_the_ledger(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -371,7 +372,7 @@ def crash_before_the_commit(target: Target, log: Log, monkeypatch: pytest.Monkey
             target.run(log, SCHEMAS)
 
 
-@pytest.mark.parametrize("name", ["delta_target", "iceberg_target"])
+@pytest.mark.parametrize("name", variations(["iceberg_target", "delta_target"]))
 def test_later_batches_compile_no_code(request: pytest.FixtureRequest, name: str) -> None:
     target: Target = request.getfixturevalue(name)
     log, compilations = Log("test.thing"), []
