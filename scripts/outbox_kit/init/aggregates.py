@@ -15,7 +15,7 @@ from outbox_kit.pipeline.model import RESERVED_TYPES
 from outbox_kit.pipeline.names import Identifier, QualifiedTable
 
 FORM = "NAME=TABLE[,TABLE...], as in order=shop.orders,shop.order_line"
-MAX_NAME_LENGTH = 41
+MAX_NAME_LENGTH, VIEW_SUFFIX = 41, "_state"
 AGGREGATE_NAME = re.compile(rf"[a-z][a-z0-9_]{{0,{MAX_NAME_LENGTH - 1}}}")
 """Name of an aggregate that `init` accepts. It is also part of names of views, files, topics and target tables."""
 SESSION_TYPES = frozenset({"timestamptz", "timetz", "interval", "money", "bytea"})
@@ -82,10 +82,11 @@ def parse(options: Iterable[str], tables: Mapping[str, Table]) -> list[Aggregate
     return list(aggregates.values())
 
 
-def propose(tables: Mapping[str, Table]) -> list[AggregateTables]:
+def propose(tables: Mapping[str, Table], taken: Collection[str] = ()) -> list[AggregateTables]:
     """Return a proposal: each table belongs to the table that it is part of, or is an aggregate of its own.
 
-    Tables that `unusable` reports, and tables of migration tools and of outbox-kit, are omitted.
+    Tables that `unusable` reports, and tables of migration tools and of outbox-kit, are omitted. A view does not get
+    one of the names `taken`, which have the form schema.name.
     """
     usable = {name: table for name, table in tables.items() if not _is_other(table) and unusable(table) is None}
     referenced = {
@@ -95,7 +96,7 @@ def propose(tables: Mapping[str, Table]) -> list[AggregateTables]:
     members: dict[str, list[Table]] = {}
     for name, table in usable.items():
         members.setdefault(_root(name, owners), []).append(table)
-    names = _names(members)
+    names = _names(members, taken)
     return [
         AggregateTables(names[root], _tree(names[root], sorted(group, key=lambda table: table.full_name != root)))
         for root, group in members.items()
@@ -221,7 +222,7 @@ def _root(name: str, owners: Mapping[str, str | None]) -> str:
     return name if owner is not None else visited[-1]
 
 
-def _names(members: Mapping[str, Sequence[Table]]) -> dict[str, str]:
+def _names(members: Mapping[str, Sequence[Table]], taken: Collection[str]) -> dict[str, str]:
     """Return a unique name for the aggregate of each root: that of the table, with the schema if several have it."""
     roots = {root: next(table for table in group if table.full_name == root) for root, group in members.items()}
     counts = Counter(_name(table.name) for table in roots.values())
@@ -229,8 +230,14 @@ def _names(members: Mapping[str, Sequence[Table]]) -> dict[str, str]:
     for root, table in roots.items():
         is_unique = counts[_name(table.name)] == 1
         name = _name(table.name if is_unique else f"{table.schema}_{table.name}")
-        names[root] = unique_name(name, {*names.values(), *RESERVED_TYPES}, MAX_NAME_LENGTH)
+        views = [view for view in _in_schema(taken, table.schema) if view.endswith(VIEW_SUFFIX)]
+        blocked = {view.removesuffix(VIEW_SUFFIX) for view in views}
+        names[root] = unique_name(name, {*names.values(), *RESERVED_TYPES, *blocked}, MAX_NAME_LENGTH)
     return names
+
+
+def _in_schema(names: Collection[str], schema: str) -> list[str]:
+    return [name.removeprefix(f"{schema}.") for name in names if name.startswith(f"{schema}.")]
 
 
 def unique_name(name: str, taken: Collection[str], max_length: int) -> str:

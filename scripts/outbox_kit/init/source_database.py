@@ -86,6 +86,15 @@ def printable_dsn(dsn: str) -> str:
     return make_conninfo("", **values)
 
 
+def taken_names(connection: psycopg.Connection[Any]) -> set[str]:
+    """Return the names, as schema.name, that a new view cannot have: those of types and tables."""
+    query = (
+        "select format('%s.%s', nspname, typname) as name from pg_type t join pg_namespace n on n.oid = t.typnamespace "
+        "left join pg_class c on c.oid = t.typrelid where c.relkind is distinct from 'v'"
+    )
+    return {row["name"] for row in connection.execute(query)}
+
+
 def refuse_taken_names(connection: psycopg.Connection[Any], chosen: Iterable[AggregateTables]) -> None:
     """Raise ConfigurationError if something other than a view has the name of a view. A type can have it, too."""
     for aggregate in chosen:

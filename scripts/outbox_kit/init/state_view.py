@@ -6,7 +6,7 @@ import textwrap
 
 from psycopg import sql
 
-from outbox_kit.init.aggregates import AggregateTables, Node
+from outbox_kit.init.aggregates import VIEW_SUFFIX, AggregateTables, Node
 from outbox_kit.init.catalog import Table
 from outbox_kit.init.fields import Field, RecordFields, state_fields
 from outbox_kit.pipeline.key_columns import identifiers
@@ -54,7 +54,7 @@ SINGLE_PART = """\
 
 def view_name(aggregate: AggregateTables) -> str:
     """Return the name of the view, as schema.name."""
-    return f"{aggregate.root.table.schema}.{aggregate.name}_state"
+    return f"{aggregate.root.table.schema}.{aggregate.name}{VIEW_SUFFIX}"
 
 
 def create_view(aggregate: AggregateTables) -> str:

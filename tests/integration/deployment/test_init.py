@@ -126,6 +126,8 @@ def test_the_project_deploys_and_every_state_is_on_its_topic(
         try:
             for command in (["lint", "--strict"], ["doctor"], ["apply", "--yes"], ["backfill"], ["verify", "--states"]):
                 successful(*command)
+            again = successful("init", "--name", "web", *OPTIONS).stdout
+            assert again.index("outbox apply") < again.index("psql") < again.index("outbox backfill --restart customer")
             with postgres_client.connected(deployment.environment.source) as connection:
                 rows = connection.execute("select count(*) as n from web.orders").fetchall()[0]["n"]
             assert len(live_keys(deployment, "web.orders", 4)) == rows

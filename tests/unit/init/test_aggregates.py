@@ -76,6 +76,11 @@ def test_tables_that_reference_each_other_are_proposed() -> None:
     assert {entry.name for entry in propose(by_name(a, b))} == {"a", "b"}
 
 
+def test_a_proposal_does_not_need_the_name_of_a_type() -> None:
+    tables = by_name(table("visit"), table("room"))
+    assert [entry.name for entry in propose(tables, {"shop.visit_state", "audit.room_state"})] == ["visit_2", "room"]
+
+
 def test_names_are_unique() -> None:
     other = Table("audit", "Orders", ORDERS.columns, ORDERS.keys)
     names = [entry.name for entry in propose({**by_name(table("orders")), other.full_name: other})]

@@ -66,7 +66,7 @@ def init(
         tables, address = read_tables(connection), source_database.address(connection)
         chosen = grouping.parse([*(aggregate or []), *(add or [])], tables)
         if not chosen:
-            _print_proposal(tables, dsn)
+            _print_proposal(grouping.propose(tables, source_database.taken_names(connection)), tables, dsn)
             return
         source_database.refuse_taken_names(connection, chosen)
         if add:
@@ -79,7 +79,10 @@ def init(
                 statements = (common.project_folder / project_files.view_file(entry)).read_text(encoding="utf-8")
                 existed = source_database.create_view(connection, entry, statements)
                 print_message(f"{'replaced' if existed else 'created'} the view {view_name(entry)}")
-    _print_next(chosen, dsn, address, with_triggers=triggers, has_views=create_views)
+    if aggregate and any((common.project_folder / FOLDER).glob("*.lock.json")):
+        _print_changes(chosen, dsn, has_views=create_views)
+    else:
+        _print_next(chosen, dsn, address, with_triggers=triggers, has_views=create_views)
 
 
 def _check_options(
@@ -123,8 +126,7 @@ def _add(common: CommonOptions, chosen: Sequence[AggregateTables], *, with_trigg
     print_message(f"added {', '.join(aggregate.name for aggregate in chosen)} to {path}")
 
 
-def _print_proposal(tables: Mapping[str, Table], dsn: str | None) -> None:
-    proposed = grouping.propose(tables)
+def _print_proposal(proposed: Sequence[AggregateTables], tables: Mapping[str, Table], dsn: str | None) -> None:
     rows = [
         [
             entry.name,
@@ -183,6 +185,19 @@ def _print_next(
     if with_triggers:
         print_text(f"{psql} {_file_options([project_files.trigger_file(aggregate) for aggregate in chosen])}")
     print_text("outbox backfill && outbox verify --states")
+    print_text("outbox-materialize")
+
+
+def _print_changes(chosen: Sequence[AggregateTables], dsn: str | None, *, has_views: bool) -> None:
+    """Print the commands for a deployed pipeline. A state with a field of no deployed schema is a dead letter."""
+    names = " ".join(aggregate.name for aggregate in chosen)
+    print_message("the pipeline is deployed: deploy changed schemas before the views, with these commands:")
+    print_text("outbox apply")
+    if not has_views:
+        target = '"$DSN"' if dsn is None else shlex.quote(source_database.printable_dsn(dsn))
+        files = _file_options([project_files.view_file(aggregate) for aggregate in chosen])
+        print_text(f"psql {target} --set ON_ERROR_STOP=1 {files}")
+    print_text(f"outbox backfill --restart {names} && outbox verify --states")
     print_text("outbox-materialize")
 
 

@@ -56,7 +56,7 @@ def status(common: CommonOptions) -> None:
     stack = Stack(common.project_folder)
     state = stack.state()
     if state is None:
-        print_message("the embedded stack is not running: run `outbox stack up`")
+        print_message(f"no embedded stack is running in {common.project_folder.resolve()}: run `outbox stack up`")
         raise typer.Exit(exit_codes.ERROR)
     _print_addresses(state.addresses(), common.output)
     if common.output is Output.TABLE:
