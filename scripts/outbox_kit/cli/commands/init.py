@@ -79,10 +79,15 @@ def init(
                 statements = (common.project_folder / project_files.view_file(entry)).read_text(encoding="utf-8")
                 existed = source_database.create_view(connection, entry, statements)
                 print_message(f"{'replaced' if existed else 'created'} the view {view_name(entry)}")
-    if aggregate and any((common.project_folder / FOLDER).glob("*.lock.json")):
+    if aggregate and _is_deployed(common.project_folder):
         _print_changes(chosen, dsn, has_views=create_views)
     else:
         _print_next(chosen, dsn, address, with_triggers=triggers, has_views=create_views)
+
+
+def _is_deployed(folder: Path) -> bool:
+    """Return whether a lock file exists, in one of the folders that generated environment files name."""
+    return any(path for pattern in ("connectors/*.lock.json", "build/*/*.lock.json") for path in folder.glob(pattern))
 
 
 def _check_options(
