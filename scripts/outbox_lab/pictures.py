@@ -12,7 +12,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import psycopg
-from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 from rich.text import Text
 
@@ -21,8 +20,7 @@ from outbox_kit.stack import Stack
 REPOSITORY = Path(__file__).resolve().parents[2]
 FOLDER, TUTORIAL = REPOSITORY / "docs" / "pictures", REPOSITORY / "docs" / "tutorial" / "existing-database.md"
 MIN_COLUMNS, MAX_COLUMNS, PAGE_SIZE, TIMEOUT_S = 80, 160, "1100,260", 300
-# The default format loads a font from the internet.
-FORMAT = re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
+FONT_OF_THE_INTERNET = re.compile(r"@font-face \{.*?\}", re.DOTALL)
 INIT = "outbox init --name shop --create-views --aggregate customer=shop.customer"
 RECORDINGS = {
     "init": ["outbox init", f"{INIT} --aggregate order=shop.orders,shop.order_line"],
@@ -59,7 +57,8 @@ def record(name: str, commands: list[str], folder: Path) -> None:
         console.print(Text(command, style="bold green"))
         console.print(Text(output))
     path = FOLDER / f"{name}.svg"
-    path.write_text(console.export_svg(title="shop", code_format=FORMAT, unique_id=name), encoding="utf-8")
+    picture = FONT_OF_THE_INTERNET.sub("", console.export_svg(title="shop", unique_id=name))
+    path.write_text(picture, encoding="utf-8")
     print(f"wrote {path}")
 
 

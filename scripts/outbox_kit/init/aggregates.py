@@ -15,7 +15,8 @@ from outbox_kit.pipeline.model import RESERVED_TYPES
 from outbox_kit.pipeline.names import Identifier, QualifiedTable
 
 FORM = "NAME=TABLE[,TABLE...], as in order=shop.orders,shop.order_line"
-MAX_NAME_LENGTH, VIEW_SUFFIX = 41, "_state"
+MAX_NAME_LENGTH = 41
+VIEW_SUFFIX = "_state"
 AGGREGATE_NAME = re.compile(rf"[a-z][a-z0-9_]{{0,{MAX_NAME_LENGTH - 1}}}")
 """Name of an aggregate that `init` accepts. It is also part of names of views, files, topics and target tables."""
 SESSION_TYPES = frozenset({"timestamptz", "timetz", "interval", "money", "bytea"})
@@ -230,14 +231,11 @@ def _names(members: Mapping[str, Sequence[Table]], taken: Collection[str]) -> di
     for root, table in roots.items():
         is_unique = counts[_name(table.name)] == 1
         name = _name(table.name if is_unique else f"{table.schema}_{table.name}")
-        views = [view for view in _in_schema(taken, table.schema) if view.endswith(VIEW_SUFFIX)]
-        blocked = {view.removesuffix(VIEW_SUFFIX) for view in views}
+        prefix = f"{table.schema}."
+        views = (view for view in taken if view.startswith(prefix) and view.endswith(VIEW_SUFFIX))
+        blocked = {view.removeprefix(prefix).removesuffix(VIEW_SUFFIX) for view in views}
         names[root] = unique_name(name, {*names.values(), *RESERVED_TYPES, *blocked}, MAX_NAME_LENGTH)
     return names
-
-
-def _in_schema(names: Collection[str], schema: str) -> list[str]:
-    return [name.removeprefix(f"{schema}.") for name in names if name.startswith(f"{schema}.")]
 
 
 def unique_name(name: str, taken: Collection[str], max_length: int) -> str:

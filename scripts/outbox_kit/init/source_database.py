@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -87,24 +87,20 @@ def printable_dsn(dsn: str) -> str:
 
 
 def taken_names(connection: psycopg.Connection[Any]) -> set[str]:
-    """Return the names, as schema.name, that a new view cannot have: those of types and tables."""
+    """Return the names, as schema.name, that a new view cannot have: those of types, and of relations except views."""
     query = (
-        "select format('%s.%s', nspname, typname) as name from pg_type t join pg_namespace n on n.oid = t.typnamespace "
-        "left join pg_class c on c.oid = t.typrelid where c.relkind is distinct from 'v'"
+        "select format('%s.%s', nspname, relname) as name from pg_class join pg_namespace n on n.oid = relnamespace "
+        "where relkind <> 'v' union select format('%s.%s', nspname, typname) from pg_type t "
+        "join pg_namespace n on n.oid = typnamespace left join pg_class c on c.oid = typrelid "
+        "where c.relkind is distinct from 'v'"
     )
     return {row["name"] for row in connection.execute(query)}
 
 
-def refuse_taken_names(connection: psycopg.Connection[Any], chosen: Iterable[AggregateTables]) -> None:
-    """Raise ConfigurationError if something other than a view has the name of a view. A type can have it, too."""
-    for aggregate in chosen:
-        name = view_name(aggregate)
-        query = (
-            "select coalesce((select relkind <> 'v' from pg_class where oid = to_regclass(%(name)s)), "
-            "to_regtype(%(name)s) is not null) as is_taken"
-        )
-        row = connection.execute(query, {"name": ddl.quoted_text(name)}).fetchone()
-        if row is not None and row["is_taken"]:
+def refuse_taken_names(taken: Collection[str], chosen: Iterable[AggregateTables]) -> None:
+    """Raise ConfigurationError if something other than a view has the name of a view."""
+    for name in map(view_name, chosen):
+        if name in taken:
             hint = "choose another name of the aggregate, as in --aggregate NAME=TABLE"
             raise ConfigurationError(f"the view {name} cannot be created: a type or table has this name", hint)
 

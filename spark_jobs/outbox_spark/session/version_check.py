@@ -20,6 +20,7 @@ SCALA_VERSION = "2.13"
 _JAVA = " or ".join(map(str, JAVA_VERSIONS))
 SUPPORTED_VERSIONS = f"Spark and PySpark {SPARK_VERSION}.x, Java {_JAVA}, jars for Scala {SCALA_VERSION}"
 _HINT = f"use {SUPPORTED_VERSIONS}"
+_JAVA_HINT = f"{_HINT}; set JAVA_HOME to the folder of Java {_JAVA}"
 
 # Maven's file names, such as spark-avro_2.13-4.1.1.jar and delta-spark_4.1_2.13-4.3.1.jar. Ivy prepends the group.
 _SPARK_JAR = re.compile(r"(?P<name>spark-[a-z0-9-]+?)_(?P<scala>\d+\.\d+)-(?P<spark>\d+\.\d+)[^/]*\.jar$")
@@ -49,8 +50,7 @@ def check_java(version: str) -> None:
     """Raise ConfigurationError if a version in the form of `java.version` (17.0.12, 21) is not supported."""
     major_version = version.partition(".")[0]
     if major_version not in map(str, JAVA_VERSIONS):
-        hint = f"{_HINT}; set JAVA_HOME to the folder of Java {_JAVA}"
-        raise ConfigurationError(f"Java is {version}, which is not supported", hint)
+        raise ConfigurationError(f"Java is {version}, which is not supported", _JAVA_HINT)
 
 
 def check_spark(version: str, scala_version: str) -> None:
@@ -79,7 +79,7 @@ def java_start_error() -> ConfigurationError:
         output = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False).stderr
     except (OSError, subprocess.TimeoutExpired):
         message = f"Spark's JVM did not start: java in {location} is missing or does not respond"
-        return ConfigurationError(message, f"{_HINT}; set JAVA_HOME to the folder of Java {_JAVA}")
+        return ConfigurationError(message, _JAVA_HINT)
     version = re.search(r'version "([^"]+)"', output)
     actual = f"has version {version.group(1)}" if version else "printed no version"
     message = f"Spark's JVM did not start: java in {location} {actual}"

@@ -65,10 +65,11 @@ def init(
     with source_database.opened(dsn, Stack(common.project_folder)) as connection:
         tables, address = read_tables(connection), source_database.address(connection)
         chosen = grouping.parse([*(aggregate or []), *(add or [])], tables)
+        taken = source_database.taken_names(connection)
         if not chosen:
-            _print_proposal(grouping.propose(tables, source_database.taken_names(connection)), tables, dsn)
+            _print_proposal(grouping.propose(tables, taken), tables, dsn)
             return
-        source_database.refuse_taken_names(connection, chosen)
+        source_database.refuse_taken_names(taken, chosen)
         if add:
             _add(common, chosen, with_triggers=triggers)
         else:
@@ -176,8 +177,7 @@ def _print_next(
     print_message("review schemas/ and sql/, then run these commands:")
     if dsn is None:
         print_message("DSN is the address `postgres` of `outbox stack status`")
-    target = '"$DSN"' if dsn is None else shlex.quote(source_database.printable_dsn(dsn))
-    psql = f"psql {target} --set ON_ERROR_STOP=1"
+    psql = _psql(dsn)
     if not has_views:
         print_text(f"{psql} {_file_options([project_files.view_file(aggregate) for aggregate in chosen])}")
     if dsn is not None:
@@ -199,11 +199,14 @@ def _print_changes(chosen: Sequence[AggregateTables], dsn: str | None, *, has_vi
     print_message("the pipeline is deployed: deploy changed schemas before the views, with these commands:")
     print_text("outbox apply")
     if not has_views:
-        target = '"$DSN"' if dsn is None else shlex.quote(source_database.printable_dsn(dsn))
-        files = _file_options([project_files.view_file(aggregate) for aggregate in chosen])
-        print_text(f"psql {target} --set ON_ERROR_STOP=1 {files}")
+        print_text(f"{_psql(dsn)} {_file_options([project_files.view_file(aggregate) for aggregate in chosen])}")
     print_text(f"outbox backfill --restart {names} && outbox verify --states")
     print_text("outbox-materialize")
+
+
+def _psql(dsn: str | None) -> str:
+    target = '"$DSN"' if dsn is None else shlex.quote(source_database.printable_dsn(dsn))
+    return f"psql {target} --set ON_ERROR_STOP=1"
 
 
 def _file_options(paths: Sequence[Path]) -> str:
