@@ -42,6 +42,7 @@ from outbox_spark.session.persisted import (
     persist,
 )
 from outbox_spark.session.run_session import active_session
+from outbox_spark.session.settings import WITHOUT_ADAPTIVE_EXECUTION, changed_settings
 from outbox_spark.session.stage_metrics import label_spark_jobs
 from outbox_spark.sinks import Batch, StagedRows, TargetTable
 
@@ -60,7 +61,7 @@ class AppliedBatch:
 
 @dataclass(frozen=True)
 class _Decoded:
-    """Decoded rows of a range, and their counts. The rows are persisted, or staged in the target if `staged` is set."""
+    """Decoded rows of a range, and their counts. If `staged` is set, the target has the rows, and `rows` is not read."""
 
     rows: DataFrame
     summary: RangeSummary
@@ -89,7 +90,8 @@ def apply(
     with ExitStack() as stack:
         forbid_topic_reads(stack, spark)
         decoder.check_table()
-        decoded = _decode(stack, job, table, decoder, topic, read_range, prepared)
+        with changed_settings(spark, WITHOUT_ADAPTIVE_EXECUTION if is_small(read_range) else {}):
+            decoded = _decode(stack, job, table, decoder, topic, read_range, prepared)
         with allow_topic_reads(spark):
             ordering = ordering_of(job, decoded.summary, committed, lambda: topic.records(read_range))
         _check_quarantine_limit(job, decoded, quarantined_before)
@@ -144,7 +146,7 @@ def _decode(
     if staged is not None:
         counts = counts_from(staged.metrics)
         if schemas_suffice and not counts.quarantined:
-            return _Decoded(rows.drop(*SUMMARIZED), summary_from(staged.metrics), counts, staged)
+            return _Decoded(rows, summary_from(staged.metrics), counts, staged)
         # The rows of a batch with quarantined records are used again, so they must be persisted. Quarantined records
         # disable early staging, because later batches often contain such records, too. An unexpected schema does not
         # disable early staging, because the next batch expects this schema.

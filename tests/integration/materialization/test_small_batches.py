@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
@@ -167,6 +168,20 @@ def test_each_batch_reads_its_own_range(table: Table) -> None:
     run(records=SMALL_OFFSETS + 1, upserts=7)
     table.put("a", 4)
     run(records=1, upserts=1)
+
+
+def test_only_the_first_rounds_plan_a_query(table: Table) -> None:
+    def planned() -> list[str]:
+        """Return the rules of the analyzer, optimizer and planner that a round applies."""
+        table.put("a", 1)
+        rules.resetMetrics()
+        assert table.run().records == 1
+        return re.findall(r"^org\.apache\.spark\.sql\.(?!catalyst\.expressions\.)\S+", rules.dumpTimeSpent(), re.M)
+
+    rules: Any = table.spark._jvm.org.apache.spark.sql.catalyst.rules.RuleExecutor  # type: ignore[union-attr]
+    assert planned()
+    planned()  # the first run with an existing table
+    assert planned() == []
 
 
 def test_rounds_use_their_connections_again(table: Table) -> None:
