@@ -61,7 +61,7 @@ class AppliedBatch:
 
 @dataclass(frozen=True)
 class _Decoded:
-    """Decoded rows of a range, and their counts. If `staged` is set, the target has the rows, and `rows` is not read."""
+    """Decoded rows of a range, and their counts. If `staged` is set, the target has the rows and `rows` is unused."""
 
     rows: DataFrame
     summary: RangeSummary

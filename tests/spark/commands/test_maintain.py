@@ -196,6 +196,7 @@ def test_lease_excludes_concurrent_maintenance_and_runs(delta_target: Target, sp
         maintain(spark, delta_target.job, lambda _: None)
 
 
+@pytest.mark.long
 def test_output_of_java_is_not_in_the_result(tmp_path: Path) -> None:
     """Delta's VACUUM prints messages to Scala's console."""
     program = """

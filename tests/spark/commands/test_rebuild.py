@@ -162,6 +162,7 @@ def test_drops_a_shadow_table_of_another_topic(spark: SparkSession, postgres_tar
     assert set(postgres_target.state()) == {"a", "b", "c", "d"}
 
 
+@pytest.mark.long
 def test_restart_drops_the_shadow_table(spark: SparkSession, postgres_target: Target) -> None:
     log = history()
     shadow = replace(postgres_target, job=shadow_of(postgres_target.job))
@@ -286,7 +287,8 @@ def test_replaces_a_locked_table_later(spark: SparkSession, postgres_target: Tar
     assert set(postgres_target.state()) == {"a", "b", "c", "d"}
 
 
-@pytest.mark.parametrize("table_exists", [True, pytest.param(False, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("table_exists", [True, False])
 def test_keeps_a_run_committed_during_the_last_step(
     spark: SparkSession, iceberg_target: Target, monkeypatch: pytest.MonkeyPatch, table_exists: bool
 ) -> None:
@@ -366,7 +368,8 @@ def test_refuses_the_table_of_another_topic(spark: SparkSession, target: Target)
     assert target.state().keys() == before.keys()
 
 
-@pytest.mark.parametrize("name", variations(["iceberg_target", "delta_target"]))
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["iceberg_target", "delta_target"])
 def test_refuses_the_table_of_another_topic_that_was_restored(request: pytest.FixtureRequest, name: str) -> None:
     target: Target = request.getfixturevalue(name)
     log, other = Log("test.thing"), Log("test.thing", topic_id="other")

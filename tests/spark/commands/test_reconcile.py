@@ -156,6 +156,7 @@ def test_key_with_new_records_is_not_a_zombie(spark: SparkSession, postgres_targ
     assert [read.start for read in live.reads[1:]] == [read.end for read in live.reads[:-1]]
 
 
+@pytest.mark.long
 def test_topic_that_changes_in_every_pass_leaves_keys_unproven(
     spark: SparkSession, postgres_target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:

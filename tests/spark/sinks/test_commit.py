@@ -202,6 +202,7 @@ def test_superseded_first_run_does_not_change_the_ledger(delta_target: Target, m
     assert delta_target.state("n") == {"b": {"n": 4}, "c": {"n": 5}}
 
 
+@pytest.mark.long
 def test_rebuilt_delta_table_ignores_its_old_ledger(delta_target: Target, spark: SparkSession) -> None:
     log, first = two_part_log()
     delta_target.run(log, SCHEMAS)

@@ -121,7 +121,7 @@ IN_LAKES = {
 
 
 @pytest.mark.parametrize(
-    ("kind", "damage"), variations([(kind, damage) for kind in ("delta", "iceberg") for damage in IN_LAKES])
+    ("kind", "damage"), variations([(kind, damage) for kind in ("iceberg", "delta") for damage in IN_LAKES])
 )
 def test_repairs_a_lake_table(request: pytest.FixtureRequest, log: Log, kind: str, damage: str) -> None:
     target: Target = request.getfixturevalue(f"{kind}_target")
