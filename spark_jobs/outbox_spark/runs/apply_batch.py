@@ -90,8 +90,7 @@ def apply(
     with ExitStack() as stack:
         forbid_topic_reads(stack, spark)
         decoder.check_table()
-        with changed_settings(spark, WITHOUT_ADAPTIVE_EXECUTION if is_small(read_range) else {}):
-            decoded = _decode(stack, job, table, decoder, topic, read_range, prepared)
+        decoded = _decode(stack, job, table, decoder, topic, read_range, prepared)
         with allow_topic_reads(spark):
             ordering = ordering_of(job, decoded.summary, committed, lambda: topic.records(read_range))
         _check_quarantine_limit(job, decoded, quarantined_before)
@@ -129,7 +128,7 @@ def _decode(
     is_history, likely_schemas = job.options.mode is Mode.HISTORY, decoder.likely_schemas()
     spark = active_session()
     label_spark_jobs(spark, job, "reduce to the newest record of each key, decode, stage")
-    metrics = summary_metrics(likely_schemas)
+    metrics, settings = summary_metrics(likely_schemas), dict[str, str]()
     can_repeat = is_small(read_range) and may_skip_records(job)
     if prepared is not None and topic.reader is not None and can_repeat and table.stages_early:
         key = (decoder.reader_schema, likely_schemas, read_range.partition_epoch)
@@ -137,10 +136,11 @@ def _decode(
         rows = prepared.of(
             key, read_range, topic.reader, lambda records: decoder.rows(reduce(records), likely_schemas, SUMMARIZED)
         )
+        settings = WITHOUT_ADAPTIVE_EXECUTION
     else:
         newest = newest_of(job, topic, read_range, every_version=is_history)
         rows = decoder.rows(newest, likely_schemas, SUMMARIZED)
-    with allow_topic_reads(spark):
+    with allow_topic_reads(spark), changed_settings(spark, settings):
         staged = table.stage_early(rows, decoder.columns, metrics)
     schemas_suffice = staged is None or decoder.likely_schemas_suffice(staged.metrics)
     if staged is not None:

@@ -64,8 +64,8 @@ _DEFAULTS: Mapping[str, str] = {
 PINNED_SETTINGS: Mapping[str, str] = {**_CHANGED_DEFAULTS, **_DEFAULTS}
 """Settings on which results or throughput depend. They override the settings of the application and the caller."""
 
-WITHOUT_ADAPTIVE_EXECUTION: Mapping[str, str] = {"spark.sql.adaptive.enabled": "false"}
-"""Settings for queries that one task executes. Adaptive execution would plan them again at each execution."""
+WITHOUT_ADAPTIVE_EXECUTION = {"spark.sql.adaptive.enabled": "false"}
+"""Settings for queries that are executed repeatedly. Adaptive execution would plan them again each time."""
 
 _COPIED_PREFIXES = ("spark.sql.catalog.", "spark.hadoop.", "spark.sql.adaptive.", "spark.outbox.")
 _COPIED_NAMES = ("spark.sql.shuffle.partitions", "spark.sql.autoBroadcastJoinThreshold")

@@ -15,7 +15,6 @@ from tests.spark.kafka_log import Log, Schemas, framed, sequence
 from tests.spark.live_topic import LiveTopic
 from tests.spark.table_under_test import Target
 from tests.spark.thing_records import THING, CrashError, crash, delete, poison, put
-from tests.variations import variations
 
 from outbox_events.errors import ConfigurationError, OutboxError, RefusedError
 from outbox_spark.commands import rebuild as rebuild_module
