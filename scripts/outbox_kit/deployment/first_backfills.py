@@ -38,4 +38,4 @@ def pending_backfill_steps(deployment: Deployment) -> str:
     """Return the commands of the backfills that are pending in the lock file, or "" if there are none."""
     lock = deployment.lock()
     types = types_with_pending_backfill(lock.topics) if lock else []
-    return resend_steps(deployment.pipeline, types) if types else ""
+    return resend_steps(deployment.pipeline, types, pending=True) if types else ""

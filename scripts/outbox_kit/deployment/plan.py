@@ -242,7 +242,7 @@ def _with_first_backfills(
     """Add the commands of the backfill that a new topic needs to the reason of its creation."""
     has_creation = any(change.action == "create" for change in changes)
     types = topics_without_states(deployment, lock, changes) if database and has_creation else {}
-    steps = {topic: backfill_steps(deployment.pipeline, [name]) for topic, name in types.items()}
+    steps = {topic: backfill_steps(deployment.pipeline, [name], pending=True) for topic, name in types.items()}
     suffixes = {topic: f"; the business table has rows: after the apply, {step}" for topic, step in steps.items()}
     return [replace(change, reason=f"{change.reason}{suffixes.get(change.name, '')}") for change in changes]
 

@@ -133,13 +133,13 @@ def _remedy_of_deleted(state: KafkaState, topics: list[Topic]) -> str:
 @RULES.rule(
     "kafka.pending-backfill",
     condition="no state topic has a pending backfill; a backfill is required if records or unsent rows were lost",
-    remedy="run `outbox backfill --restart` for the aggregate types, then `outbox stuck --resend`",
+    remedy="run `outbox backfill` for the aggregate types, then `outbox stuck --resend`",
 )
 def _pending_backfill(state: KafkaState) -> Finding:
     expected = "no topic needs a backfill"
     types = types_with_pending_backfill(state.recorded_topics)
     actual = f"needs a backfill: {', '.join(types)}" if types else expected
-    return Finding(not types, actual, expected, resend_steps(state.pipeline, types))
+    return Finding(not types, actual, expected, resend_steps(state.pipeline, types, pending=True))
 
 
 @RULES.rule(

@@ -17,11 +17,16 @@ NEW_DATABASE_HINT = "after a restore or migration: run `outbox recover --new-dat
 APPLY_RECOVER_HINT = f"run `outbox apply --recover`, {RESEND_HINT}"
 
 
-def backfill_steps(pipeline: Pipeline, aggregate_types: list[str]) -> str:
-    """Return the commands that send the latest state of every aggregate of `aggregate_types` to its topic."""
+def backfill_steps(pipeline: Pipeline, aggregate_types: list[str], *, pending: bool = False) -> str:
+    """Return the commands that send the latest state of every aggregate of `aggregate_types` to its topic.
+
+    With `pending`, the lock file requires the backfill, so the command begins it without --restart. Repeated after an
+    interruption, it then continues the backfill.
+    """
     queried = _types_with_backfill(pipeline, aggregate_types)
     written = [name for name in aggregate_types if name not in queried]
-    steps = [f"run `outbox backfill --restart {' '.join(queried)}`"] if queried else []
+    command = "outbox backfill" if pending else "outbox backfill --restart"
+    steps = [f"run `{command} {' '.join(queried)}`"] if queried else []
     if written:
         names = " ".join(written)
         steps.append(
@@ -45,13 +50,13 @@ def republish_command(aggregate_type: str, keys: Iterable[str]) -> str:
     return " ".join(["outbox republish", aggregate_type, *(f"--key {shlex.quote(key)}" for key in keys)])
 
 
-def resend_steps(pipeline: Pipeline, aggregate_types: list[str] | None = None) -> str:
+def resend_steps(pipeline: Pipeline, aggregate_types: list[str] | None = None, *, pending: bool = False) -> str:
     """Return the commands of backfill_steps(), and the command that writes the tombstones of deleted aggregates.
 
     If `aggregate_types` is None, the commands are for all types of the pipeline.
     """
     types = sorted(pipeline.aggregates) if aggregate_types is None else aggregate_types
-    steps = backfill_steps(pipeline, types)
+    steps = backfill_steps(pipeline, types, pending=pending)
     return f"{steps}; then run `outbox stuck --resend`" if _types_with_backfill(pipeline, types) else steps
 
 

@@ -220,9 +220,9 @@ def test_each_new_topic_needs_its_own_backfill(
     deployment = deploy("renewed", applied=False, aggregates={"item": item})
     outbox = in_process(deployment)
     for _ in range(2):
-        assert "run `outbox backfill --restart item" in outbox("plan", code=3).stdout.replace("\n", " ")
+        assert "run `outbox backfill item" in outbox("plan", code=3).stdout.replace("\n", " ")
         outbox("apply", "--yes")
-        assert "run `outbox backfill --restart item" in outbox("plan").stderr
+        assert "run `outbox backfill item" in outbox("plan").stderr
         assert "needs a backfill: item" in outbox("verify", "--no-canary", code=1).stdout
         [done] = json.loads(outbox("backfill", "--output", "json").stdout)["aggregates"]
         assert (done["rows"], done["rows_now"]) == (5, 5)

@@ -92,7 +92,7 @@ def test_a_topic_without_the_states_of_existing_rows_requires_a_backfill(
     plan = make_plan(deployment, only=["postgres", "kafka"])
     texts = [change.reason for change in plan.changes if change.name == BOOK]
     steps = {"missing": [True], "empty": [False], "with records": [False]}[topic]
-    assert ["`outbox backfill --restart book`" in text for text in texts] == steps
+    assert ["`outbox backfill book`" in text for text in texts] == steps
     allow = [] if topic == "missing" else [f"topic {BOOK}"]
     apply(deployment, silent, only=["postgres", "kafka"], allow=allow)
     assert types_with_pending_backfill(recorded(deployment).topics) == expected

@@ -267,7 +267,7 @@ def test_reports_the_types_that_need_a_backfill(state: KafkaState) -> None:
     check = run(pending)["kafka.pending-backfill"]
     assert (check.status, check.seen) == (Status.FAIL, "needs a backfill: author, book")
     assert check.remedy == (
-        "run `outbox backfill --restart book`; have the service write every state of author again, then run "
+        "run `outbox backfill book`; have the service write every state of author again, then run "
         "`outbox backfill --acknowledge author`; then run `outbox stuck --resend`"
     )
 

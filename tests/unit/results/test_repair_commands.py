@@ -8,6 +8,7 @@ from outbox_kit.results.repair_commands import backfill_steps, recover_steps, re
 
 def test_names_the_commands_that_write_the_states(library: Pipeline) -> None:
     assert backfill_steps(library, ["author", "book"]) == "run `outbox backfill --restart author book`"
+    assert backfill_steps(library, ["author", "book"], pending=True) == "run `outbox backfill author book`"
     assert backfill_steps(library, []) == ""
     assert "`outbox backfill --acknowledge loan`" in backfill_steps(library, ["loan"])
     assert resend_steps(library, ["book"]).endswith(
