@@ -41,7 +41,7 @@ def added_fields_step(pipeline: Pipeline, aggregate_type: str, added_fields: lis
     if not added_fields:
         return ""
     has_query = bool(_types_with_backfill(pipeline, [aggregate_type]))
-    query = f"return it in aggregates.{aggregate_type}.backfill.query, and " if has_query else ""
+    query = f"return them in aggregates.{aggregate_type}.backfill.query or its view, and " if has_query else ""
     return f"if the states of existing rows shall have {' and '.join(added_fields)}, {query}{step}"
 
 
