@@ -44,7 +44,11 @@ def call(action: str, function: Callable[[], T], *, seconds: float) -> T:
 def start(function: Callable[[], T]) -> Future[T]:
     """Call `function` in a daemon thread, for which the end of the process does not wait."""
     future: Future[T] = Future()
-    Thread(target=copy_context().run, args=(_run, function, future), daemon=True, name="outbox-limited-call").start()
+    arguments = (_run, function, future)
+    try:
+        Thread(target=copy_context().run, args=arguments, daemon=True, name="outbox-limited-call").start()
+    except RuntimeError:  # Python 3.12.0 to 3.12.2 start no thread after the main thread has ended (gh-113964)
+        _run(function, future)
     return future
 
 

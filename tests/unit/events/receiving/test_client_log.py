@@ -22,6 +22,8 @@ def test_repeated_problems_are_logged_once_per_interval(
     for number in range(50):
         logger.log(logging.ERROR, "%s [%s] %s", "FAIL", "consumer-1", REFUSED.format(number))
         logger.log(logging.DEBUG, "%s [%s] %s", "STATE", "consumer-1", "CONNECT -> DOWN")
+    suppressed = REFUSED.format(0).replace(")", ", 7 identical error(s) suppressed)")
+    logger.log(logging.ERROR, "%s [%s] %s", "FAIL", "consumer-1", suppressed)
     logger.log(logging.ERROR, "%s [%s] %s", "FAIL", "consumer-1", "127.0.0.1:2: connection refused")
     now += client_log.REPEAT_S
     logger.log(logging.ERROR, "%s [%s] %s", "FAIL", "consumer-1", REFUSED.format(0))
