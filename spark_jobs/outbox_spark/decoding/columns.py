@@ -41,7 +41,8 @@ ROW_STATE_COLUMNS = [STALE_COLUMN, DELETED_AT_COLUMN, VALID_FROM_COLUMN]
 
 DAY_MICROS = 86_400_000_000
 _UUID_SIZE = 16
-_UUID_PATTERN = "^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$"
+# In Java's patterns, $ also matches before a line feed at the end of the text, unlike \z.
+UUID_PATTERN = r"^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\z"
 
 
 class ColumnType(StrEnum):
@@ -134,7 +135,7 @@ class Column:
     def is_invalid(self, raw: Expression) -> Expression | None:
         """Return the condition under which a value is invalid for the logical type; None if every value is valid."""
         if self.kind is ColumnType.UUID and self.avro_type == "string":
-            return ~F.rlike(raw, F.lit(_UUID_PATTERN))
+            return ~F.rlike(raw, F.lit(UUID_PATTERN))
         if self.kind is ColumnType.TIME:
             return ~self._micros(raw).between(0, DAY_MICROS - 1)
         return None

@@ -9,15 +9,15 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_events.schemas.avro_schema import Node, kind_of
+from outbox_spark.decoding.columns import UUID_PATTERN
 from outbox_spark.decoding.json_text import has_kind
 
 Converter = Callable[[Column], Column]
 
 # A double can represent every integer up to this one exactly.
 _MAX_EXACT_INTEGER = 2**53
-_INTEGER_PATTERN = r"^-?[0-9]+$"
-_DECIMAL_PATTERN = r"^-?[0-9]+(\.[0-9]+)?$"
-_UUID_PATTERN = "^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$"
+_INTEGER_PATTERN = r"^-?[0-9]+\z"  # unlike $, \z does not match before a line feed at the end
+_DECIMAL_PATTERN = r"^-?[0-9]+(\.[0-9]+)?\z"
 _DATE_PATTERN = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _TIME_PATTERN = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
 _UTC_OFFSET_PATTERN = r"(Z|[+-][0-9]{2}(:?[0-9]{2})?)"
@@ -73,7 +73,7 @@ def _decimal(node: Mapping[str, Any], json: Column) -> Column:
         .when(has_kind(json, "STRING") | has_kind(json, "BIGINT") | has_kind(json, "DECIMAL"),
               F.try_variant_get(json, "$", "string"))
     )  # fmt: skip
-    digits = F.length(F.rtrim(F.regexp_extract(text, r"\.([0-9]+)$", 1), F.lit("0")))
+    digits = F.length(F.rtrim(F.regexp_extract(text, r"\.([0-9]+)\z", 1), F.lit("0")))
     is_in_scale = F.rlike(text, F.lit(_DECIMAL_PATTERN)) & (digits <= F.lit(scale))
     return F.when(is_in_scale, text.try_cast(f"decimal({precision},{scale})"))
 
@@ -81,7 +81,7 @@ def _decimal(node: Mapping[str, Any], json: Column) -> Column:
 def _bytes(json: Column) -> Column:
     r"""Accept base64, or `\x` followed by hexadecimal digits as in PostgreSQL's bytea."""
     text = _string(json)
-    is_hex = F.rlike(text, F.lit(r"^\\x([0-9a-fA-F]{2})*$"))
+    is_hex = F.rlike(text, F.lit(r"^\\x([0-9a-fA-F]{2})*\z"))
     return F.when(is_hex, F.try_to_binary(F.substring(text, 3, 2**31 - 1), F.lit("hex"))).otherwise(
         F.try_to_binary(text, F.lit("base64"))
     )
@@ -99,7 +99,7 @@ def _enum(node: Mapping[str, Any], json: Column) -> Column:
 
 def _uuid(json: Column) -> Column:
     text = _string(json)
-    return F.when(F.rlike(text, F.lit(_UUID_PATTERN)), text)
+    return F.when(F.rlike(text, F.lit(UUID_PATTERN)), text)
 
 
 def _uuid_bytes(node: Mapping[str, Any], json: Column) -> Column:
@@ -111,7 +111,7 @@ def _uuid_bytes(node: Mapping[str, Any], json: Column) -> Column:
 def _date(json: Column) -> Column:
     """Accept an ISO 8601 date, or the number of days since 1970-01-01."""
     text = _string(json)
-    from_text = F.when(F.rlike(text, F.lit(f"^{_DATE_PATTERN}$")), text.try_cast("date"))
+    from_text = F.when(F.rlike(text, F.lit(rf"^{_DATE_PATTERN}\z")), text.try_cast("date"))
     return F.coalesce(from_text, F.date_from_unix_date(_int(json)))
 
 
@@ -128,7 +128,7 @@ def _time(json: Column, unit: str, kind: str) -> Column:
     from_text = seconds.cast("long") * 10**digits + fraction
     number = _long(json)
     is_in_day = number.between(0, _SECONDS_PER_DAY * 10**digits - 1)
-    is_valid = F.rlike(text, F.lit(f"^{_TIME_PATTERN}{_fraction(digits)}$"))
+    is_valid = F.rlike(text, F.lit(rf"^{_TIME_PATTERN}{_fraction(digits)}\z"))
     return F.when(is_valid, from_text).when(is_in_day, number).cast(kind)
 
 
@@ -136,7 +136,7 @@ def _timestamp(json: Column, unit: str) -> Column:
     """Accept an ISO 8601 time with a UTC offset, or the number of units since 1970-01-01T00:00Z."""
     digits, from_number = _UNITS[unit]
     text = _string(json)
-    is_valid = F.rlike(text, F.lit(f"^{_DATE_PATTERN}[T ]{_TIME_PATTERN}{_fraction(digits)}{_UTC_OFFSET_PATTERN}$"))
+    is_valid = F.rlike(text, F.lit(rf"^{_DATE_PATTERN}[T ]{_TIME_PATTERN}{_fraction(digits)}{_UTC_OFFSET_PATTERN}\z"))
     # Spark accepts only UTC offsets with hours, a colon and minutes.
     with_colon = F.regexp_replace(text, "([+-][0-9]{2})([0-9]{2})$", "$1:$2")
     with_minutes = F.regexp_replace(with_colon, "([T ].*[+-][0-9]{2})$", "$1:00")
@@ -147,7 +147,7 @@ def _local_timestamp(json: Column, unit: str) -> Column:
     """Accept an ISO 8601 time without a UTC offset, or the number of units since 1970-01-01T00:00."""
     digits, from_number = _UNITS[unit]
     text = _string(json)
-    is_valid = F.rlike(text, F.lit(f"^{_DATE_PATTERN}[T ]{_TIME_PATTERN}{_fraction(digits)}$"))
+    is_valid = F.rlike(text, F.lit(rf"^{_DATE_PATTERN}[T ]{_TIME_PATTERN}{_fraction(digits)}\z"))
     number = _since_1970(json, digits, from_number).cast("timestamp_ntz")  # the session's time zone is UTC
     return F.coalesce(F.when(is_valid, text.try_cast("timestamp_ntz")), number)
 

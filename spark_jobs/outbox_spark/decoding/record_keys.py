@@ -16,7 +16,7 @@ _FRAME_BYTES = 5
 _REST = 2**31 - 1
 # For each size of a zigzag varint in bytes, the smallest and the largest text length that Avro encodes in that size.
 _LENGTHS_BY_VARINT_BYTES = {1: (0, (1 << 6) - 1), 2: (1 << 6, (1 << 13) - 1), 3: (1 << 13, (1 << 20) - 1)}
-_INTEGER_PATTERN = "^-?[0-9]+$"
+_INTEGER_PATTERN = r"^-?[0-9]+\z"
 
 
 def key_text(key: Column, id_header: Column, key_format: RecordFormat) -> Column:

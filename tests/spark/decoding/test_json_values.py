@@ -156,6 +156,9 @@ BAD: list[tuple[str, str]] = [
     ("inner", "{}"), ("inner", '{"at": 0, "cents": "x"}'), ("inner", '{"at": 0, "unit": "GBP"}'), ("inner", "1"),
     ("inner", '{"at": null}'), ("several", "{}"), ("several", "[true]"), ("whole", "null"), ("whole", "1.5"),
     ("unit", '"GBP"'),
+    ("id", json.dumps(f"{U}\n")), ("id_bytes", json.dumps(f"{U}\n")), ("cents", json.dumps("1.5\n")),
+    ("raw", json.dumps("\\x01\n")), ("day", json.dumps("2026-01-01\n")), ("clock", json.dumps("18:31:38\n")),
+    ("at", json.dumps("2026-11-20T18:31:38Z\n")), ("local", json.dumps("2026-03-29T02:30:00\n")),
 ]  # fmt: skip
 
 

@@ -67,6 +67,7 @@ def test_quarantines_each_kind_of_poison_with_its_reason(target: Target) -> None
         ("cut", value("cut off")[:-3], "undecodable"),
         ("twice", value("x")[:6], "undecodable"),
         ("uuid", value(id="not-a-uuid"), "invalid:id"),
+        ("line", value(id="6a6b0e1c-0a0b-4c0d-8e0f-0123456789ab\n"), "invalid:id"),
     ]
     for number, (key, raw, _) in enumerate(bad):
         log.append(key, raw, sequence(10 + number))
