@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextvars import copy_context
-from threading import Thread
+from threading import Thread, main_thread
 from typing import TypeVar
 
 from outbox_events.errors import WaitTimeoutError
@@ -42,12 +42,18 @@ def call(action: str, function: Callable[[], T], *, seconds: float) -> T:
 
 
 def start(function: Callable[[], T]) -> Future[T]:
-    """Call `function` in a daemon thread, for which the end of the process does not wait."""
+    """Call `function` in a daemon thread, for which the end of the process does not wait.
+
+    After the main thread has ended, Python 3.12.0 to 3.12.2 start no thread (gh-113964), and later versions start none
+    at the end of the interpreter. `function` is then called in this thread, without a time limit.
+    """
     future: Future[T] = Future()
     arguments = (_run, function, future)
     try:
         Thread(target=copy_context().run, args=arguments, daemon=True, name="outbox-limited-call").start()
-    except RuntimeError:  # Python 3.12.0 to 3.12.2 start no thread after the main thread has ended (gh-113964)
+    except RuntimeError:
+        if main_thread().is_alive():  # the process has too many threads, or too little memory
+            raise
         _run(function, future)
     return future
 

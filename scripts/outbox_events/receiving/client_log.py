@@ -12,7 +12,7 @@ VARYING = re.compile(r"\d+ms|, \d+ identical error\(s\) suppressed")
 
 
 class ClientLog:
-    """Logger of a client. An error is logged at most once per REPEAT_S, even if its durations and counts differ."""
+    """Logger of a client. A warning or error is logged once per REPEAT_S, even if numbers in VARYING differ."""
 
     def __init__(self) -> None:
         self.last_problem = ""

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import Event, Thread, current_thread
 
-from outbox_events import limited_calls
-
 log = logging.getLogger("outbox_events.receiving")
 EXIT_CODE = 75
 """Exit code for a failure after which the same command can succeed later (EX_TEMPFAIL)."""
@@ -28,21 +26,31 @@ def exit_limit(stop_event: Event, seconds: float | None, stacks: Callable[[], st
     """
     thread, finished = current_thread(), Event()
 
-    def watch() -> None:
+    def exceeds(limit: float) -> bool:
         while not stop_event.is_set():
             if finished.wait(WATCH_S):
-                return
-        if not finished.wait(seconds):
-            with suppress(Exception):  # TimeoutError, if the thread of the block holds the lock of a handler
-                limited_calls.start(lambda: _report(thread, seconds, stacks)).result(REPORT_S)
+                return False
+        return not finished.wait(limit)
+
+    def watch(limit: float, report: Callable[[], None]) -> None:
+        if exceeds(limit):
+            with suppress(Exception):
+                report()
             os._exit(EXIT_CODE)
 
     if seconds is not None:
-        Thread(target=watch, daemon=True, name="outbox-exit-limit").start()
+        # The second thread ends the process if the report waits for the lock of a handler, which the thread of the
+        # block can hold. It starts now, because Python may start no thread after the main thread has ended.
+        for limit, report in ((seconds, lambda: _report(thread, seconds, stacks)), (seconds + REPORT_S, _nothing)):
+            Thread(target=watch, args=(limit, report), daemon=True, name="outbox-exit-limit").start()
     try:
         yield
     finally:
         finished.set()
+
+
+def _nothing() -> None:
+    pass
 
 
 def _report(thread: Thread, seconds: float | None, stacks: Callable[[], str]) -> None:

@@ -215,7 +215,7 @@ def _danger(change: Change, pipeline: Pipeline, lock: Lock) -> str:
     retained_types = types_with_pending_backfill(lock.topics)
     if change.kind == "slot" and lock.source is None and retained_types:
         danger = "rows that were committed after `outbox destroy` never reach the retained topics"
-        return f"{danger}; afterwards {resend_steps(pipeline, retained_types)}"
+        return f"{danger}; afterwards {resend_steps(pipeline, retained_types, pending=True)}"
     return ""
 
 

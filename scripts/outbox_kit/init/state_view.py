@@ -18,11 +18,11 @@ HEAD = (
     "State of each aggregate of type {name}: the one definition that the service, `outbox backfill` and `outbox verify "
     "--states` share. Run this file as the owner of the tables, or add it to your migrations. "
 )
-EVENT_ORDER = (
-    "A transaction that changes a row of {parts} must lock the row of {root} first (select ... for no key update), and "
-    "write the event after its changes, so that the newest event has the newest state."
+EVENT_AFTER_CHANGES = "A transaction must write the event after its changes."
+LOCK_OF_PARTS = (
+    " If it changes a row of {parts}, it must first lock the row of {root} (select ... for no key update), so that the "
+    "newest event has the newest state."
 )
-EVENT_AFTER_CHANGE = "A transaction that changes a row must write the event after its changes."
 VIEW = """\
 create or replace view {view} as
 select {key},
@@ -64,8 +64,8 @@ def create_view(aggregate: AggregateTables) -> str:
     """Return the statement that creates or replaces the view."""
     record, table = state_fields(aggregate), aggregate.root.table
     parts = " or ".join(part.full_name for part in aggregate.root.tables() if part is not table)
-    order = EVENT_ORDER.format(parts=parts, root=table.full_name) if parts else EVENT_AFTER_CHANGE
-    return as_comment(HEAD.format(name=aggregate.name) + order) + VIEW.format(
+    lock = LOCK_OF_PARTS.format(parts=parts, root=table.full_name) if parts else ""
+    return as_comment(HEAD.format(name=aggregate.name) + EVENT_AFTER_CHANGES + lock) + VIEW.format(
         mark=sql.Literal(MARK.format(name=aggregate.name)).as_string(None),
         view=ddl.quoted_text(view_name(aggregate)),
         key=", ".join(_column(record.alias, column) for column in aggregate.key),

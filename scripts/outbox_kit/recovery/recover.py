@@ -141,7 +141,7 @@ def _refuse_unsafe(
 def unfinished_steps(deployment: Deployment) -> list[str]:
     """Return the commands that remain if an earlier recovery was interrupted before it had sent all states."""
     types = sorted(_pending_types(deployment))
-    return [f"a backfill is pending: {resend_steps(deployment.pipeline, types)}"] if types else []
+    return [f"a backfill is pending: {resend_steps(deployment.pipeline, types, pending=True)}"] if types else []
 
 
 def _pending_types(deployment: Deployment) -> set[str]:

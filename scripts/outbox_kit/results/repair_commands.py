@@ -41,8 +41,9 @@ def added_fields_step(pipeline: Pipeline, aggregate_type: str, added_fields: lis
     if not added_fields:
         return ""
     has_query = bool(_types_with_backfill(pipeline, [aggregate_type]))
-    query = f"return them in aggregates.{aggregate_type}.backfill.query or its view, and " if has_query else ""
-    return f"if the states of existing rows shall have {' and '.join(added_fields)}, {query}{step}"
+    names = " and ".join(added_fields)
+    query = f"add {names} to aggregates.{aggregate_type}.backfill.query or its view, and " if has_query else ""
+    return f"if the states of existing rows shall have {names}, {query}{step}"
 
 
 def republish_command(aggregate_type: str, keys: Iterable[str]) -> str:

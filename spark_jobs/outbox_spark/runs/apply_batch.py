@@ -61,7 +61,10 @@ class AppliedBatch:
 
 @dataclass(frozen=True)
 class _Decoded:
-    """Decoded rows of a range, and their counts. If `staged` is set, the target has the rows and `rows` is unused."""
+    """Decoded rows of a range, and their counts.
+
+    The rows are persisted. If `staged` is set, the target has them instead, and `rows` is not executed.
+    """
 
     rows: DataFrame
     summary: RangeSummary
@@ -128,7 +131,8 @@ def _decode(
     is_history, likely_schemas = job.options.mode is Mode.HISTORY, decoder.likely_schemas()
     spark = active_session()
     label_spark_jobs(spark, job, "reduce to the newest record of each key, decode, stage")
-    metrics, settings = summary_metrics(likely_schemas), dict[str, str]()
+    metrics = summary_metrics(likely_schemas)
+    settings: dict[str, str] = {}
     can_repeat = is_small(read_range) and may_skip_records(job)
     if prepared is not None and topic.reader is not None and can_repeat and table.stages_early:
         key = (decoder.reader_schema, likely_schemas, read_range.partition_epoch)
@@ -140,7 +144,7 @@ def _decode(
     else:
         newest = newest_of(job, topic, read_range, every_version=is_history)
         rows = decoder.rows(newest, likely_schemas, SUMMARIZED)
-    with allow_topic_reads(spark), changed_settings(spark, settings):
+    with allow_topic_reads(spark), changed_settings(rows.sparkSession, settings):
         staged = table.stage_early(rows, decoder.columns, metrics)
     schemas_suffice = staged is None or decoder.likely_schemas_suffice(staged.metrics)
     if staged is not None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from pyspark.sql import SparkSession
+
+from outbox_spark.session.error_redaction import JVM_ENDED
 
 DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
@@ -65,7 +67,7 @@ PINNED_SETTINGS: Mapping[str, str] = {**_CHANGED_DEFAULTS, **_DEFAULTS}
 """Settings on which results or throughput depend. They override the settings of the application and the caller."""
 
 WITHOUT_ADAPTIVE_EXECUTION = {"spark.sql.adaptive.enabled": "false"}
-"""Settings for queries that are executed repeatedly. Adaptive execution would plan them again each time."""
+"""Settings for plans that are executed repeatedly. An adaptive plan keeps the rows of its first execution."""
 
 _COPIED_PREFIXES = ("spark.sql.catalog.", "spark.hadoop.", "spark.sql.adaptive.", "spark.outbox.")
 _COPIED_NAMES = ("spark.sql.shuffle.partitions", "spark.sql.autoBroadcastJoinThreshold")
@@ -88,8 +90,9 @@ def changed_settings(session: SparkSession, settings: Mapping[str, str]) -> Iter
     try:
         yield
     finally:
-        for name, earlier in previous.items():
-            if earlier is None:
-                session.conf.unset(name)
-            else:
-                session.conf.set(name, earlier)
+        with suppress(*JVM_ENDED):  # the JVM may have ended, but the error of the `with` block must be reported
+            for name, earlier in previous.items():
+                if earlier is None:
+                    session.conf.unset(name)
+                else:
+                    session.conf.set(name, earlier)

@@ -172,7 +172,7 @@ def test_each_batch_reads_its_own_range(table: Table) -> None:
 
 def test_only_the_first_rounds_plan_a_query(table: Table) -> None:
     def planned() -> list[str]:
-        """Return the rules of the analyzer, optimizer and planner that a round applies."""
+        """Return the rules of the analyzer and optimizer that a round applies."""
         table.put("a", 1)
         rules.resetMetrics()
         assert table.run().records == 1

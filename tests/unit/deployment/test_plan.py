@@ -155,7 +155,7 @@ def test_a_new_slot_beside_topics_of_a_destroyed_pipeline_is_dangerous(
     destroyed = lock.model_copy(update={"source": None, "topics": {"library.book": book}})
     publication, slot = plan_postgres(deployed(), destroyed, database.actual)
     assert (publication.danger, bool(slot.danger)) == ("", is_dangerous)
-    assert ("run `outbox backfill --restart book`" in slot.danger) is is_dangerous
+    assert ("run `outbox backfill book`" in slot.danger) is is_dangerous
 
 
 @pytest.mark.parametrize(

@@ -47,3 +47,19 @@ def test_signal_handlers_run_during_the_call() -> None:
         assert time.monotonic() - started < 30
     finally:
         signal.signal(signal.SIGUSR1, previous)
+
+
+@pytest.mark.parametrize("main_is_alive", [True, False])
+def test_a_thread_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch, main_is_alive: bool) -> None:
+    """Without a main thread, Python starts no thread, so the call has no limit. Otherwise the process lacks memory."""
+
+    def fail(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    monkeypatch.setattr(threading.main_thread(), "is_alive", lambda: main_is_alive)
+    if main_is_alive:
+        with pytest.raises(RuntimeError, match="can't start"):
+            limited_calls.start(lambda: 1)
+    else:
+        assert limited_calls.call("add", lambda: 1, seconds=1) == 1

@@ -37,7 +37,7 @@ from outbox_spark.errors import REBUILD_HINT, ForeignTableError, OverlapError, S
 from outbox_spark.jobs.model import Mode, TableProgress, WriteCounts
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.session.persisted import checkpoint, persist
-from outbox_spark.session.settings import changed_settings
+from outbox_spark.session.settings import WITHOUT_ADAPTIVE_EXECUTION, changed_settings
 from outbox_spark.sinks.lake import history
 from outbox_spark.sinks.lake.lease import Lease
 from outbox_spark.sinks.lake.merge_sql import (
@@ -76,7 +76,7 @@ _REMOVED_COLUMNS = "removed_columns"
 _MAX_FILTERED_KEYS = 500_000
 """Number of rows up to which the keys of a batch select the stored rows that are joined with it."""
 _SMALL_ROWS = 20_000
-_SMALL_SETTINGS = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "2"}
+_SMALL_SETTINGS = {**WITHOUT_ADAPTIVE_EXECUTION, "spark.sql.shuffle.partitions": "2"}
 """Settings for the statements of small batches, in which adaptive execution takes longer than it saves."""
 _STORED, _EXPECTED, _IS_QUARANTINED = "__outbox_stored", "__outbox_expected", "__outbox_is_quarantined"
 

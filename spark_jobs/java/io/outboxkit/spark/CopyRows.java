@@ -39,7 +39,7 @@ public final class CopyRows {
   private final StringBuilder statement = new StringBuilder();
   private final String url;
   private final Map<String, String> settings;
-  private Dataset<Tuple2<Long, Long>> copied;
+  private Dataset<Tuple2<Long, Long>> executed;
 
   /**
    * Creates a plan, which Spark does not analyze or execute yet.
@@ -70,14 +70,14 @@ public final class CopyRows {
    */
   public Copied into(String table) {
     statement.replace(0, statement.length(), "copy " + table + " from stdin");
-    if (copied == null || !isRepeatable(copied.queryExecution().executedPlan())) {
-      copied = plan();
-    }
+    Dataset<Tuple2<Long, Long>> plan = executed == null ? plan() : executed;
+    executed = null; // Spark keeps the error of an execution, too
     List<List<Long>> attempts =
-        copied.collectAsList().stream()
+        plan.collectAsList().stream()
             .map(attempt -> List.of(attempt._1(), attempt._2()))
             .toList();
-    var observed = copied.queryExecution().observedMetrics();
+    var observed = plan.queryExecution().observedMetrics();
+    executed = isRepeatable(plan.queryExecution().executedPlan()) ? plan : null;
     return new Copied(attempts, CollectionConverters.asJava(observed));
   }
 
