@@ -238,7 +238,7 @@ def test_apply_records_the_gap_of_an_advanced_slot(service: Service) -> None:
     in_process(service.deployment)("apply", "--yes", "--recover")
     assert service.pending() == ["book"]
     remaining = in_process(service.deployment)("recover", "--yes", code=1)  # as after an interrupted recovery
-    assert "a backfill is pending: run `outbox backfill book`" in remaining.stderr
+    assert "a backfill is pending: have the service write every state of book" in remaining.stderr
     in_process(service.deployment)("backfill", "--acknowledge", "book")
 
 
