@@ -26,31 +26,25 @@ def exit_limit(stop_event: Event, seconds: float | None, stacks: Callable[[], st
     """
     thread, finished = current_thread(), Event()
 
-    def exceeds(limit: float) -> bool:
+    def watch(limit: float, report: bool) -> None:
         while not stop_event.is_set():
             if finished.wait(WATCH_S):
-                return False
-        return not finished.wait(limit)
-
-    def watch(limit: float, report: Callable[[], None]) -> None:
-        if exceeds(limit):
-            with suppress(Exception):
-                report()
+                return
+        if not finished.wait(limit):
+            if report:
+                with suppress(Exception):
+                    _report(thread, seconds, stacks)
             os._exit(EXIT_CODE)
 
     if seconds is not None:
-        # The second thread ends the process if the report waits for the lock of a handler, which the thread of the
-        # block can hold. It starts now, because Python may start no thread after the main thread has ended.
-        for limit, report in ((seconds, lambda: _report(thread, seconds, stacks)), (seconds + REPORT_S, _nothing)):
-            Thread(target=watch, args=(limit, report), daemon=True, name="outbox-exit-limit").start()
+        # The report can block on the lock of a logging handler that the thread of the block holds, so a second thread
+        # ends the process. It starts now, because Python may start no thread after the main thread has ended.
+        for arguments in ((seconds, True), (seconds + REPORT_S, False)):
+            Thread(target=watch, args=arguments, daemon=True, name="outbox-exit-limit").start()
     try:
         yield
     finally:
         finished.set()
-
-
-def _nothing() -> None:
-    pass
 
 
 def _report(thread: Thread, seconds: float | None, stacks: Callable[[], str]) -> None:

@@ -33,7 +33,7 @@ def connection_of(bind: Connection | Session | scoped_session[Any]) -> Connectio
     """Return the connection of a session, or the connection itself. Raises RefusedError for AUTOCOMMIT."""
     connection = bind if isinstance(bind, Connection) else bind.connection()
     # Ask the driver, because the isolation level can be set in the engine, the connection or create_engine().
-    # sqlite3 has -1 since Python 3.12 (LEGACY_TRANSACTION_CONTROL).
+    # Since Python 3.12, the default in sqlite3 is LEGACY_TRANSACTION_CONTROL, which is -1.
     if getattr(connection.connection.dbapi_connection, "autocommit", False) is True:
         raise RefusedError(
             "the SQLAlchemy connection has the isolation level AUTOCOMMIT: "

@@ -12,7 +12,7 @@ from outbox_kit import backfill as backfills
 from outbox_kit.connect import lifecycle
 from outbox_kit.connect import state as connect_state
 from outbox_kit.delivery.preconditions import refuse_published_deletes
-from outbox_kit.deployment import Deployment, apply
+from outbox_kit.deployment import Deployment, apply, pending_backfill_steps
 from outbox_kit.deployment.identity import refuse_other_owners
 from outbox_kit.deployment.plan import make_plan
 from outbox_kit.deployment.plan_model import Plan
@@ -27,7 +27,6 @@ from outbox_kit.recovery import completion
 from outbox_kit.recovery.diagnosis import Cause, diagnose
 from outbox_kit.recovery.resend_rows import ResentRows, resend_rows
 from outbox_kit.results import Reporter
-from outbox_kit.results.repair_commands import resend_steps
 
 PROOF_WAIT_S = 120
 
@@ -140,8 +139,8 @@ def _refuse_unsafe(
 
 def unfinished_steps(deployment: Deployment) -> list[str]:
     """Return the commands that remain if an earlier recovery was interrupted before it had sent all states."""
-    types = sorted(_pending_types(deployment))
-    return [f"a backfill is pending: {resend_steps(deployment.pipeline, types, pending=True)}"] if types else []
+    steps = pending_backfill_steps(deployment)
+    return [f"a backfill is pending: {steps}"] if steps else []
 
 
 def _pending_types(deployment: Deployment) -> set[str]:

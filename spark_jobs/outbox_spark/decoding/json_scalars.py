@@ -16,7 +16,7 @@ Converter = Callable[[Column], Column]
 
 # A double can represent every integer up to this one exactly.
 _MAX_EXACT_INTEGER = 2**53
-_INTEGER_PATTERN = r"^-?[0-9]+\z"  # unlike $, \z does not match before a line feed at the end
+INTEGER_PATTERN = r"^-?[0-9]+\z"  # unlike $, \z does not match before a line feed at the end
 _DECIMAL_PATTERN = r"^-?[0-9]+(\.[0-9]+)?\z"
 _DATE_PATTERN = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _TIME_PATTERN = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
@@ -49,7 +49,7 @@ def _long(json: Column) -> Column:
     is_exact = (number == F.floor(number)) & (F.abs(number) < F.lit(_MAX_EXACT_INTEGER))
     return (
         F.when(has_kind(json, "BIGINT"), F.try_variant_get(json, "$", "long"))
-        .when(has_kind(json, "DECIMAL") & F.rlike(text, F.lit(_INTEGER_PATTERN)), text.try_cast("long"))
+        .when(has_kind(json, "DECIMAL") & F.rlike(text, F.lit(INTEGER_PATTERN)), text.try_cast("long"))
         .when(has_kind(json, "DOUBLE") & is_exact, number.try_cast("long"))
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
+from outbox_spark.decoding.json_scalars import INTEGER_PATTERN
 from outbox_spark.decoding.json_text import parse_json, payload_of
 from outbox_spark.jobs.model import RecordFormat
 from outbox_spark.session.expressions import prevent_inlining
@@ -16,7 +17,6 @@ _FRAME_BYTES = 5
 _REST = 2**31 - 1
 # For each size of a zigzag varint in bytes, the smallest and the largest text length that Avro encodes in that size.
 _LENGTHS_BY_VARINT_BYTES = {1: (0, (1 << 6) - 1), 2: (1 << 6, (1 << 13) - 1), 3: (1 << 13, (1 << 20) - 1)}
-_INTEGER_PATTERN = r"^-?[0-9]+\z"
 
 
 def key_text(key: Column, id_header: Column, key_format: RecordFormat) -> Column:
@@ -67,7 +67,7 @@ def _json_text(key: Column, *, with_schema: bool) -> Column:
     kind, text = F.schema_of_variant(document), F.try_variant_get(document, "$", "string")
     # The only numbers accepted are integers (including 42.0, which the variant does not distinguish from 42), because
     # other numbers can be written in more than one way (1.5, 1.50).
-    is_integer = F.rlike(text, F.lit(_INTEGER_PATTERN)) & ((kind == "BIGINT") | F.startswith(kind, F.lit("DECIMAL")))
+    is_integer = F.rlike(text, F.lit(INTEGER_PATTERN)) & ((kind == "BIGINT") | F.startswith(kind, F.lit("DECIMAL")))
     return prevent_inlining(F.when((kind == "STRING") | is_integer, text.cast("binary")))
 
 

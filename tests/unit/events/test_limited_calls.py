@@ -51,7 +51,7 @@ def test_signal_handlers_run_during_the_call() -> None:
 
 @pytest.mark.parametrize("main_is_alive", [True, False])
 def test_a_thread_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch, main_is_alive: bool) -> None:
-    """Without a main thread, Python starts no thread, so the call has no limit. Otherwise the process lacks memory."""
+    """After the main thread has ended, `function` runs in the calling thread. Before, the error is raised."""
 
     def fail(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
