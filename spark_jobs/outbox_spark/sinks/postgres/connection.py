@@ -42,6 +42,9 @@ _CLIENT_KEEPALIVES: dict[str, Any] = {
 _MERGE_SETTINGS = {"lock_timeout": LOCK_TIMEOUT, "random_page_cost": "1.1", "jit": "off"}
 _READ_ONLY = "-c datestyle=ISO -c default_transaction_read_only=on -c statement_timeout=60s"
 _FETCHED_ROWS = 10_000
+TASK_BLOCKS = 4_000
+"""Minimum number of blocks of a table (of 8 kB) for each task of read_blocks."""
+CTID_COLUMN = "outbox_ctid"
 _TARGET_HINT = "check the server, and the target in the environment or job file"
 _LOGIN_HINT = (
     "check the target's user, and the environment variable with its password, which the environment or job file names"
@@ -156,14 +159,30 @@ def scalar(connection: Connection, query: str | SQL | Composed, parameters: Sequ
 
 def read_query(spark: SparkSession, target: PostgresTarget, query: str) -> DataFrame:
     """Return the result of a query, which is executed as one read-only statement and therefore reads one snapshot."""
-    options = {
-        **jdbc_settings(target),
-        "url": f"{jdbc_url(target)}?readOnly=true",
-        "driver": _JDBC_DRIVER,
-        "query": query,
-        "fetchsize": str(_FETCHED_ROWS),
-    }
+    options = {**_read_settings(target), "url": _read_url(target), "query": query}
     return spark.read.format("jdbc").options(**options).load()
+
+
+def read_blocks(spark: SparkSession, target: PostgresTarget, query: str, block_count: int) -> DataFrame:
+    """Return the result of a query of a table that is locked, read by several tasks with a connection each.
+
+    Each task reads a range of the table's `block_count` blocks. The query must select `ctid` as CTID_COLUMN.
+    """
+    count = max(1, min(spark.sparkContext.defaultParallelism, block_count // TASK_BLOCKS))
+    bounds = [block_count * number // count for number in range(1, count)]
+    lower = [f"{CTID_COLUMN} >= '({block},0)'::tid" for block in bounds]
+    upper = [f"{CTID_COLUMN} < '({block},0)'::tid" for block in bounds]
+    predicates = [" and ".join(pair) for pair in zip(["true", *lower], [*upper, "true"], strict=True)]
+    frame = spark.read.jdbc(_read_url(target), f"({query}) q", predicates=predicates, properties=_read_settings(target))
+    return frame.drop(CTID_COLUMN)
+
+
+def _read_url(target: PostgresTarget) -> str:
+    return f"{jdbc_url(target)}?readOnly=true"
+
+
+def _read_settings(target: PostgresTarget) -> dict[str, str]:
+    return {**jdbc_settings(target), "driver": _JDBC_DRIVER, "fetchsize": str(_FETCHED_ROWS)}
 
 
 def prepare_merge(connection: Connection) -> None:

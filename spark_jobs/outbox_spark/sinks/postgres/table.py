@@ -52,12 +52,15 @@ from outbox_spark.sinks.postgres.catalog import (
 )
 from outbox_spark.sinks.postgres.connection import (
     APPLICATION_NAME,
+    CTID_COLUMN,
     KeptConnections,
     connect,
     creation_lock,
     lock,
     prepare_merge,
+    read_blocks,
     read_query,
+    scalar,
     unlock,
 )
 from outbox_spark.sinks.postgres.merge import apply_staged, rewrite_staged
@@ -263,15 +266,21 @@ class PostgresTable(TargetTable):
         return write_counts
 
     def row_states(self) -> DataFrame:
-        """Return the key, metadata and state of the rows that are not older versions, read by one query."""
+        """Return the key, metadata and state of the rows that are not older versions. The lock must be held."""
         types = self._column_types()
         names, state_types = identifiers((KEY_COLUMN, *METADATA_COLUMNS)), ("boolean", "timestamptz", "timestamptz")
         states = SQL(", ").join(
             SQL("{}::{} as {}").format(Identifier(name) if name in types else SQL("null"), SQL(kind), Identifier(name))
             for name, kind in zip(ROW_STATE_COLUMNS, state_types, strict=True)
         )
-        query = SQL("select {}, {} from {}").format(names, states, self._tables.target)
-        return self._query(query + self._older_version_condition(SQL(" where {}")))
+        query = SQL("select {}, {}, ctid as {} from {}").format(
+            names, states, Identifier(CTID_COLUMN), self._tables.target
+        )
+        query += self._older_version_condition(SQL(" where {}"))
+        size = SQL("select pg_relation_size({}::regclass) / current_setting('block_size')::int")
+        with self._server_errors():
+            block_count = scalar(self._connection, size.format(Literal(self._tables.target.as_string())))
+        return read_blocks(active_session(), self._target, query.as_string(self._connection), block_count)
 
     def column_names(self, columns: Sequence[Column]) -> list[str]:  # noqa: ARG002 - names are case-sensitive
         return list(self._column_types())
