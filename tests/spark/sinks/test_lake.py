@@ -29,6 +29,8 @@ from outbox_spark.sinks.iceberg.catalog import configure_catalog, table_name
 from outbox_spark.sinks.iceberg.table import IcebergTable
 from outbox_spark.sinks.lake.lease import Lease
 from outbox_spark.sinks.lake.merge_sql import MergeStatement, literal, quoted
+from outbox_spark.sinks.lake.quarantine import Quarantine
+from outbox_spark.sinks.lake.table import LakeTable
 from outbox_spark.sinks.lake.tombstone_ledger import Ledger
 
 
@@ -309,6 +311,64 @@ def test_only_a_batch_with_old_events_is_joined_with_the_ledger(
     put(log, "b", 7)
     assert run() == 0
     assert target.state("n") == {"b": {"n": 7}}
+
+
+@pytest.mark.parametrize("name", ["delta_target", "iceberg_target"])
+def test_only_a_batch_that_the_quarantine_can_affect_reads_it(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    target: Target = request.getfixturevalue(name)
+    reads, log, newest_versions = [], Log("test.thing"), Quarantine.newest_versions
+
+    def counted(quarantine: Quarantine, topic_id: str) -> DataFrame | None:
+        reads.append(topic_id)
+        return newest_versions(quarantine, topic_id)
+
+    def run() -> int:
+        reads.clear()
+        target.run(log, SCHEMAS)
+        return len(reads)
+
+    monkeypatch.setattr(Quarantine, "newest_versions", counted)
+    put(log, "a", 1)
+    put(log, "b", 2)
+    assert run() == 0
+    poison(log, "b", 5)
+    assert run() == 1
+    put(log, "a", 6)
+    assert run() == 0
+    put(log, "b", 3)  # older than the record in the quarantine
+    assert run() == 1
+    assert target.state("n", "_stale") == {"a": {"n": 6, "_stale": False}, "b": {"n": 3, "_stale": True}}
+    target.open().maintain()  # changes the version of the quarantine's table
+    put(log, "b", 7)
+    assert run() == 0
+    assert target.state("n", "_stale") == {"a": {"n": 6, "_stale": False}, "b": {"n": 7, "_stale": False}}
+
+
+@pytest.mark.parametrize("name", ["delta_target", "iceberg_target"])
+def test_a_batch_with_quarantined_records_reads_only_rows_with_their_keys(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    target: Target = request.getfixturevalue(name)
+    filters, log, execute = [], Log("test.thing"), LakeTable._execute_merge
+
+    def recorded(table: LakeTable, merge: MergeStatement, *arguments: Any) -> object:  # noqa: ANN401 - of the method
+        filters.append(merge.key_filter)
+        return execute(table, merge, *arguments)
+
+    monkeypatch.setattr(LakeTable, "_execute_merge", recorded)
+    for commit, key in enumerate("abc", start=1):
+        put(log, key, commit)
+    target.run(log, SCHEMAS)
+    poison(log, "a", 5)
+    target.run(log, SCHEMAS)
+    poison(log, "b", 6)
+    put(log, "c", 7)
+    target.run(log, SCHEMAS)
+    assert None not in filters
+    states = {"a": {"n": 1, "_stale": True}, "b": {"n": 2, "_stale": True}, "c": {"n": 7, "_stale": False}}
+    assert target.state("n", "_stale") == states
 
 
 @pytest.mark.parametrize("name", ["delta_target", "iceberg_target"])

@@ -50,7 +50,7 @@ from outbox_spark.sinks.lake.merge_sql import (
     state_columns,
     table_columns,
 )
-from outbox_spark.sinks.lake.quarantine import Quarantine
+from outbox_spark.sinks.lake.quarantine import QUARANTINE_CONTENT, Quarantine
 from outbox_spark.sinks.lake.storage import LakeStorage, key_filter, temporary_view, with_keys
 from outbox_spark.sinks.lake.tombstone_ledger import LEDGER_CONTENT, SUPERSEDED, Ledger, SequenceBounds, sequence_bounds
 from outbox_spark.sinks.lake.value_equality import differs
@@ -130,6 +130,7 @@ class LakeTable(TargetTable, ABC):
         committed = TableProgress.from_json(progress, f"the progress of {self._label}")  # rejects other layouts
         self._progress = progress
         self._ledger.restore(progress)
+        self._quarantine.restore(progress)
         return committed
 
     def written_topic(self) -> tuple[str, str] | None:
@@ -245,13 +246,16 @@ class LakeTable(TargetTable, ABC):
     def _written_ledger(self, stack: ExitStack, batch: Batch, may_contain: str | None) -> tuple[DataFrame, int]:
         """Add the tombstones of the batch to the ledger. Return the source rows of the MERGE, and their number."""
         if not batch.counts.rows:
-            return self._merge_source(batch, may_contain, reads_ledger=False), 0
+            return self._merge_source(batch, may_contain, reads_ledger=False, reads_quarantine=False), 0
         before, bounds = self._ledger.current_content(), SequenceBounds()
-        if before.version or batch.counts.tombstones:
+        self._quarantine.content = quarantine = self._quarantine.current_content()
+        if before.version or quarantine.version or batch.counts.tombstones:
             bounds = sequence_bounds(batch.rows)
-        has_new_rows_only = bounds.oldest > before.newest
-        reads_ledger = batch.previous is not None and before.version != "" and not has_new_rows_only
-        source = self._merge_source(batch, may_contain, reads_ledger=reads_ledger)
+        # No entry can affect a row that is newer than all entries.
+        reads_ledger = batch.previous is not None and before.version != "" and bounds.oldest <= before.newest
+        has_older_rows = bounds.oldest <= quarantine.newest
+        reads_quarantine = quarantine.version != "" and (batch.counts.quarantined > 0 or has_older_rows)
+        source = self._merge_source(batch, may_contain, reads_ledger=reads_ledger, reads_quarantine=reads_quarantine)
         if may_contain is not None:
             source = checkpoint(stack, source)
         self._ledger.content = before
@@ -262,8 +266,7 @@ class LakeTable(TargetTable, ABC):
 
         Return None if all rows of the table must be read, or if the filter would take longer than it saves.
         """
-        flags_other_keys = batch.counts.quarantined > 0
-        if batch.previous is None or flags_other_keys or not 0 < batch.counts.rows <= _MAX_FILTERED_KEYS:
+        if batch.previous is None or not 0 < batch.counts.rows <= _MAX_FILTERED_KEYS:
             return None
         return stack.enter_context(key_filter(batch.rows, KEY_COLUMN, batch.counts.rows))
 
@@ -343,13 +346,14 @@ class LakeTable(TargetTable, ABC):
         finally:
             changes.unpersist()
 
-    def _merge_source(self, batch: Batch, may_contain: str | None, *, reads_ledger: bool) -> DataFrame:
+    def _merge_source(
+        self, batch: Batch, may_contain: str | None, *, reads_ledger: bool, reads_quarantine: bool
+    ) -> DataFrame:
         """Return the source rows of the MERGE (see merge_sql.py), and the column SUPERSEDED for tombstones.
 
-        `reads_ledger` is false if no entry of the ledger can supersede a row.
-
-        If the batch has quarantined records, the result includes all quarantined keys of an existing table, even keys
-        without a readable row in the batch.
+        `reads_ledger` is false if no entry of the ledger can supersede a row, and `reads_quarantine` if no quarantined
+        record is newer than a row. If the batch has quarantined records, the result includes their keys, also if they
+        have no readable row in the batch.
         """
         readable_rows = batch.rows.where(F.col("__outbox_reason").isNull())
         names = table_columns(batch.columns, Mode.HARD_DELETE)[:-1]
@@ -359,9 +363,10 @@ class LakeTable(TargetTable, ABC):
             readable_rows = readable_rows.where(F.col("__outbox_deleted") | ~F.col(SUPERSEDED))
         else:
             readable_rows = readable_rows.withColumn(SUPERSEDED, F.lit(False))
-        quarantined_versions = self._quarantine.newest_versions(batch.committed.topic_id)
+        quarantined_versions = self._quarantine.newest_versions(batch.committed.topic_id) if reads_quarantine else None
         if quarantined_versions is None:
             return readable_rows.withColumn(STALE_COLUMN, F.lit(False))
+        quarantined_versions = with_keys(quarantined_versions, may_contain)
         flag_other_keys = batch.previous is not None and batch.counts.quarantined > 0
         joined = readable_rows.join(quarantined_versions, KEY_COLUMN, "full_outer" if flag_other_keys else "left")
         is_stale = F.col(QUARANTINED) > F.struct(*VERSION_COLUMNS)
@@ -480,6 +485,7 @@ class LakeTable(TargetTable, ABC):
             "mode": self._mode,
             _COMPANIONS: sorted({*companions, *written}),
             **self._ledger.progress_fields(),
+            **self._quarantine.progress_fields(),
             "token": secrets.token_hex(8),
         }
 
@@ -496,7 +502,7 @@ class LakeTable(TargetTable, ABC):
             raise RefusedError(message, "run `outbox-rebuild` again")
         self._ledger.copy_from(shadow._ledger)
         self._quarantine.copy_from(shadow._quarantine)
-        return {**shadow._progress, _COMPANIONS: self._companions(), LEDGER_CONTENT: None}
+        return {**shadow._progress, _COMPANIONS: self._companions(), LEDGER_CONTENT: None, QUARANTINE_CONTENT: None}
 
     def _check_lease(self) -> None:
         if self._lease is not None:

@@ -19,6 +19,7 @@ from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS
 from outbox_spark.jobs.model import Mode
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.sinks.lake import history
+from outbox_spark.sinks.lake.companion_content import Content, current_content
 from outbox_spark.sinks.lake.storage import LakeStorage, with_keys
 from outbox_spark.sinks.target_table import TOMBSTONES_SUFFIX, Batch
 
@@ -27,14 +28,6 @@ LEDGER_CONTENT = "ledger_content"
 """Key, in the table's progress, of Ledger.content."""
 SUPERSEDED = "__outbox_superseded"
 _NEWEST = "__outbox_newest_deletion"
-
-
-@dataclass(frozen=True)
-class LedgerContent:
-    """A version of the ledger's table ("" without entries), and the highest `_sequence` of its entries."""
-
-    version: str = ""
-    newest: str = ""
 
 
 @dataclass(frozen=True)
@@ -55,7 +48,7 @@ class Ledger:
         self._storage = storage
         self._mode = mode
         self.id = secrets.token_hex(8)
-        self.content: LedgerContent | None = None
+        self.content: Content | None = None
         """The content at the last commit of the table; None if unknown."""
 
     def exists(self) -> bool:
@@ -67,22 +60,14 @@ class Ledger:
     def restore(self, progress: Mapping[str, Any]) -> None:
         """Set the id and the content from the table's progress."""
         content = progress.get(LEDGER_CONTENT)
-        self.id, self.content = progress[LEDGER_ID], None if content is None else LedgerContent(**content)
+        self.id, self.content = progress[LEDGER_ID], None if content is None else Content(**content)
 
     def progress_fields(self) -> dict[str, Any]:
         """Return the members of the table's progress for `restore`."""
         return {LEDGER_ID: self.id, LEDGER_CONTENT: None if self.content is None else asdict(self.content)}
 
-    def current_content(self) -> LedgerContent:
-        """Return the content now. The entries are read if the ledger has changed since `content`.
-
-        It changes by a run that failed before its commit, by a run that overlaps with this one, and by maintenance.
-        """
-        version = self._storage.versions(TOMBSTONES_SUFFIX)[0] if self.exists() else ""
-        if self.content is not None and self.content.version == version:
-            return self.content
-        newest = self.entries().agg(F.max("_sequence")).collect()[0][0] if version else None
-        return LedgerContent(version, newest or "")
+    def current_content(self) -> Content:
+        return current_content(self._storage, TOMBSTONES_SUFFIX, self.content, self.entries)
 
     def mark_superseded(self, rows: DataFrame, may_contain: str | None) -> DataFrame:
         """Return `rows` with the column SUPERSEDED: whether an entry has the same key and no older version.
@@ -95,7 +80,7 @@ class Ledger:
         is_superseded = F.coalesce(F.col(_NEWEST) >= version, F.lit(False))
         return rows.join(newest, KEY_COLUMN, "left").withColumn(SUPERSEDED, is_superseded).drop(_NEWEST)
 
-    def add(self, rows: DataFrame, before: LedgerContent, bounds: SequenceBounds) -> int:
+    def add(self, rows: DataFrame, before: Content, bounds: SequenceBounds) -> int:
         """Add the tombstones among the source rows of a MERGE that are not superseded. Return their number.
 
         `before` is the content before the batch. Afterwards, `content` includes the tombstones; it is unknown if
@@ -106,7 +91,7 @@ class Ledger:
         if version == before.version:  # without rows, Delta does not commit
             self.content = before
         elif previous == before.version:
-            self.content = LedgerContent(version, max(before.newest, bounds.newest_tombstone))
+            self.content = Content(version, max(before.newest, bounds.newest_tombstone))
         else:
             self.content = None
         return added
