@@ -6,11 +6,13 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
 import subprocess
 import venv
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
@@ -48,6 +50,8 @@ class Cluster:
     folder: Path
     port: int
     web_port: int
+    driver_port: int
+    """Port of the REST API of the newest driver."""
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
@@ -75,6 +79,12 @@ class Cluster:
         self.processes[name].kill()
         self.processes[name].wait(timeout=START_SECONDS)
 
+    def kill_executor(self, worker: str) -> None:
+        """Kill the executor of a worker, which then starts another one."""
+        pid = self.processes[worker].pid
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            os.kill(int(child), signal.SIGKILL)
+
     def wait_for_workers(self, count: int) -> None:
         def poll() -> Observation[bool]:
             try:
@@ -86,6 +96,16 @@ class Cluster:
 
         wait_for(f"{count} workers", poll, seconds=START_SECONDS)
 
+    def driver_state(self, resource: str) -> list[dict[str, Any]]:
+        """Return a resource of the newest driver's REST API; nothing if the driver is starting or has ended."""
+        base = f"http://{HOST}:{self.driver_port}/api/v1/applications"
+        try:
+            applications = requests.get(base, timeout=5).json()
+            response = requests.get(f"{base}/{applications[0]['id']}/{resource}", timeout=5)
+            return list(response.json())
+        except (requests.RequestException, IndexError):
+            return []
+
     def submit(self, *options: str, secrets: Mapping[str, str]) -> Driver:
         """Run spark-submit as in docs/scheduling.md, with separate Python environments for driver and executors."""
         configuration = {
@@ -96,7 +116,7 @@ class Cluster:
             "spark.sql.shuffle.partitions": "4",
             # The default of many clusters. Unlike Java's serializer, it does not support every class.
             "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
-            "spark.ui.enabled": "false",
+            "spark.ui.port": str(self.driver_port),
         }
         dist = self.folder / "dist"
         command = [str(spark_home() / "bin/spark-submit"), "--master", self.url, "--driver-memory", "1g"]
@@ -150,7 +170,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             (folder / "packages" / name).symlink_to(site_packages / name)
     build(folder / "dist")
     port = free_port([])
-    created = Cluster(folder, port, free_port([port]))
+    web_port = free_port([port])
+    created = Cluster(folder, port, web_port, free_port([port, web_port]))
     try:
         main = "org.apache.spark.deploy.master.Master"
         created.start("master", main, "--host", HOST, "--port", str(port), "--webui-port", str(created.web_port))

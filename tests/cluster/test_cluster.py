@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
@@ -39,6 +40,8 @@ MATERIALIZATIONS = [
 TITLES = {str(uuid4()): f"title {number}" for number in range(150)}
 DELETED = [str(uuid4()) for _ in range(50)]
 BATCH_SECONDS = 240
+LOST_EXECUTORS = 3
+SPARK_TIME = "%Y-%m-%dT%H:%M:%S.%f%Z"
 
 
 def write(state: StackState) -> int:
@@ -109,20 +112,29 @@ def test_job_file_contains_no_secret(job: Path, secrets: dict[str, str]) -> None
     assert secrets[PASSWORD] not in text
 
 
-def test_tables_are_correct_after_a_worker_is_killed(
+def test_lost_executors_and_a_lost_worker_cost_no_batch(
     job: Path, cluster: Cluster, secrets: dict[str, str], state: StackState, project: Path
 ) -> None:
-    """Kill one worker after the first batch, with its executor and its shuffled and cached data."""
+    """Kill executors during batches, with their shuffled and persisted rows, and finally a worker."""
     lines = cluster.folder / "metrics.jsonl"
-    options = ["--job", str(job), "--output", "json", "--batch-records", "120", "--metrics", str(lines)]
-    driver = cluster.submit(*options, secrets=secrets)
+    options = ["--job", str(job), "--output", "json", "--batch-records", "40", "--metrics", str(lines)]
+    driver, killed = cluster.submit(*options, secrets=secrets), set[int]()
 
     def poll() -> Observation[bool]:
         assert driver.process.poll() is None, driver.output
-        actual = lines.read_text().count("\n") if lines.exists() else 0
-        return Observation(True if actual else None, driver.output)
+        number = lines.read_text().count("\n") if lines.exists() else 0
+        # If an executor is added during a batch, some persisted rows of the batch are only on the other executor.
+        if (
+            number
+            and number not in killed
+            and executors_since(cluster, lines.stat().st_mtime) == 2
+            and is_busy(cluster)
+        ):
+            cluster.kill_executor(f"worker-{len(killed) % 2 + 1}")
+            killed.add(number)
+        return Observation(True if len(killed) == LOST_EXECUTORS else None, f"{len(killed)} executors were killed")
 
-    wait_for("the first batch", poll, seconds=BATCH_SECONDS)
+    wait_for("executors to be killed", poll, seconds=BATCH_SECONDS, interval=0.1)
     cluster.kill("worker-1")
     results = driver.results()
     assert {target: result["status"] for target, result in results.items()} == dict.fromkeys(results, "changed")
@@ -132,6 +144,17 @@ def test_tables_are_correct_after_a_worker_is_killed(
     batches = [json.loads(line) for line in lines.read_text().splitlines()]
     assert sum(line["event"] == "run" for line in batches) == 2
     assert all(line["spark"]["tasks"] > 0 for line in batches if line["event"] == "batch")
+
+
+def executors_since(cluster: Cluster, time: float) -> int:
+    """Return the number of active executors that were added before a time."""
+    executors = [entry for entry in cluster.driver_state("executors") if entry["id"] != "driver" and entry["isActive"]]
+    added = [datetime.strptime(entry["addTime"], SPARK_TIME).replace(tzinfo=UTC) for entry in executors]
+    return sum(when.timestamp() < time for when in added)
+
+
+def is_busy(cluster: Cluster) -> bool:
+    return any(entry["numActiveTasks"] for entry in cluster.driver_state("jobs?status=running"))
 
 
 def test_next_run_reads_nothing(job: Path, cluster: Cluster, secrets: dict[str, str]) -> None:

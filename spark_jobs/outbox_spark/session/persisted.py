@@ -39,7 +39,7 @@ def persist(stack: ExitStack, frame: DataFrame) -> DataFrame:
 
     The rows are stored on disk (usually in the page cache), because a batch with millions of keys would fill the heap.
     """
-    frame = frame.persist(StorageLevel.DISK_ONLY)
+    frame = frame.persist(_storage_level(frame.sparkSession))
     stack.callback(frame.unpersist)
     return frame
 
@@ -49,16 +49,22 @@ def checkpoint(stack: ExitStack, frame: DataFrame) -> DataFrame:
 
     Unlike a frame of `persist`, it is not evaluated again after a write to one of the tables that it was read from.
     """
-    frame = frame.localCheckpoint(eager=False, storageLevel=StorageLevel.DISK_ONLY)
+    frame = frame.localCheckpoint(eager=False, storageLevel=_storage_level(frame.sparkSession))
     java_frame: Any = frame._jdf
     stack.callback(java_frame.queryExecution().logical().rdd().unpersist, False)
     return frame
 
 
+def _storage_level(spark: SparkSession) -> StorageLevel:
+    """Return the level of persisted rows. On a cluster, two executors store each row, so that one of them can fail."""
+    context: Any = spark.sparkContext._jsc
+    return StorageLevel.DISK_ONLY if context.isLocal() else StorageLevel.DISK_ONLY_2
+
+
 def forbid_topic_reads(stack: ExitStack, spark: SparkSession) -> None:
     """Make jobs of this thread fail if they read a topic outside `allow_topic_reads`, until `stack` is closed.
 
-    If an executor is lost, its persisted rows are lost, and Spark would read their records from the topic again.
+    If both executors with the same persisted rows are lost, Spark would read their records from the topic again.
     Meanwhile, compaction may have removed a record, and the record that superseded it may be after the end of the
     batch. Requires outbox-spark.jar on the class path.
     """
