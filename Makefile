@@ -31,7 +31,7 @@ OLDER_POSTGRES := 14.24.0 16.15.0
 DRILL := --way cdc-exactly-once --way two-phase \
 	--fault kill-writer --fault kill-kafka --fault kill-postgres --times 1 --seconds 5 --materialize --receive --fast-start
 
-.PHONY: help setup docs pictures components maven-components demo drill drill-full images up down logs ps dist-spark dist check check-python check-java format test test-spark test-browser test-containers test-compose test-full test-cluster class-archive fuzz bench-plan bench-smt bench-source bench-latency bench-sending bench-receiving bench-receiving-table bench-materialize bench-batches bench-many-tables bench-freshness bench-latest-state clean prerequisites component-manifest older-postgres wiremock requirements
+.PHONY: help setup docs pictures components maven-components demo drill drill-full images up down logs ps dist-spark dist check check-python check-java format test test-spark test-browser test-containers test-compose test-full test-cluster class-archive fuzz bench-plan bench-smt bench-source bench-latency bench-sending bench-receiving bench-receiving-table bench-materialize bench-growth bench-batches bench-many-tables bench-freshness bench-latest-state clean prerequisites component-manifest older-postgres wiremock requirements
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -250,8 +250,11 @@ bench-receiving: setup ## Measure the strategies for receiving events. Writes bu
 bench-receiving-table: setup ## Measure layouts and settings of the table of processed events. Writes build/bench/receiving-table.json. Takes about 6 minutes.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/receiving/table_settings.py
 
-bench-materialize: setup $(STAMPS)/jdbc-sink ## Measure the materialization of topics. Writes build/bench/materialize.json. Takes about 17 minutes, or 2 minutes with QUICK=1. FULL=1 measures up to 10 million events.
+bench-materialize: setup $(STAMPS)/jdbc-sink ## Measure the materialization of topics. Writes build/bench/materialize.json. Takes about 17 minutes, or 2 minutes with QUICK=1.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/materialize/run.py
+
+bench-growth: setup ## Measure first fills of 5 to 30 million events. Writes build/bench/growth.json. Takes about 8 minutes.
+	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python -m tests.benchmarks.materialize.growth
 
 bench-batches: setup $(STAMPS)/jdbc-sink class-archive ## Measure small batches and runs in a new process. Writes build/bench/batches.json. Takes about 20 minutes.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/materialize/batches.py

@@ -41,7 +41,7 @@ def materialize(
     job: MaterializeJob,
     *,
     report: Reporter = _log,
-    batch_records: int = materialize_table.BATCH_RECORDS,
+    batch_records: int | None = None,
 ) -> Outcome:
     """Apply the new records of the job's topic to its table, up to the end of the topic.
 

@@ -36,7 +36,7 @@ from outbox_spark.jobs.model import MaterializeJob, Outcome, ReadRange, Reporter
 from outbox_spark.kafka.replay import BEGINNING, parse_time
 from outbox_spark.runs.apply_batch import AppliedBatch
 from outbox_spark.runs.clients import Clients
-from outbox_spark.runs.materialize_table import BATCH_RECORDS, NOTHING_NEW, Totals, materialize, outcome_of
+from outbox_spark.runs.materialize_table import NOTHING_NEW, Totals, materialize, outcome_of
 from outbox_spark.runs.prepared_rows import PreparedRows
 from outbox_spark.session.error_redaction import redacted
 from outbox_spark.session.run_session import run_session
@@ -49,7 +49,7 @@ class Runner:
 
     spark: SparkSession
     report: Reporter
-    max_records: int = BATCH_RECORDS
+    max_records: int | None = None
     debug: bool = False
     metrics: Metrics | None = None
     stop: threading.Event | None = None

@@ -49,8 +49,9 @@ def _default_environment() -> str:
 
 def add_batch_option(parser: argparse.ArgumentParser) -> None:
     """Add `--batch-records`, for commands that read in batches."""
-    records_help = "approximate number of records per batch; default %(default)s"
-    parser.add_argument("--batch-records", type=positive_int, default=BATCH_RECORDS, metavar="N", help=records_help)
+    default = f"{BATCH_RECORDS:,}, but the first run of a table writes all records in one batch"
+    records_help = f"approximate number of records per batch (default: {default})"
+    parser.add_argument("--batch-records", type=positive_int, metavar="N", help=records_help)
 
 
 def positive_int(text: str) -> int:

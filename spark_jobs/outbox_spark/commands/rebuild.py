@@ -20,7 +20,7 @@ from outbox_spark.errors import ForeignTableError, OverlapError
 from outbox_spark.jobs.model import MaterializeJob, MissedTombstones, Outcome, Reporter, Status
 from outbox_spark.kafka.offset_ranges import TopicDescription, resolve_range
 from outbox_spark.kafka.topic_access import Topic, topic_of
-from outbox_spark.runs.materialize_table import BATCH_RECORDS, materialize
+from outbox_spark.runs.materialize_table import materialize
 from outbox_spark.session.run_session import in_run_session
 from outbox_spark.sinks import open_table
 from outbox_spark.sinks.target_table import TargetTable
@@ -37,7 +37,7 @@ def rebuild(
     spark: SparkSession,
     job: MaterializeJob,
     report: Reporter,
-    max_records: int = BATCH_RECORDS,
+    max_records: int | None = None,
     *,
     restart: bool = False,
     topic: Topic | None = None,

@@ -8,6 +8,7 @@ records does not change the result. Spark's reader would fail on a Kafka timesta
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -39,6 +40,8 @@ BUFFER_BYTES = 64 << 20
 """Maximum size in bytes of the records that one task buffers. The buffer is not part of Spark's managed memory."""
 SMALL_OFFSETS = 20_000
 """Maximum number of offsets in a range that one task reads."""
+MAX_TASK_OFFSETS = 5_000_000
+"""Maximum number of offsets that one task reads, so that a task that runs again repeats a small part of a range."""
 TIMEOUT_MILLIS = 120_000
 """Time for which a task waits for the broker without progress. Spark's reader has the same time limit."""
 
@@ -75,21 +78,37 @@ class RangeReader:
         *,
         requires_sequence: bool = False,
     ) -> None:
-        """Create the frame, with a task for each partition, or one task if the range is small."""
+        """Create the frame, with a task for each of `task_ranges`, or one task if the range is small."""
         newest_records: Any = spark.sparkContext._jvm.io.outboxkit.spark.NewestRecords  # type: ignore[union-attr]
-        self._ranges = newest_records.Ranges()
-        self.set(read_range)
-        task_count = 1 if is_small(read_range) else len(read_range.end)
+        self._ranges, self._parallelism = newest_records.Ranges(), spark.sparkContext.defaultParallelism
+        ranges = self.set(read_range)
+        task_count = 1 if is_small(read_range) else len(ranges)
         settings = {**consumer_settings(kafka), **_RANGE_SETTINGS}
         java_frame = newest_records.of(
             spark._jsparkSession, self._ranges, task_count, settings, buffer_bytes, requires_sequence, timeout_millis
         )
         self.frame = DataFrame(java_frame, spark)
 
-    def set(self, read_range: ReadRange) -> None:
-        """Replace the range, which can have other partitions."""
-        ranges = [[partition, read_range.start[partition], end] for partition, end in sorted(read_range.end.items())]
+    def set(self, read_range: ReadRange) -> list[list[int]]:
+        """Replace the range, which can have other partitions. Return the ranges of the tasks."""
+        ranges = task_ranges(read_range, self._parallelism)
         self._ranges.set(read_range.topic, ranges)
+        return ranges
+
+
+def task_ranges(read_range: ReadRange, parallelism: int) -> list[list[int]]:
+    """Divide a range into (partition, start offset, end offset), so that `parallelism` tasks have similar work.
+
+    Partitions are divided if there are fewer of them than tasks that can run at the same time, or if they are large.
+    """
+    per_task = max(SMALL_OFFSETS, min(MAX_TASK_OFFSETS, -(-read_range.offset_count // parallelism)))
+    ranges = []
+    for partition, end in sorted(read_range.end.items()):
+        start = read_range.start[partition]
+        pieces = max(1, -(-(end - start) // per_task))
+        bounds = [start + (end - start) * piece // pieces for piece in range(pieces + 1)]
+        ranges += [[partition, lower, upper] for lower, upper in pairwise(bounds)]
+    return ranges
 
 
 def is_small(read_range: ReadRange) -> bool:

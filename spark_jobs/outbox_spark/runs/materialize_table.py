@@ -25,10 +25,11 @@ from outbox_spark.runs.repair import repair_table
 from outbox_spark.runs.retry_quarantined import retry_quarantined
 from outbox_spark.runs.row_differences import DifferenceKind
 from outbox_spark.session.run_session import in_run_session
+from outbox_spark.session.task_progress import reporting_tasks
 from outbox_spark.sinks import TargetTable, open_table
 
 BATCH_RECORDS = 5_000_000
-"""Approximate number of records per batch. The default memory of a session was chosen for this number."""
+"""Default for the approximate number of records of a batch, except for the first run of a table, which is one batch."""
 NOTHING_NEW = "nothing new"
 
 OnBatch = Callable[[AppliedBatch, ReadRange, int], None]
@@ -40,7 +41,7 @@ def materialize(
     spark: SparkSession,
     job: MaterializeJob,
     report: Reporter,
-    max_records: int = BATCH_RECORDS,
+    max_records: int | None = None,
     *,
     topic: Topic | None = None,
     replay_from: str | None = None,
@@ -49,6 +50,9 @@ def materialize(
     prepared: PreparedRows | None = None,
 ) -> Outcome:
     """Materialize the topic up to its end. Raises OutboxError; batches committed before the error remain.
+
+    A batch has approximately `max_records` records. By default, a new table is written in one batch, because each later
+    batch would be merged into the rows of the previous ones; other runs have batches of BATCH_RECORDS.
 
     If `replay_from` is set to a time (ISO 8601) or `beginning`, records since that time are read again. `clients` keeps
     connections for the next run of any job of this thread, and `prepared` the plan of small batches for the next run of
@@ -74,7 +78,9 @@ def materialize(
             if not is_retried:
                 report(f"{job}: {NOTHING_NEW}")
             return outcome_of(job, read_range, Status.CHANGED if is_retried else Status.UNCHANGED, started, totals)
-        _apply_all(job, table, topic, retention, read_range, report, max_records, on_batch, totals, prepared)
+        limit = max_records or (BATCH_RECORDS if committed is not None else max(read_range.offset_count, 1))
+        with reporting_tasks(spark, job, report):
+            _apply_all(job, table, topic, retention, read_range, report, limit, on_batch, totals, prepared)
         if retention.may_miss_tombstones(read_range):
             totals.written = totals.written.plus(_remove_zombies(job, table, topic, retention, report))
         if retention.expire_before is not None:

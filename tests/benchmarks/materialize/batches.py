@@ -2,7 +2,7 @@
 """Duration of a batch of 10,000 events in a round of `outbox-materialize --interval`, beside Debezium's JDBC sink.
 
 Also measures runs for few events in a new process. Settings: ROUNDS, SIZES (numbers of rows of the PostgreSQL tables),
-KEYS (the size at which all targets and the sink are measured). See docs/performance-tables.md, "Small batches".
+KEYS (the size at which all targets and the sink are measured). See docs/performance-batches.md, "Small batches".
 
 Each size of table has its own topic. The topic is filled with one event for each key, then with batches of events of
 random keys. A batch of the sink starts when the paused connector is resumed.

@@ -3,7 +3,7 @@
 
 The other ways are Debezium's JDBC sink and a plain job of Structured Streaming, which write to PostgreSQL. Each event
 has an aggregate of its own, so that each row becomes visible once. The connector of outbox-kit sends the events to a
-topic of each variant. Settings: ROUNDS, SECONDS (per rate and round). See docs/performance-tables.md, "Freshness".
+topic of each variant. Settings: ROUNDS, SECONDS (per rate and round). See docs/performance-batches.md, "Freshness".
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 """Duration of a round of `outbox-materialize --interval` for many PostgreSQL tables, with several values of --threads.
 
 IDLE tables of BUSY topics have no new records. Each of BUSY tables has EVENTS new ones per round. Also measures the CPU
-time of a single run of the command for the idle tables. Other setting: ROUNDS. See docs/performance-tables.md,
+time of a single run of the command for the idle tables. Other setting: ROUNDS. See docs/performance-batches.md,
 "Many tables".
 """
 

@@ -2,9 +2,8 @@
 """Throughput of materialization: each sink, compared with reading alone, Debezium's JDBC sink, and a naive job.
 
 Starts an embedded stack and one Spark session with the launchers' settings. See docs/performance-tables.md, "The
-materialization", for what is measured and how. QUICK=1 runs with few events; FULL=1 also measures the memory and the
-time from 1 to 10 million events. Settings: ROUNDS, EVENTS, ONLY (read, reduce, a kind of target, naive, jdbc-sink,
-memory; separated by commas).
+materialization", for what is measured and how. QUICK=1 runs with few events. Settings: ROUNDS, EVENTS, ONLY (read,
+reduce, a kind of target, naive, jdbc-sink, memory; separated by commas).
 """
 
 from __future__ import annotations
@@ -27,12 +26,10 @@ from tests.benchmarks.report import machine
 from outbox_spark.jobs.model import MaterializeJob, Outcome
 
 QUICK = os.environ.get("QUICK", "") not in ("", "0")
-FULL = os.environ.get("FULL", "") not in ("", "0")
 ROUNDS = int(os.environ.get("ROUNDS", "1" if QUICK else "3"))
 EVENTS = int(os.environ.get("EVENTS", "200000" if QUICK else "3000000"))
 EVENTS_PER_KEY = 10
 ONLY = [name for name in os.environ.get("ONLY", "").split(",") if name]
-GROWTH = [1_000_000, 2_000_000, 5_000_000, 10_000_000]
 
 
 def main() -> int:
@@ -45,8 +42,6 @@ def main() -> int:
             backfills(bench, topic, kinds, results)
             if _is_selected("memory"):
                 results.peaks.append(_measure_peak(bench, topic, EVENTS))
-        if FULL:
-            _grow(bench, results)
     report.publish_results(results)
     return 0
 
@@ -146,14 +141,6 @@ def _send(topic: BookTopic, events: int) -> None:
     topic.send(events)
     topic.send_markers()
     print_progress(f"sent {events} events in {time.perf_counter() - started:.0f} s")
-
-
-def _grow(bench: SparkBench, results: Results) -> None:
-    """Measure time and memory in a separate process, for increasing numbers of events."""
-    for events in GROWTH:
-        with bench.topic(f"bench.growth{events}", events // EVENTS_PER_KEY) as topic:
-            _send(topic, events)
-            results.peaks.append(_measure_peak(bench, topic, events))
 
 
 def _measure_peak(bench: SparkBench, topic: BookTopic, events: int) -> ColdRun:

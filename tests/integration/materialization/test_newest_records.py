@@ -20,6 +20,7 @@ from outbox_events.errors import ConfigurationError, UnreachableError
 from outbox_events.waiting import Observation, wait_for
 from outbox_kit.stack import StackState
 from outbox_spark.jobs.model import ReadRange, RecordFormat
+from outbox_spark.kafka import record_reader
 from outbox_spark.kafka.offset_ranges import describe, resolve_range
 from outbox_spark.kafka.record_reader import COLUMNS, read_every, read_newest
 from outbox_spark.runs.newest_per_key import newest_per_key
@@ -181,6 +182,29 @@ def test_result_equals_reading_every_record(topic: Topic, limit: int, headers: b
         newest_per_key(frame, 0, key_format=RecordFormat.TEXT).collect() for frame in (all_records, newest_records)
     ]
     assert sorted(map(repr, results[0])) == sorted(map(repr, results[1]))
+
+
+def test_several_tasks_read_one_partition(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Offsets of transaction markers and aborted records are between the records of the ranges."""
+    monkeypatch.setattr(record_reader, "SMALL_OFFSETS", 10)
+    monkeypatch.setattr(record_reader, "MAX_TASK_OFFSETS", 17)
+    producer = Producer({**topic.kafka, "transactional.id": topic.name})
+    producer.init_transactions(30)
+    expected = []
+    for number in range(30):
+        producer.begin_transaction()
+        for index in range(3):
+            producer.produce(topic.name, f"{number} {index}", b"key-%d" % (number % 7), partition=0)
+        if number % 4 == 0:
+            producer.abort_transaction(30)
+        else:
+            producer.commit_transaction(30)
+            expected += [f"{number} {index}".encode() for index in range(3)]
+    rows = read_every(topic.spark, topic.kafka, topic.range())
+    assert rows.rdd.getNumPartitions() >= 7
+    assert [bytes(row["value"]) for row in rows.orderBy("offset").collect()] == expected
+    newest = by_key(newest_per_key(read_newest(topic.spark, topic.kafka, topic.range()), 0).collect())
+    assert sum(row["__outbox_records"] for row in newest.values()) == len(expected)
 
 
 def test_returns_every_record_for_any_timestamp(topic: Topic) -> None:

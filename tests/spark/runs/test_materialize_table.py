@@ -10,12 +10,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from tests.spark import oracle
 from tests.spark.kafka_log import Log, Record, Schemas, framed, sequence
+from tests.spark.live_topic import LiveTopic
 from tests.spark.table_under_test import Target
 
 from outbox_events.contract.headers import SOURCE_SEQUENCE
 from outbox_events.errors import RefusedError
 from outbox_spark.decoding.framing import last_header
 from outbox_spark.jobs.model import Ordering, UnsequencedRecords
+from outbox_spark.runs import materialize_table
+from outbox_spark.runs.materialize_table import materialize
 
 THING_1 = {
     "type": "record",
@@ -201,6 +204,27 @@ def test_empty_topic_creates_an_empty_table(target: Target) -> None:
     assert (outcome.records, outcome.keys) == (0, 0)
     assert target.rows() == []
     assert target.committed().ordering is None
+
+
+def test_only_the_first_run_of_a_table_is_one_batch(postgres_target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(materialize_table, "BATCH_RECORDS", 4)
+    log, messages = Log("test.thing", partitions=1), list[str]()
+
+    def batches(max_records: int | None = None) -> int:
+        topic = LiveTopic(postgres_target.spark, log, SCHEMAS).topic()
+        return materialize(
+            postgres_target.spark, postgres_target.job, messages.append, max_records, topic=topic
+        ).batches
+
+    for commit in range(1, 10):
+        put(log, f"k{commit}", commit, commit)
+    assert batches() == 1
+    for commit in range(10, 20):
+        put(log, f"k{commit}", commit, commit)
+    assert batches() == 3
+    for commit in range(20, 30):
+        put(log, f"k{commit}", commit, commit)
+    assert batches(max_records=5) == 2
 
 
 def test_uses_the_last_header_of_a_name(spark: SparkSession) -> None:
